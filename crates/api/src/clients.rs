@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The clients of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Clients {
     /// Number of the answering node.
     pub node: u64,
@@ -18,13 +19,15 @@ pub struct Clients {
 }
 
 /// A connection of a client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct ClientConnection {
     /// Its number on this node, valid until this node restarts.
     pub id: u64,
-    /// The client's address, `host:port`, if known.
+    /// The client's address, `host:port`; null if it is not known.
     pub address: Option<String>,
     /// `http` or `resp`.
+    #[schemars(extend("enum" = ["http", "resp"]))]
     pub protocol: Cow<'static, str>,
     /// Milliseconds since it was accepted.
     pub age_ms: u64,

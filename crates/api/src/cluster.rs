@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What one node knows of the cluster. Other nodes may know more or less.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cluster {
     /// Number of the answering node.
     pub node: u64,
@@ -20,11 +21,12 @@ pub struct Cluster {
 }
 
 /// A host of the cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Host {
     /// Number of its node, from 1.
     pub node: u64,
-    /// Its uuid; `None` until it has registered.
+    /// Its uuid; null until it has registered.
+    #[schemars(extend("format" = "uuid"))]
     pub id: Option<String>,
     /// `host:port` for other nodes.
     pub peer_address: String,
@@ -40,7 +42,7 @@ pub struct Host {
     pub updated: u64,
     /// Whether the answering node has a connection to it; true for itself.
     pub connected: bool,
-    /// The measured offset of its clock; `None` if not measured.
+    /// The measured offset of its clock; null if it was not measured.
     pub clock: Option<Clock>,
     /// The role that the cluster wants it to have.
     pub standing: HostRole,
@@ -51,7 +53,8 @@ pub struct Host {
 }
 
 /// The offset of a host's clock from the answering node's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct Clock {
     /// Milliseconds that it is ahead; negative if it is behind.
     pub ahead_ms: i64,
@@ -60,8 +63,9 @@ pub struct Clock {
 }
 
 /// The role that the cluster wants a host to have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum HostRole {
     /// Its replicas may vote.
     Voter,
@@ -74,6 +78,7 @@ pub enum HostRole {
     /// A role of a later release. No node sends it.
     #[default]
     #[serde(other)]
+    #[schemars(skip)]
     Unknown,
 }
 
@@ -91,7 +96,7 @@ impl fmt::Display for HostRole {
 }
 
 /// A shard.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Shard {
     /// Its number; 0 is the prime shard.
     pub id: u64,
@@ -99,17 +104,19 @@ pub struct Shard {
     pub name: String,
     /// `registry` or `kv`.
     #[serde(rename = "type")]
+    #[schemars(extend("enum" = ["registry", "kv"]))]
     pub kind: Cow<'static, str>,
-    /// The node that leads it, if the answering node knows one.
+    /// The node that leads it; null if the answering node knows none.
     pub leader: Option<u64>,
     /// Its term, as the answering node knows it.
     pub term: u64,
     /// Number of hash slots that it owns, 0 to 16,384.
+    #[schemars(range(max = 16_384))]
     pub slots: u16,
 }
 
 /// A replica of a shard.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Replica {
     /// Its number, which is never given to another replica.
     pub id: u64,
@@ -119,9 +126,9 @@ pub struct Replica {
     pub node: u64,
     /// Whether it votes.
     pub voter: bool,
-    /// Index of the last entry that it has applied; `None` if its node has not reported one.
+    /// Index of the last entry that it has applied; null if its node has not reported one.
     pub applied: Option<u64>,
-    /// The last checkpoint that it has completed.
+    /// The last checkpoint that it has completed; null if there is none.
     pub checkpoint: Option<Checkpoint>,
     /// Whether its node has stopped because another replica's log contradicts entries committed in
     /// this one. Left out if it has not.
@@ -130,7 +137,8 @@ pub struct Replica {
 }
 
 /// The checksum of a replica's state at one index.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct Checkpoint {
     /// Index of the checkpoint in the shard's log.
     pub index: u64,

@@ -1,7 +1,10 @@
-//! The bodies of the HTTP API below `/v1`, as types that the server serializes and clients parse.
+//! The bodies of the HTTP API below `/v1` and `/api`, as types that the server serializes and
+//! clients parse.
 //!
-//! Owns the names and the order of JSON members. Does no I/O, and knows neither the core's types
-//! nor the meaning of a request: the server translates between these types and the core's.
+//! Owns the names and the order of JSON members, and the schemas of bodies in `/openapi.json`: the
+//! documentation of types and members is their description, and attributes state bounds. Does no
+//! I/O, and knows neither the core's types nor the meaning of a request: the server translates
+//! between these types and the core's.
 //!
 //! Rules, because nodes and clients of different releases talk to each other:
 //! - An answer's members are never removed. A client ignores members that it does not know.
@@ -13,12 +16,21 @@
 //!   of the client.
 //!
 //! Numbers of nodes, shards and replicas are those in logs and metrics.
+//!
+//! A schema describes what is sent. So a member that is left out rather than null has the attribute
+//! `with`, which takes the `Option` away, beside `skip_serializing_if`.
 
 pub mod atomics;
 pub mod checkpoints;
 pub mod clients;
 pub mod cluster;
+pub mod config;
+pub mod etag;
 pub mod keys;
 pub mod membership;
+pub mod problem;
 pub mod shards;
 pub mod slots;
+
+/// Bytes in base64, of either alphabet.
+pub const BASE64: &str = "^[A-Za-z0-9+/_-]*={0,2}$";

@@ -4,31 +4,42 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// The longest name of a shard, in bytes.
+pub const NAME_BYTES_MAX: usize = 64;
 
 /// The body of `POST /v1/cluster/shards`: a new shard without slots. An empty body is a shard
 /// without a name and tags.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AddShardRequest {
     /// Its display name; by default one that is made from its number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = NAME_BYTES_MAX))]
     pub name: Option<String>,
     /// Its tags by name, placement policies among them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("propertyNames" = {"minLength": 1}))]
     pub tags: BTreeMap<String, String>,
 }
 
 /// The shard that was added, removed or tagged.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "TaggedShard")]
 pub struct ChangedShard {
     /// Its number.
     pub shard: u64,
 }
 
-/// The body of `POST /v1/cluster/shards/{shard}/tags`: tags to set by name. `None` removes a tag.
-pub type TagChanges = BTreeMap<String, Option<String>>;
+/// The body of `POST /v1/cluster/shards/{shard}/tags`: tags to set by name. Null removes a tag.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ShardTags", extend("propertyNames" = {"minLength": 1}))]
+pub struct TagChanges(pub BTreeMap<String, Option<String>>);
 
 /// The answer to `GET /v1/cluster/shards/{shard}/explain`: the placement of a shard.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// Number of the shard.
     pub shard: u64,
@@ -37,11 +48,12 @@ pub struct Explanation {
 }
 
 /// Why a host has a replica of a shard, or has none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct ExplainedHost {
     /// Number of its node.
     pub node: u64,
-    /// Number of its replica, present or planned, if it has one.
+    /// Number of its replica, present or planned; null if it has none.
     pub replica: Option<u64>,
     /// The role that placement gives it in the shard.
     pub role: PlacedRole,
@@ -52,8 +64,9 @@ pub struct ExplainedHost {
 }
 
 /// The role that placement gives a host in a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum PlacedRole {
     /// A replica with a vote.
     Voter,
@@ -63,6 +76,7 @@ pub enum PlacedRole {
     None,
     /// A role of a later release. No node sends it.
     #[serde(other)]
+    #[schemars(skip)]
     Unknown,
 }
 

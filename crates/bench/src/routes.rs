@@ -129,14 +129,14 @@ mod tests {
         // Of "foo", "bar" and "123456789" the slots are 12182, 5061 and 12739.
         let shares = r#"{"version":7,"moves":[],"shards":[{"shard":1,"count":8192,"slots":"0-8191"},
             {"shard":2,"count":8191,"slots":"8192-12738,12740-16383"},{"shard":3,"count":1,"slots":"12739"},
-            {"shard":4,"count":0,"slots":""}],"last":0}"#;
+            {"shard":4,"count":0,"slots":""}],"last":0,"done":true}"#;
         let routes = Routes::of(view, serde_json::from_str(shares).unwrap()).unwrap();
         let names: Vec<_> = routes.nodes.iter().map(|node| (node.node, node.http.as_str())).collect();
         assert_eq!(names, [(1, "a:1"), (2, "b:1")]);
         assert_eq!((routes.leader(b"bar"), routes.leader(b"foo")), (Some(2), None));
         assert_eq!(routes.leader(b"123456789"), Some(1));
         let share = ShardSlots { shard: 1, count: 0, slots: "all".into() };
-        let unreadable = Moves { version: 7, shards: vec![share], moves: vec![], last: 0 };
+        let unreadable = Moves { version: 7, shards: vec![share], moves: vec![], last: 0, done: true };
         assert!(Routes::of(Cluster::default(), unreadable).is_err());
     }
 }

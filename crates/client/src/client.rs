@@ -17,6 +17,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tidelock_api::etag::EntityTag;
+use tidelock_api::problem::Problem;
 use ureq::http;
 
 use crate::error::CliError;
@@ -136,27 +138,14 @@ impl Answer {
 
     /// The last segment of a problem's type, which identifies the error for programs.
     pub fn problem(&self) -> Option<String> {
-        #[derive(Deserialize)]
-        struct Problem {
-            r#type: String,
-        }
-        let problem: Problem = serde_json::from_slice(&self.body).ok()?;
-        problem.r#type.rsplit('/').next().map(str::to_owned)
+        Some(self.json::<Problem<'_>>().ok()?.name().to_owned())
     }
 
     /// The error for a status other than success, with the node's explanation.
     pub fn refusal(&self) -> CliError {
-        #[derive(Deserialize)]
-        struct Problem {
-            title: Option<String>,
-            detail: Option<String>,
-        }
-        let explanation = match serde_json::from_slice::<Problem>(&self.body) {
-            Ok(Problem { title: Some(title), detail: Some(detail) }) => format!("{title}: {detail}"),
-            Ok(Problem { title: Some(text), detail: None } | Problem { title: None, detail: Some(text) }) => {
-                text
-            }
-            _ => String::from_utf8_lossy(&self.body).trim().chars().take(200).collect(),
+        let explanation = match self.json() {
+            Ok(Problem { title, detail, .. }) => format!("{title}: {detail}"),
+            Err(_) => String::from_utf8_lossy(&self.body).trim().chars().take(200).collect(),
         };
         CliError::Refused(format!("{} answered {}: {explanation}", self.url, self.status))
     }
@@ -248,7 +237,7 @@ impl Client {
         Ok(Answer {
             url: node.to_string(),
             status: head.status.as_u16(),
-            version: head.headers.get(http::header::ETAG).and_then(|value| parse_etag(value.as_bytes())),
+            version: head.headers.get(http::header::ETAG).and_then(|value| version(value.as_bytes())),
             body: body.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?,
         })
     }
@@ -323,9 +312,9 @@ fn knock(node: &NodeUrl) -> io::Result<()> {
     Err(last)
 }
 
-fn parse_etag(value: &[u8]) -> Option<u64> {
-    let digits = value.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-    std::str::from_utf8(digits).ok()?.parse().ok()
+/// The version in an `ETag`. A weak tag is not the version of a value that a node sent.
+fn version(etag: &[u8]) -> Option<u64> {
+    EntityTag::parse(etag).filter(|tag| !tag.is_weak)?.version()
 }
 
 #[cfg(test)]
@@ -424,16 +413,10 @@ mod tests {
     }
 
     #[test]
-    fn etags() {
-        for (value, version) in [
-            (&b"\"6\""[..], Some(6)),
-            (b"\"18446744073709551615\"", Some(u64::MAX)),
-            (b"6", None),
-            (b"\"\"", None),
-            (b"W/\"6\"", None),
-            (b"\"x\"", None),
-        ] {
-            assert_eq!(parse_etag(value), version);
+    fn versions_are_strong_tags() {
+        for (etag, expected) in [(&b"\"6\""[..], Some(6)), (b"6", None), (b"W/\"6\"", None), (b"\"x\"", None)]
+        {
+            assert_eq!(version(etag), expected);
         }
     }
 
@@ -450,14 +433,17 @@ mod tests {
                 r#"{"type":"…/no-leader","title":"No leader","status":503,"detail":"nothing was done"}"#,
                 "No leader: nothing was done",
             ),
-            (r#"{"title":"No leader"}"#, "No leader"),
+            (r#"{"title":"No leader"}"#, r#"{"title":"No leader"}"#),
             ("plain text\n", "plain text"),
             ("", ""),
         ] {
             assert_eq!(answer(body).refusal().to_string(), format!("http://a:1 answered 503: {said}"));
         }
         let problem = |body| answer(body).problem();
-        assert_eq!(problem(r#"{"type":"https://x/problems/no-leader"}"#).as_deref(), Some("no-leader"));
-        assert_eq!((problem(r#"{"title":"x"}"#), problem("")), (None, None));
+        assert_eq!(problem(
+                r#"{"type":"https://x/problems/no-leader","title":"No leader","status":503,"detail":"","more":1}"#
+            )
+            .as_deref(), Some("no-leader"));
+        assert_eq!((problem(r#"{"type":"x/y"}"#), problem("")), (None, None));
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tidelock_api::cluster::HostRole;
-use tidelock_api::membership::{WantedOfHost, WantedOfShard};
+use tidelock_api::membership::{Progress, WantedOfHost, WantedOfShard};
 use tidelock_client::{Answer, Call, CliError, Client, output};
 
 use super::goal::Goal;
@@ -39,9 +39,7 @@ impl Change {
     /// Sends the request, and waits for the goal unless `--no-wait` is set.
     pub fn run(mut self, args: WaitArgs) -> Result<(), CliError> {
         if !args.no_wait {
-            // Only to learn which nodes to ask once a leaving node has stopped. Unreachable nodes
-            // are reported below.
-            let _ = self.watch.look();
+            self.watch.learn();
         }
         let limit = Duration::from_secs(if args.no_wait { 0 } else { args.wait_s });
         let end = Instant::now() + limit;
@@ -76,18 +74,18 @@ impl Change {
         let goal = self.goal;
         let mut asked = Instant::now();
         let look = || {
-            let missing = goal.missing(self.watch.look()?);
-            if !goal.is_lasting() && !missing.is_empty() && asked.elapsed() >= REMIND_INTERVAL {
+            let progress = self.watch.look(&goal.target())?;
+            if !goal.is_lasting() && !progress.done && asked.elapsed() >= REMIND_INTERVAL {
                 asked = Instant::now();
                 // It was requested before: the next poll shows the result of this attempt.
                 let _ = self.client.ask(&Call::post(goal.target(), &[]));
             }
-            Ok(missing)
+            Ok(progress)
         };
-        let missing =
+        let Progress { done, waiting_for } =
             watch::wait(end.saturating_duration_since(Instant::now()), look, |text| line.show(text))?;
         drop(line);
-        if missing.is_empty() { Ok(()) } else { Err(unfinished(goal, limit, &missing)) }
+        if done { Ok(()) } else { Err(unfinished(goal, limit, &waiting_for)) }
     }
 
     fn say(&self, accepted: Wanted, stage: Stage) -> Result<(), CliError> {
@@ -197,7 +195,10 @@ mod tests {
             url: "http://a:1".to_owned(),
             status: 409,
             version: None,
-            body: format!(r#"{{"type":"https://tidelock.dev/problems/{problem}"}}"#).into_bytes(),
+            body: format!(
+                r#"{{"type":"https://tidelock.dev/problems/{problem}","title":"","status":409,"detail":""}}"#
+            )
+            .into_bytes(),
         };
         assert!(is_removed_already(&answer("host-removed")));
         assert!(!is_removed_already(&answer("last-voter")));

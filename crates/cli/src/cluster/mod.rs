@@ -1,9 +1,9 @@
 //! `tidelock cluster`: what one node knows of its cluster, as tables or as the node's own JSON, and
 //! changes of it.
 //!
-//! Owns the tables. `goal` knows what a command waits for, `change` requests it, and `watch` polls
-//! the nodes meanwhile. `tidelock_api` has the types of answers, and the rules by which commands
-//! and nodes of different releases understand each other.
+//! Owns the tables. `goal` names what a command requests, `change` requests it, and `watch` polls
+//! the nodes until they say that it is done. `tidelock_api` has the types of answers, and the rules
+//! by which commands and nodes of different releases understand each other.
 
 mod change;
 mod clients;

@@ -31,14 +31,14 @@ pub(super) fn explain(args: ExplainArgs, client: ClientArgs) -> Result<(), CliEr
 }
 
 pub(super) fn set(args: SetArgs, client: ClientArgs) -> Result<(), CliError> {
-    let mut tags = TagChanges::new();
+    let mut tags = TagChanges::default();
     for tag in &args.tags {
         let Some((name, value)) = tag.split_once('=').filter(|(name, _)| !name.is_empty()) else {
             return Err(CliError::Usage(format!(
                 "`{tag}` is no tag: write NAME=VALUE, or NAME= to take it away"
             )));
         };
-        tags.insert(name.to_owned(), (!value.is_empty()).then(|| value.to_owned()));
+        tags.0.insert(name.to_owned(), (!value.is_empty()).then(|| value.to_owned()));
     }
     let target = format!("/v1/cluster/shards/{}/tags", args.shard);
     let body = serde_json::to_vec(&tags).expect("invariant: a map of texts is JSON");

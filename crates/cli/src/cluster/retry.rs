@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn what_an_attempt_of_unknown_outcome_began_is_waited_for() {
         let moving = || {
-            let body = br#"{"type":"https://tidelock.dev/problems/slots-moving"}"#.to_vec();
+            let body = br#"{"type":"https://tidelock.dev/problems/slots-moving","title":"","status":409,"detail":""}"#.to_vec();
             answered(409).map(|answer| Answer { body, ..answer })
         };
         let (outcome, _) = play(LONG, vec![answered(504), moving(), moving(), answered(202)]);

@@ -100,7 +100,7 @@ fn follow(asked: &RequestedMoves, wait: &WaitForMoves, client: &ClientArgs) -> R
     while began.elapsed() < patience {
         // The node that answers may be behind the one that took the request, or briefly
         // unreachable.
-        if let Ok(answer) = asker.ask(&Call::get("/v1/cluster/moves"))
+        if let Ok(answer) = asker.ask(&Call::get(format!("/v1/cluster/moves?until={last}")))
             && answer.status == 200
         {
             let state: Moves = answer.json()?;
@@ -112,7 +112,7 @@ fn follow(asked: &RequestedMoves, wait: &WaitForMoves, client: &ClientArgs) -> R
                     let is_first = shown.is_none() && moves == 0;
                     output::line(&progress(&left, is_first))?;
                 }
-                if left.is_empty() {
+                if state.done {
                     return Ok(());
                 }
                 shown = Some(ids);
@@ -179,7 +179,7 @@ mod tests {
     fn shares_and_moves_are_a_table() {
         let state: Moves = serde_json::from_str(
             r#"{"version":3,"shards":[{"shard":1,"count":16384,"slots":"0-16383"},{"shard":2,"count":0,"slots":""}],
-                "moves":[{"id":4,"from":1,"to":2,"count":8192,"slots":"8192-16383"}],"last":4}"#,
+                "moves":[{"id":4,"from":1,"to":2,"count":8192,"slots":"8192-16383"}],"last":4,"done":false}"#,
         )
         .expect("a state");
         assert_eq!(

@@ -1,8 +1,8 @@
-//! Polls the cluster until a goal is reached.
+//! Polls the cluster until a change is done.
 //!
 //! Owns the choice of nodes to poll: a leaving node stops, so the hosts that it named before are
-//! asked instead. Also owns the interval, the timeout, and the progress line on a terminal. `goal`
-//! defines what is missing.
+//! asked instead. Also owns the interval, the timeout, and the progress line on a terminal. The
+//! node that answers decides whether the change is done.
 
 use std::io::{self, IsTerminal};
 use std::thread;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use tidelock_api::cluster::Cluster;
+use tidelock_api::membership::Progress;
 use tidelock_client::{Call, CliError, Client, NodeUrl};
 
 use crate::args::ClientArgs;
@@ -24,13 +25,13 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between frames of the spinner.
 const SPINNER_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Views of the cluster, from any reachable node.
+/// Asks any reachable node.
 pub(super) struct Watch {
     client: Client,
     given: Vec<NodeUrl>,
     /// The node that will stop, if any.
     leaving: Option<u64>,
-    /// The node that answered last, and its view.
+    /// The node that answered last, and its view then.
     seen: Option<(NodeUrl, Cluster)>,
 }
 
@@ -41,14 +42,28 @@ impl Watch {
         Watch { client: Client::new(vec![], timeout), given: args.urls.clone(), leaving, seen: None }
     }
 
-    /// The present view of a node.
-    pub fn look(&mut self) -> Result<&Cluster, CliError> {
-        let answer = self.client.of(self.candidates()).ask(&Call::get("/v1/cluster"))?;
+    /// Learns which nodes to ask once a leaving node has stopped. Does nothing if no node answers.
+    pub fn learn(&mut self) {
+        self.learn_from(self.candidates());
+    }
+
+    fn learn_from(&mut self, nodes: Vec<NodeUrl>) {
+        let answer = self.client.of(nodes).ask(&Call::get("/v1/cluster"));
+        let view = answer.ok().and_then(|answer| Some((answer.url.parse().ok()?, answer.json().ok()?)));
+        self.seen = view.or(self.seen.take());
+    }
+
+    /// The progress of a change, as a node knows it.
+    pub fn look(&mut self, target: &str) -> Result<Progress, CliError> {
+        let answer = self.client.of(self.candidates()).ask(&Call::get(target))?;
         if answer.status != 200 {
             return Err(answer.refusal());
         }
-        let url = answer.url.parse().expect("invariant: what was asked is a URL of a node");
-        Ok(&self.seen.insert((url, answer.json()?)).1)
+        let url: NodeUrl = answer.url.parse().expect("invariant: what was asked is a URL of a node");
+        if self.seen.as_ref().is_none_or(|(seen, _)| *seen != url) {
+            self.learn_from(vec![url]);
+        }
+        answer.json()
     }
 
     /// The nodes to ask, in this order: the one that answered last, so that views do not go back in
@@ -72,27 +87,27 @@ impl Watch {
     }
 }
 
-/// Polls until nothing is missing or `limit` is over; returns what is still missing. `look` returns
-/// what is missing now, which is passed to `show`. If no node answers, that counts as missing,
-/// since it may be transient.
+/// Polls until the change is done or `limit` is over; returns the last progress. `show` receives
+/// what is still missing. If no node answers, that counts as missing, since it may be transient.
 pub(super) fn wait(
     limit: Duration,
-    mut look: impl FnMut() -> Result<Vec<String>, CliError>,
+    mut look: impl FnMut() -> Result<Progress, CliError>,
     mut show: impl FnMut(&str),
-) -> Result<Vec<String>, CliError> {
+) -> Result<Progress, CliError> {
     let end = Instant::now() + limit;
+    let missing = |reason| Progress { done: false, waiting_for: vec![reason] };
     loop {
-        let missing = match look() {
-            Ok(missing) => missing,
-            Err(CliError::Unreachable(who)) => vec![format!("no node answers\n{who}")],
-            Err(error @ CliError::Refused(_)) => vec![error.to_string()],
+        let progress = match look() {
+            Ok(progress) => progress,
+            Err(CliError::Unreachable(who)) => missing(format!("no node answers\n{who}")),
+            Err(error @ CliError::Refused(_)) => missing(error.to_string()),
             Err(error) => return Err(error),
         };
         let remaining = end.saturating_duration_since(Instant::now());
-        if missing.is_empty() || remaining.is_zero() {
-            return Ok(missing);
+        if progress.done || remaining.is_zero() {
+            return Ok(progress);
         }
-        show(&summary(&missing));
+        show(&summary(&progress.waiting_for));
         thread::sleep(LOOK_INTERVAL.min(remaining));
     }
 }
@@ -139,15 +154,16 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(3_600);
 
-    fn missing(reasons: &[&str]) -> Vec<String> {
-        reasons.iter().map(ToString::to_string).collect()
+    fn missing(reasons: &[&str]) -> Progress {
+        let waiting_for: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+        Progress { done: reasons.is_empty(), waiting_for }
     }
 
     /// Replays polls; returns how the wait ended and what was shown.
     fn play(
         limit: Duration,
-        looks: Vec<Result<Vec<String>, CliError>>,
-    ) -> (Result<Vec<String>, CliError>, Vec<String>) {
+        looks: Vec<Result<Progress, CliError>>,
+    ) -> (Result<Progress, CliError>, Vec<String>) {
         let mut looks = looks.into_iter();
         let mut shown = vec![];
         let outcome =
@@ -158,26 +174,26 @@ mod tests {
 
     #[test]
     fn a_wait_ends_when_nothing_is_missing() {
-        let (outcome, shown) = play(LONG, vec![Ok(vec![])]);
-        assert!(outcome.is_ok_and(|missing| missing.is_empty()) && shown.is_empty());
+        let (outcome, shown) = play(LONG, vec![Ok(missing(&[]))]);
+        assert!(outcome.is_ok_and(|progress| progress.done) && shown.is_empty());
         let looks = vec![
             Ok(missing(&["shard 0: x", "shard 1: y", "shard 2: z"])),
             Err(CliError::Unreachable("  http://a:1: refused".to_owned())),
             Ok(missing(&["shard 1: y"])),
-            Ok(vec![]),
+            Ok(missing(&[])),
         ];
         let (outcome, shown) = play(LONG, looks);
-        assert!(outcome.is_ok_and(|missing| missing.is_empty()));
+        assert!(outcome.is_ok_and(|progress| progress.done));
         assert_eq!(shown, ["shard 0: x (and 2 more)", "no node answers", "shard 1: y"]);
     }
 
     #[test]
     fn a_wait_ends_with_its_time() {
         let (outcome, shown) = play(Duration::ZERO, vec![Ok(missing(&["shard 0: x"]))]);
-        assert_eq!(outcome.expect("what is missing"), ["shard 0: x"]);
+        assert_eq!(outcome.expect("what is missing"), missing(&["shard 0: x"]));
         assert!(shown.is_empty());
-        let (outcome, _) = play(Duration::ZERO, vec![Ok(vec![])]);
-        assert!(outcome.expect("done").is_empty(), "one look is always taken");
+        let (outcome, _) = play(Duration::ZERO, vec![Ok(missing(&[]))]);
+        assert!(outcome.expect("done").done, "one look is always taken");
     }
 
     #[test]

@@ -9,10 +9,11 @@ use std::io;
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 use similar::TextDiff;
+use tidelock_api::config::{ContainerDiff, Content, ItemChange, Json, NamespaceDiff};
 use tidelock_client::{CliError, output};
 
 use super::{Session, Target};
-use crate::args::{DiffArgs, Output};
+use crate::args::DiffArgs;
 
 /// Lines shown around a difference.
 const CONTEXT_LINES: usize = 3;
@@ -23,17 +24,18 @@ pub fn run(session: &Session, args: &DiffArgs) -> Result<(), CliError> {
         Some(container) => Target::of(&[&args.namespace, "containers", container, "diff"]),
         None => Target::of(&[&args.namespace, "diff"]),
     };
-    let found = session.get(target.with("from", Some(args.from)).with("to", args.to))?;
-    if session.format == Output::Json {
-        return output::line(&found.to_string());
-    }
-    let (before, after) = match &args.container {
-        Some(_) => (document(&found["before"]), document(&found["after"])),
-        None => (listing(&found["changes"], "before"), listing(&found["changes"], "after")),
-    };
+    let target = target.with("from", Some(args.from)).with("to", args.to);
     let name = args.container.as_deref().unwrap_or(&args.namespace);
-    let title = |revision: &Value| format!("{name} at revision {revision}");
-    let (from, to) = (title(&found["from"]), title(&found["to"]));
+    let title = |revision: u64| format!("{name} at revision {revision}");
+    let (from, to, before, after) = if args.container.is_some() {
+        let Some(found) = session.show::<ContainerDiff>(target)? else { return Ok(()) };
+        (found.from, found.to, document(&found.before.value()), document(&found.after.value()))
+    } else {
+        let Some(found) = session.show::<NamespaceDiff>(target)? else { return Ok(()) };
+        let before = listing(&found.changes, |change| change.before.as_ref());
+        (found.from, found.to, before, listing(&found.changes, |change| change.after.as_ref()))
+    };
+    let (from, to) = (title(from), title(to));
     let diff = unified(Side { title: &from, text: &before }, Side { title: &to, text: &after });
     output::write(if is_coloured() { coloured(&diff) } else { diff }.as_bytes())
 }
@@ -52,16 +54,19 @@ pub fn document(value: &Value) -> String {
 }
 
 /// One side of a namespace's changes.
-fn listing(changes: &Value, side: &str) -> String {
+fn listing(changes: &[ItemChange], side: impl Fn(&ItemChange) -> Option<&Content>) -> String {
     let mut out = String::new();
-    for change in changes.as_array().into_iter().flatten().filter(|change| !change[side].is_null()) {
-        let (kind, key) = (change["kind"].as_str().unwrap_or_default(), &change["key"]);
-        let content = &change[side];
-        let shown = if kind == "pair" { &content["value"] } else { &content["fields"] };
-        write!(out, "{kind} {key} = {}", document(shown)).expect("invariant: a string takes all text");
-        if shown.is_null() {
-            out.push_str("null\n");
-        }
+    for change in changes {
+        let content = match side(change) {
+            None | Some(Content::None) => continue,
+            Some(Content::Pair(pair)) => pair.value.as_ref().map_or(Value::Null, Json::value),
+            Some(Content::Container(container)) => {
+                serde_json::to_value(&container.fields).expect("invariant: fields are JSON")
+            }
+        };
+        let shown = if content.is_null() { "null\n".to_owned() } else { document(&content) };
+        let key = Value::from(&*change.key);
+        write!(out, "{} {key} = {shown}", change.kind).expect("invariant: a string takes all text");
     }
     out
 }
@@ -120,9 +125,10 @@ mod tests {
 
     #[test]
     fn what_was_not_there_is_all_new() {
-        let changes =
-            json!([{"kind": "pair", "key": "p", "before": null, "after": {"value": "x", "datatype": 2}}]);
-        let (before, after) = (listing(&changes, "before"), listing(&changes, "after"));
+        let changes = json!([{"kind": "pair", "key": "p", "action": "create", "before": null, "after": {"value": "x", "datatype": 2}}]);
+        let changes: Vec<ItemChange> = serde_json::from_value(changes).expect("changes");
+        let before = listing(&changes, |change| change.before.as_ref());
+        let after = listing(&changes, |change| change.after.as_ref());
         assert_eq!((before.as_str(), after.as_str()), ("", "pair \"p\" = \"x\"\n"));
     }
 }

@@ -8,12 +8,20 @@ mod diff;
 mod show;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tidelock_api::config::{
+    ConfigError, ContainerContent, ContainerPage, Done, FieldContent, Key, Pair, PairPage, PolicyRequest,
+    Refers, RollbackRequest, Success,
+};
 use tidelock_client::http::Method;
 use tidelock_client::{Answer, Call, CliError, Client, keys, output};
 
@@ -103,40 +111,40 @@ impl Target {
 }
 
 /// The data of an envelope, or the error that it reports.
-fn data(answer: &Answer) -> Result<Value, CliError> {
-    let mut envelope: Value = match answer.json() {
-        Ok(envelope) => envelope,
-        Err(_) if answer.status != 200 => return Err(answer.refusal()),
-        Err(error) => return Err(error),
-    };
-    match (answer.status, envelope["errmsg"].as_str()) {
-        (200, Some(_)) => Ok(envelope["data"].take()),
-        (status, Some(errmsg)) => {
-            Err(CliError::Refused(format!("{} answered {status}: {errmsg}", answer.url)))
+fn data<T: DeserializeOwned>(answer: &Answer) -> Result<T, CliError> {
+    if answer.status == 200 {
+        return Ok(answer.json::<Success<T>>()?.data);
+    }
+    match answer.json::<ConfigError>() {
+        Ok(ConfigError { errmsg, .. }) => {
+            Err(CliError::Refused(format!("{} answered {}: {errmsg}", answer.url, answer.status)))
         }
-        _ => Err(answer.refusal()),
+        Err(_) => Err(answer.refusal()),
     }
 }
 
 impl Session {
-    fn get(&self, target: Target) -> Result<Value, CliError> {
-        data(&self.client.ask(&Call::get(target.into_text()))?)
+    /// Reads data: for people it is returned, for programs it is printed as the node wrote it.
+    fn show<T: DeserializeOwned>(&self, target: Target) -> Result<Option<T>, CliError> {
+        self.parse_or_print(&self.client.ask(&Call::get(target.into_text()))?)
+    }
+
+    fn parse_or_print<T: DeserializeOwned>(&self, answer: &Answer) -> Result<Option<T>, CliError> {
+        match self.format {
+            Output::Json => output::line(data::<Box<RawValue>>(answer)?.get()).map(|()| None),
+            Output::Text => data(answer).map(Some),
+        }
     }
 
     /// Sends a change, once.
     fn change(&self, method: Method, target: Target, body: &[u8]) -> Result<(), CliError> {
         let call = Call { method, target: target.into_text(), condition: None, body, may_repeat: false };
-        let done = data(&self.client.ask(&call)?)?;
-        if self.format == Output::Text {
-            let notes = done["notes"].as_array().map(Vec::as_slice).unwrap_or_default();
-            notes.iter().filter_map(Value::as_str).for_each(|note| eprintln!("note: {note}"));
-        }
-        match self.format {
-            Output::Json => output::line(&done.to_string()),
-            Output::Text if done["changed"] == true => {
-                output::line(&format!("revision {}", done["revision"]))
-            }
-            Output::Text => output::line(&format!("nothing changed; still revision {}", done["revision"])),
+        let answer = self.client.ask(&call)?;
+        let Some(Done { revision, changed, notes }) = self.parse_or_print(&answer)? else { return Ok(()) };
+        notes.iter().for_each(|note| eprintln!("note: {note}"));
+        match changed {
+            true => output::line(&format!("revision {revision}")),
+            false => output::line(&format!("nothing changed; still revision {revision}")),
         }
     }
 
@@ -151,22 +159,13 @@ impl Session {
                 self.change(Method::DELETE, target, b"")
             }
             NsCommand::Info { name } => {
-                let info = self.get(Target::of(&[&name]))?;
-                match self.format {
-                    Output::Json => output::line(&info.to_string()),
-                    Output::Text => output::write(show::namespace(&info).as_bytes()),
-                }
+                let info = self.show(Target::of(&[&name]))?;
+                info.map_or(Ok(()), |info| output::write(show::namespace(&info).as_bytes()))
             }
             NsCommand::Policy { name, revisions, days, terms } => {
-                let mut body = json!({});
-                if let Some(revisions) = revisions {
-                    body["revisions"] = revisions.into();
-                }
-                if let Some(days) = days {
-                    body["days"] = days.into();
-                }
+                let policy = PolicyRequest { revisions, days, ..PolicyRequest::default() };
                 let target = Target::of(&[&name, "policy"]).with_terms(&terms);
-                self.change(Method::POST, target, body.to_string().as_bytes())
+                self.change(Method::POST, target, &encode(&policy))
             }
         }
     }
@@ -175,17 +174,12 @@ impl Session {
         let mut offset = 0;
         loop {
             let target = Target { path: "/api/namespaces".to_owned(), parameters: vec![] };
-            let page = self.get(
-                target.with("limit", Some(PAGE_ITEMS)).with("offset", Some(offset)).with("key", Some(prefix)),
-            )?;
-            let names = page.as_array().map(Vec::as_slice).unwrap_or_default();
+            let target = target.with("limit", Some(PAGE_ITEMS)).with("offset", Some(offset));
+            let answer = self.client.ask(&Call::get(target.with("key", Some(prefix)).into_text()))?;
+            let names: Vec<String> = data(&answer)?;
             match self.format {
-                Output::Json => output::line(&page.to_string())?,
-                Output::Text => {
-                    for name in names.iter().filter_map(Value::as_str) {
-                        output::line(name)?;
-                    }
-                }
+                Output::Json => output::line(data::<Box<RawValue>>(&answer)?.get())?,
+                Output::Text => names.iter().try_for_each(|name| output::line(name))?,
             }
             if names.len() < PAGE_ITEMS {
                 return Ok(());
@@ -194,36 +188,46 @@ impl Session {
         }
     }
 
-    /// All pages of pairs or containers.
-    fn list_items(&self, namespace: &str, kind: &str, key: &str) -> Result<(), CliError> {
-        let mut items = Vec::new();
+    /// All pages of pairs or containers; `items` takes those of a page.
+    fn list_items<P: DeserializeOwned, T: Serialize>(
+        &self,
+        target: impl Fn() -> Target,
+        items: impl Fn(P) -> Vec<T>,
+        table: impl Fn(&[T]) -> String,
+    ) -> Result<(), CliError> {
+        let mut all = Vec::new();
         loop {
-            let target = Target::of(&[namespace, kind]).with("limit", Some(PAGE_ITEMS));
-            let mut page = self.get(target.with("offset", Some(items.len())).with("key", Some(key)))?;
-            let found = page[kind].as_array_mut().map(std::mem::take).unwrap_or_default();
+            let target = target().with("limit", Some(PAGE_ITEMS)).with("offset", Some(all.len()));
+            let answer = self.client.ask(&Call::get(target.into_text()))?;
+            let found = items(data(&answer)?);
             let is_last = found.len() < PAGE_ITEMS;
-            items.extend(found);
+            all.extend(found);
             if is_last {
                 break;
             }
         }
         match self.format {
-            Output::Json => items.iter().try_for_each(|item| output::line(&item.to_string())),
-            Output::Text if items.is_empty() => Ok(()),
-            Output::Text if kind == "pairs" => output::line(&show::pairs(&items)),
-            Output::Text => output::line(&show::containers(&items)),
+            Output::Json => {
+                all.iter().try_for_each(|item| output::line(&String::from_utf8_lossy(&encode(item))))
+            }
+            Output::Text if all.is_empty() => Ok(()),
+            Output::Text => output::line(&table(&all)),
         }
     }
 
     fn pairs(&self, command: PairCommand) -> Result<(), CliError> {
         match command {
-            PairCommand::List { namespace, key } => self.list_items(&namespace, "pairs", &key),
+            PairCommand::List { namespace, key } => self.list_items(
+                || Target::of(&[&namespace, "pairs"]).with("key", Some(&key)),
+                |page: PairPage| page.pairs,
+                show::pairs,
+            ),
             PairCommand::Get { namespace, key, revision } => {
-                let pair = self.get(Target::of(&[&namespace, "pairs", &key]).with("revision", revision))?;
-                match (self.format, &pair["value"]) {
-                    (Output::Json, _) => output::line(&pair.to_string()),
-                    (Output::Text, Value::String(text)) => output::line(text),
-                    (Output::Text, value) => output::line(&value.to_string()),
+                let target = Target::of(&[&namespace, "pairs", &key]).with("revision", revision);
+                let Some(pair) = self.show::<Pair>(target)? else { return Ok(()) };
+                match pair.value.value() {
+                    Value::String(text) => output::line(&text),
+                    value => output::line(&value.to_string()),
                 }
             }
             PairCommand::Set { namespace, key, value, datatype, terms } => {
@@ -239,7 +243,11 @@ impl Session {
 
     fn containers(&self, command: ContainerCommand) -> Result<(), CliError> {
         match command {
-            ContainerCommand::List { namespace, key } => self.list_items(&namespace, "containers", &key),
+            ContainerCommand::List { namespace, key } => self.list_items(
+                || Target::of(&[&namespace, "containers"]).with("key", Some(&key)),
+                |page: ContainerPage| page.containers,
+                show::containers,
+            ),
             ContainerCommand::Get { namespace, key, format, revision } => {
                 let target = Target::of(&[&namespace, "containers", &key, "dl"]);
                 let target = target.with("format", Some(name_of(format))).with("revision", revision);
@@ -249,9 +257,8 @@ impl Session {
                 let body = match file {
                     Some(file) => read_file(&file)?,
                     None => {
-                        let fields =
-                            fields.iter().map(|field| parse_field(field)).collect::<Result<Vec<_>, _>>()?;
-                        json!({ "fields": fields }).to_string().into_bytes()
+                        let fields = fields.iter().map(|field| parse_field(field));
+                        encode(&ContainerContent { fields: fields.collect::<Result<_, _>>()? })
                     }
                 };
                 let target = Target::of(&[&namespace, "containers", &key]).with_terms(&terms);
@@ -272,17 +279,14 @@ impl Session {
 
     fn history(&self, args: &HistoryArgs) -> Result<(), CliError> {
         let target = Target::of_item(&args.namespace, &args.item, "history");
-        let page = self.get(target.with("limit", Some(args.limit)).with("before", args.before))?;
-        match self.format {
-            Output::Json => output::line(&page.to_string()),
-            Output::Text => output::line(&show::history(&page)),
-        }
+        let page = self.show(target.with("limit", Some(args.limit)).with("before", args.before))?;
+        page.map_or(Ok(()), |page| output::line(&show::history(&page)))
     }
 
     fn roll_back(&self, args: &RollbackArgs) -> Result<(), CliError> {
         let target = Target::of_item(&args.namespace, &args.item, "rollback").with_terms(&args.terms);
-        let body = json!({ "revision": args.revision }).to_string();
-        self.change(Method::POST, target, body.as_bytes())
+        let body = RollbackRequest { revision: args.revision, ..RollbackRequest::default() };
+        self.change(Method::POST, target, &encode(&body))
     }
 
     fn import(&self, args: &ImportArgs) -> Result<(), CliError> {
@@ -323,9 +327,13 @@ impl Session {
         if answer.status == 200 {
             Ok(answer.body)
         } else {
-            Err(data(&answer).err().unwrap_or_else(|| answer.refusal()))
+            Err(data::<IgnoredAny>(&answer).err().unwrap_or_else(|| answer.refusal()))
         }
     }
+}
+
+fn encode(body: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(body).expect("invariant: the types of the API are JSON")
 }
 
 fn name_of(format: Format) -> &'static str {
@@ -348,7 +356,7 @@ fn pair_body(value: &str, datatype: Option<Datatype>) -> String {
         Some(_) => false,
         None => is_number_printed_otherwise(value),
     };
-    let is_json = !is_text && serde_json::from_str::<serde::de::IgnoredAny>(value).is_ok();
+    let is_json = !is_text && serde_json::from_str::<IgnoredAny>(value).is_ok();
     let shown = if is_json { value.to_owned() } else { Value::from(value).to_string() };
     match datatype {
         Some(datatype) => format!(r#"{{"value":{shown},"datatype":{}}}"#, datatype as u8),
@@ -366,22 +374,25 @@ fn is_number_printed_otherwise(text: &str) -> bool {
 }
 
 /// `KEY=PAIR`, `KEY=PAIR,PAIR` or `KEY=NAME:PAIR,NAME:PAIR`.
-fn parse_field(field: &str) -> Result<Value, CliError> {
+fn parse_field(field: &str) -> Result<FieldContent, CliError> {
     let Some((key, refers)) = field.split_once('=') else {
         return Err(CliError::Usage(format!("{field:?} is no field: write KEY=PAIR")));
     };
     let parts: Vec<&str> = refers.split(',').filter(|part| !part.is_empty()).collect();
-    let is_dict = !parts.is_empty() && parts.iter().all(|part| part.contains(':'));
-    let (field_type, value) = if is_dict {
-        let entry =
-            |part: &&str| part.split_once(':').map(|(name, pair)| (name.to_owned(), Value::from(pair)));
-        (3, parts.iter().filter_map(entry).collect())
-    } else if refers.contains(',') {
-        (2, parts.into_iter().map(Value::from).collect())
-    } else {
-        (1, Value::from(refers))
+    let named: Option<BTreeMap<String, Key>> = parts
+        .iter()
+        .map(|part| part.split_once(':').map(|(name, pair)| (name.to_owned(), pair_key(pair))))
+        .collect();
+    let (field_type, value) = match named {
+        Some(named) if !parts.is_empty() => (3, Refers::Dict(named)),
+        _ if refers.contains(',') => (2, Refers::List(parts.into_iter().map(pair_key).collect())),
+        _ => (1, Refers::One(pair_key(refers))),
     };
-    Ok(json!({ "key": key, "fieldType": field_type, "value": value }))
+    Ok(FieldContent { key: pair_key(key), field_type, value })
+}
+
+fn pair_key(text: &str) -> Key {
+    Key(text.to_owned())
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, CliError> {
@@ -430,15 +441,15 @@ mod tests {
 
     #[test]
     fn fields_refer_to_one_a_list_or_a_dict() {
-        let parsed = |field| parse_field(field).map(|field| field.to_string()).ok();
+        let parsed = |field| parse_field(field).map(|field| encode(&field)).ok();
         for (field, body) in [
-            ("a=p", r#"{"fieldType":1,"key":"a","value":"p"}"#),
-            ("a=p,q", r#"{"fieldType":2,"key":"a","value":["p","q"]}"#),
-            ("a=p,", r#"{"fieldType":2,"key":"a","value":["p"]}"#),
-            ("a=,", r#"{"fieldType":2,"key":"a","value":[]}"#),
-            ("a=x:p,y:q", r#"{"fieldType":3,"key":"a","value":{"x":"p","y":"q"}}"#),
+            ("a=p", r#"{"key":"a","fieldType":1,"value":"p"}"#),
+            ("a=p,q", r#"{"key":"a","fieldType":2,"value":["p","q"]}"#),
+            ("a=p,", r#"{"key":"a","fieldType":2,"value":["p"]}"#),
+            ("a=,", r#"{"key":"a","fieldType":2,"value":[]}"#),
+            ("a=x:p,y:q", r#"{"key":"a","fieldType":3,"value":{"x":"p","y":"q"}}"#),
         ] {
-            assert_eq!(parsed(field).as_deref(), Some(body));
+            assert_eq!(parsed(field).as_deref(), Some(body.as_bytes()));
         }
         assert_eq!(parsed("a"), None);
     }

@@ -1,6 +1,6 @@
 //! Configuration as tables for people.
 
-use serde_json::Value;
+use tidelock_api::config::{History, ListedContainer, Namespace, Pair, Policy, Revision};
 use tidelock_client::{keys, output};
 
 use crate::time::rfc3339;
@@ -14,8 +14,8 @@ const CHECKSUM_CHARACTERS: usize = 12;
 /// Names of datatypes by number.
 const DATATYPES: [&str; 7] = ["empty", "int", "string", "float", "bool", "list", "dict"];
 
-fn text(value: &Value) -> String {
-    keys::printable(value.as_str().unwrap_or_default().as_bytes())
+fn text(text: &str) -> String {
+    keys::printable(text.as_bytes())
 }
 
 fn preview(text: &str) -> String {
@@ -25,81 +25,68 @@ fn preview(text: &str) -> String {
     }
 }
 
-fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
-    value[name].as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
 /// Table of pairs.
-pub fn pairs(items: &[Value]) -> String {
-    let row = |item: &Value| {
-        let datatype = item["datatype"].as_u64().and_then(|number| DATATYPES.get(number as usize));
-        vec![
-            text(&item["key"]),
-            datatype.copied().unwrap_or("?").to_owned(),
-            preview(&item["value"].to_string()),
-        ]
+pub fn pairs(items: &[Pair]) -> String {
+    let row = |pair: &Pair| {
+        let datatype = DATATYPES.get(usize::from(pair.datatype)).copied().unwrap_or("?");
+        vec![text(&pair.key), datatype.to_owned(), preview(&pair.value.value().to_string())]
     };
     output::table(&["KEY", "TYPE", "VALUE"], items.iter().map(row).collect())
 }
 
 /// Table of containers.
-pub fn containers(items: &[Value]) -> String {
-    let row = |item: &Value| {
-        let fields: Vec<String> = list(item, "fields").iter().map(|field| text(&field["key"])).collect();
-        let checksum: String = text(&item["checkSum"]).chars().take(CHECKSUM_CHARACTERS).collect();
-        vec![text(&item["key"]), checksum, preview(&fields.join(", "))]
+pub fn containers(items: &[ListedContainer]) -> String {
+    let row = |item: &ListedContainer| {
+        let fields: Vec<String> = item.fields.iter().map(|field| text(&field.key)).collect();
+        let checksum: String = text(&item.check_sum).chars().take(CHECKSUM_CHARACTERS).collect();
+        vec![text(&item.key), checksum, preview(&fields.join(", "))]
     };
     output::table(&["KEY", "CHECKSUM", "FIELDS"], items.iter().map(row).collect())
 }
 
 /// Table of one namespace.
-pub fn namespace(info: &Value) -> String {
-    let days = info["policy"]["ageMs"].as_u64().unwrap_or_default() as f64 / 86_400_000.0;
+pub fn namespace(info: &Namespace) -> String {
+    let Policy { revisions, age_ms } = info.policy;
+    let days = age_ms as f64 / 86_400_000.0;
     let facts = [
-        ("namespace", text(&info["namespace"])),
-        ("revision", info["revision"].to_string()),
-        ("oldest kept", info["oldest"].to_string()),
-        ("pairs", info["pairs"].to_string()),
-        ("containers", info["containers"].to_string()),
-        ("bytes", info["bytes"].to_string()),
-        (
-            "history",
-            format!(
-                "{} bytes; at most {} revisions, {days} days",
-                info["historyBytes"], info["policy"]["revisions"]
-            ),
-        ),
+        ("namespace", text(&info.namespace)),
+        ("revision", info.revision.to_string()),
+        ("oldest kept", info.oldest.to_string()),
+        ("pairs", info.pairs.to_string()),
+        ("containers", info.containers.to_string()),
+        ("bytes", info.bytes.to_string()),
+        ("history", format!("{} bytes; at most {revisions} revisions, {days} days", info.history_bytes)),
     ];
     let rows = facts.into_iter().map(|(name, fact)| vec![name.to_owned(), fact]);
     output::table(&[], rows.collect()) + "\n"
 }
 
 /// Table of revisions.
-pub fn history(page: &Value) -> String {
-    let row = |revision: &Value| {
-        let action = match revision["to"].as_u64() {
-            Some(to) => format!("{} to {to}", text(&revision["action"])),
-            None => text(&revision["action"]),
+pub fn history(page: &History) -> String {
+    let row = |revision: &Revision| {
+        let action = match revision.to {
+            Some(to) => format!("{} to {to}", text(&revision.action)),
+            None => text(&revision.action),
         };
-        let changes = list(revision, "changes").iter().map(|change| {
-            let sign = match change["action"].as_str() {
-                Some("create") => '+',
-                Some("delete") => '-',
+        let changes = revision.changes.iter().map(|change| {
+            let sign = match &*change.action {
+                "create" => '+',
+                "delete" => '-',
                 _ => '~',
             };
-            let kind = if change["kind"] == "container" { "container " } else { "" };
-            format!("{sign}{kind}{}", text(&change["key"]))
+            let kind = if change.kind == "container" { "container " } else { "" };
+            format!("{sign}{kind}{}", text(&change.key))
         });
         vec![
-            revision["revision"].to_string(),
-            rfc3339(revision["time"].as_u64().unwrap_or_default()),
-            text(&revision["author"]),
+            revision.revision.to_string(),
+            rfc3339(revision.time),
+            text(&revision.author),
             action,
             preview(&changes.collect::<Vec<_>>().join(" ")),
-            preview(&text(&revision["message"])),
+            preview(&text(&revision.message)),
         ]
     };
-    let rows = list(page, "revisions").iter().map(row).collect();
+    let rows = page.revisions.iter().map(row).collect();
     output::table(&["REVISION", "TIME", "AUTHOR", "ACTION", "CHANGES", "MESSAGE"], rows)
 }
 
@@ -109,7 +96,7 @@ mod tests {
 
     #[test]
     fn history_is_a_table() {
-        let page = serde_json::json!({"revisions": [
+        let page = serde_json::json!({"revision": 3, "oldest": 1, "next": null, "revisions": [
             {"revision": 3, "author": "ann", "time": 1_795_219_200_000u64, "message": "better", "action": "rollback",
              "to": 1, "changes": [{"kind": "pair", "key": "p", "action": "update"},
                                   {"kind": "container", "key": "c", "action": "delete"}]},
@@ -120,7 +107,7 @@ mod tests {
 REVISION  TIME                  AUTHOR  ACTION         CHANGES          MESSAGE
 3         2026-11-21T00:00:00Z  ann     rollback to 1  ~p -container c  better
 2         1970-01-01T00:00:00Z          publish        +p";
-        let shown = history(&page);
+        let shown = history(&serde_json::from_value(page).expect("a page"));
         let shown: Vec<&str> = shown.lines().map(str::trim_end).collect();
         assert_eq!(shown.join("\n"), expected);
     }

@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::Duration;
 
-use serde_json::Value;
+use tidelock_api::config::{Changes, Event};
 use tidelock_client::{Call, CliError, output};
 
 use super::diff::Side;
@@ -40,30 +40,30 @@ pub fn run(session: &Session, args: &WatchArgs) -> Result<(), CliError> {
                 thread::sleep(PAUSE);
                 continue;
             }
-            answer => super::data(&answer?)?,
+            answer => super::data::<Changes>(&answer?)?,
         };
         has_begun = true;
-        if found["gap"] == true {
+        if found.gap {
             eprintln!("there were changes before that history does not hold any more");
         }
-        for change in found["changes"].as_array().into_iter().flatten() {
+        for change in &found.changes {
             print(session, change, &mut shown)?;
             count += 1;
             if args.count.is_some_and(|max| count >= max) {
                 break;
             }
         }
-        index = found["index"].as_u64().or(index);
+        index = Some(found.index);
     }
     Ok(())
 }
 
-fn print(session: &Session, change: &Value, shown: &mut String) -> Result<(), CliError> {
+fn print(session: &Session, change: &Event, shown: &mut String) -> Result<(), CliError> {
     if session.format == Output::Json {
-        return output::line(&change.to_string());
+        return output::line(&String::from_utf8_lossy(&super::encode(change)));
     }
-    let document = diff::document(&change["data"]);
-    let revision = &change["revision"];
+    let document = change.data.as_ref().map(|data| diff::document(&data.value())).unwrap_or_default();
+    let revision = change.revision.unwrap_or_default();
     let text = if shown.is_empty() || document.is_empty() {
         let state = if document.is_empty() { "deleted" } else { "" };
         format!("revision {revision} {state}").trim_end().to_owned() + "\n" + &document

@@ -3,9 +3,11 @@
 //! - [`registry`]: the hosts, shards and replicas, and the wanted state of each.
 //! - [`rebalance`]: which slots should move.
 //! - [`placement`]: which replica each host should have, and why.
+//! - [`progress`]: what a requested change still waits for.
 //! - `reconcile`: the next change of a shard's membership towards the wanted one.
 
 pub mod placement;
+pub mod progress;
 pub mod rebalance;
 pub(crate) mod reconcile;
 pub mod registry;

@@ -20,6 +20,7 @@ use crate::store::Store;
 pub(super) enum Cluster {
     View,
     Host(HostVerb),
+    Progress(HostVerb),
     Dump,
     Explain,
     Tag,
@@ -30,6 +31,7 @@ pub(super) enum Cluster {
     Rebalance,
     MoveSlots,
     Transfer,
+    TransferProgress,
     Checkpoint,
     Backup,
     Restore,
@@ -46,11 +48,13 @@ impl Cluster {
             | Cluster::Rebalance
             | Cluster::MoveSlots => true,
             Cluster::View
+            | Cluster::Progress(_)
             | Cluster::Dump
             | Cluster::Explain
             | Cluster::Clients
             | Cluster::Moves
             | Cluster::Transfer
+            | Cluster::TransferProgress
             | Cluster::Checkpoint
             | Cluster::Backup
             | Cluster::Restore => false,
@@ -66,6 +70,7 @@ pub(super) async fn answer<S: Store>(
     match operation {
         Cluster::View => view(call).await,
         Cluster::Host(verb) => membership::change_host(call, number, verb).await,
+        Cluster::Progress(verb) => membership::progress(call, number, verb).await,
         Cluster::Dump => registry::dump(call).await,
         Cluster::Explain => registry::explain(call, number).await,
         Cluster::Tag => registry::tag(call, number).await,
@@ -76,6 +81,7 @@ pub(super) async fn answer<S: Store>(
         Cluster::Rebalance => slots::rebalance(call).await,
         Cluster::MoveSlots => slots::move_slots(call, number).await,
         Cluster::Transfer => membership::transfer(call, number).await,
+        Cluster::TransferProgress => membership::transfer_progress(call, number).await,
         Cluster::Checkpoint => checkpoint::answer(call).await,
         Cluster::Backup => backup::answer(call).await,
         Cluster::Restore => restore::answer(call).await,

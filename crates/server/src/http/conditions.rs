@@ -4,20 +4,22 @@
 //! condition is ignored is a lost update.
 
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
+use tidelock_api::etag::{self, EntityTag};
 use tidelock_core::command::Condition;
 use tidelock_core::types::Version;
 
 use super::fields::{Field, Fields};
 use super::problem::Problem;
-use super::uri;
 
 /// Parses the condition of a write from `If-Match` and `If-None-Match`.
 pub(super) fn of_write(fields: &Fields<'_>) -> Result<Condition, Problem> {
     match (single(fields.if_match, IF_MATCH)?, single(fields.if_none_match, IF_NONE_MATCH)?) {
         (None, None) => Ok(Condition::Always),
         (Some(tag), None) if tag.as_bytes() == b"*" => Ok(Condition::Exists),
-        (Some(tag), None) => strong_tag(tag.as_bytes())
-            .map(Condition::Version)
+        (Some(tag), None) => EntityTag::parse(tag.as_bytes())
+            .filter(|tag| !tag.is_weak)
+            .and_then(EntityTag::version)
+            .map(|version| Condition::Version(Version(version)))
             .ok_or_else(|| Problem::invalid("If-Match must be one version in quotes, such as \"7\", or *")),
         (None, Some(tag)) if tag.as_bytes() == b"*" => Ok(Condition::Version(Version::ABSENT)),
         (None, Some(_)) => Err(Problem::invalid("If-None-Match of a write must be *")),
@@ -50,7 +52,9 @@ impl<'a> ReadConditions<'a> {
             if_none_match: single(fields.if_none_match, IF_NONE_MATCH)?,
         };
         for header in [conditions.if_match, conditions.if_none_match].into_iter().flatten() {
-            if header.as_bytes() != b"*" && tags(header.as_bytes()).any(|tag| tag.is_none()) {
+            let mut tags = etag::list(header.as_bytes()).peekable();
+            let is_list = tags.peek().is_some() && tags.all(|tag| tag.and_then(EntityTag::version).is_some());
+            if header.as_bytes() != b"*" && !is_list {
                 let detail = "If-Match and If-None-Match must be versions in quotes, such as \"7\", or *";
                 return Err(Problem::invalid(detail));
             }
@@ -63,10 +67,10 @@ impl<'a> ReadConditions<'a> {
     pub fn judge(self, current: Version) -> Verdict {
         let names = |header: &HeaderValue, weakly: bool| {
             let exists = current != Version::ABSENT;
-            let mut tags = tags(header.as_bytes()).flatten();
+            let mut tags = etag::list(header.as_bytes()).flatten();
             exists
                 && (header.as_bytes() == b"*"
-                    || tags.any(|tag| tag.version == current && (weakly || !tag.weak)))
+                    || tags.any(|tag| tag.version() == Some(current.0) && (weakly || !tag.is_weak)))
         };
         if self.if_match.is_some_and(|header| !names(header, false)) {
             return Verdict::Failed;
@@ -86,30 +90,6 @@ fn single(field: Field<'_>, name: HeaderName) -> Result<Option<&HeaderValue>, Pr
         Field::Once(value) => Ok(Some(value)),
         Field::Repeated => Err(Problem::invalid(format!("{name} is given more than once"))),
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tag {
-    version: Version,
-    /// `W/"7"`: an intermediary re-encoded the value. Good enough to avoid a download, not to
-    /// overwrite.
-    weak: bool,
-}
-
-/// The tags of a list, `None` for each that is not a version.
-fn tags(list: &[u8]) -> impl Iterator<Item = Option<Tag>> {
-    list.split(|&byte| byte == b',').map(|item| {
-        let item = item.trim_ascii();
-        match item.strip_prefix(b"W/") {
-            Some(tag) => strong_tag(tag).map(|version| Tag { version, weak: true }),
-            None => strong_tag(item).map(|version| Tag { version, weak: false }),
-        }
-    })
-}
-
-fn strong_tag(tag: &[u8]) -> Option<Version> {
-    let digits = tag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-    uri::parse_u64(digits).map(Version)
 }
 
 #[cfg(test)]
@@ -156,6 +136,7 @@ mod tests {
             (&[(IF_NONE_MATCH, "\"7\"")], 7, NotModified),
             (&[(IF_NONE_MATCH, "W/\"7\"")], 7, NotModified),
             (&[(IF_NONE_MATCH, "\"6\" , \"7\"")], 7, NotModified),
+            (&[(IF_NONE_MATCH, "\"7\",")], 7, NotModified),
             (&[(IF_NONE_MATCH, "\"6\"")], 7, Proceed),
             (&[(IF_NONE_MATCH, "*")], 7, NotModified),
             (&[(IF_NONE_MATCH, "*")], 0, Proceed),
@@ -172,7 +153,7 @@ mod tests {
             let conditions = ReadConditions::of(&Fields::of(&headers)).unwrap();
             assert_eq!(conditions.judge(Version(current)), expected, "{pairs:?} on {current}");
         }
-        for bad in ["7", "\"a\"", "\"7\",", "W/7"] {
+        for bad in ["7", "\"a\"", "\"7\" \"8\"", "W/7", "", ","] {
             let mut headers = HeaderMap::new();
             headers.insert(IF_NONE_MATCH, HeaderValue::from_static(bad));
             assert!(ReadConditions::of(&Fields::of(&headers)).is_err(), "{bad}");

@@ -1,12 +1,14 @@
 //! `/v1/cluster/hosts/…` and `/v1/cluster/shards/…`: changes of hosts and leaders by an operator.
 //!
-//! Owns the answers: 202 with the wanted state in the terms of `/v1/cluster`, where its progress
-//! can be observed, or the registry's refusal as a problem. The core owns the steps.
+//! Owns the answers: 202 with the wanted state in the terms of `/v1/cluster`, or the registry's
+//! refusal as a problem; and the progress of a change. The core owns the steps, and decides when a
+//! change is done.
 
 use serde::Serialize;
 use tidelock_api::cluster::HostRole;
-use tidelock_api::membership::{WantedOfHost, WantedOfShard};
+use tidelock_api::membership::{Progress, WantedOfHost, WantedOfShard};
 use tidelock_core::command::{Denial, HostChange, RegistryWrite};
+use tidelock_core::control::progress::Goal;
 use tidelock_core::types::{NodeId, ShardId};
 
 use super::problem::{Problem, ProblemKind};
@@ -38,6 +40,16 @@ impl HostVerb {
         }
     }
 
+    fn goal(self, node: NodeId) -> Goal {
+        match self {
+            HostVerb::Add => Goal::Votes(node),
+            HostVerb::Follow => Goal::Follows(node),
+            HostVerb::Drain => Goal::LeadsNothing(node),
+            HostVerb::Undrain => Goal::MayLead(node),
+            HostVerb::Remove => Goal::Gone(node),
+        }
+    }
+
     /// The answer: only what the verb determines. A host that is drained keeps its role.
     fn wanted(self, node: NodeId) -> WantedOfHost {
         let (standing, draining) = match self {
@@ -62,11 +74,40 @@ pub(super) async fn change_host<S: Store>(
     Ok(response::accepted(encode(&verb.wanted(node))))
 }
 
-pub(super) async fn transfer<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
-    let shard = ShardId(number("a shard", raw_shard)?);
+/// The progress of a change of a host.
+pub(super) async fn progress<S: Store>(
+    call: Call<'_, S>,
+    raw_node: &str,
+    verb: HostVerb,
+) -> Result<Response, Problem> {
+    let node = NodeId(number("a host", raw_node)?);
+    progress_of(call, verb.goal(node)).await
+}
+
+/// The progress of a transfer of leadership.
+pub(super) async fn transfer_progress<S: Store>(
+    call: Call<'_, S>,
+    raw_shard: &str,
+) -> Result<Response, Problem> {
+    let (shard, node) = transferred(&call, raw_shard)?;
+    progress_of(call, Goal::Leads { shard, node }).await
+}
+
+async fn progress_of<S: Store>(call: Call<'_, S>, goal: Goal) -> Result<Response, Problem> {
+    let view = call.ask(requests::cluster()).await?;
+    let waiting_for = goal.missing(&view);
+    Ok(response::json(encode(&Progress { done: waiting_for.is_empty(), waiting_for })))
+}
+
+/// The shard and the node of a transfer.
+fn transferred<S: Store>(call: &Call<'_, S>, raw_shard: &str) -> Result<(ShardId, NodeId), Problem> {
     let to = call.parameters().get("to")?;
     let to = to.ok_or_else(|| Problem::invalid("to must name the node that should lead"))?;
-    let to = NodeId(number("the node to lead", to)?);
+    Ok((ShardId(number("a shard", raw_shard)?), NodeId(number("the node to lead", to)?)))
+}
+
+pub(super) async fn transfer<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
+    let (shard, to) = transferred(&call, raw_shard)?;
     call.ask(requests::transfer(shard, to)).await?;
     Ok(response::accepted(encode(&WantedOfShard { shard: shard.0, leader: to.0 })))
 }

@@ -18,6 +18,7 @@
 //!              health openapi                           the parts, one module each
 //!   uri          keys and parameters
 //!   conditions   If-Match and If-None-Match
+//!   duration ttl   how long something takes or lives
 //!   body         read up to a limit, or discarded
 //!   negotiate    Accept
 //! response problem json                                 the answer
@@ -38,6 +39,7 @@ mod conditions;
 mod config;
 mod connections;
 mod cross_origin;
+mod duration;
 mod fields;
 mod form;
 mod health;

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 
 use hyper::StatusCode;
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER};
+use tidelock_api::problem as api;
 use tidelock_core::command::Refusal;
 use tidelock_core::types::Version;
 
-use super::json;
 use super::response::{self, Response};
 use crate::memory::MemoryExhausted;
 use crate::requests::{ConditionFailed, NoAnswer};
@@ -254,19 +254,20 @@ impl Problem {
 
     fn body(&self) -> Vec<u8> {
         let (status, name, title) = self.kind.parts();
-        let head = format!(
-            r#"{{"type":"{TYPE_PREFIX}{name}","title":"{title}","status":{},"detail":"#,
-            status.as_u16()
-        );
-        let mut out = head.into_bytes();
-        json::push_text(&mut out, &self.detail);
-        match self.extension {
-            Some(Extension::Limit(limit)) => json::push_number_member(&mut out, "limit", limit),
-            Some(Extension::Current(version)) => json::push_number_member(&mut out, "current", version.0),
-            Some(Extension::Allow(_)) | None => {}
-        }
-        out.push(b'}');
-        out
+        let (limit, current) = match self.extension {
+            Some(Extension::Limit(limit)) => (Some(limit), None),
+            Some(Extension::Current(version)) => (None, Some(version.0)),
+            Some(Extension::Allow(_)) | None => (None, None),
+        };
+        let body = api::Problem {
+            kind: format!("{TYPE_PREFIX}{name}").into(),
+            title: title.into(),
+            status: status.as_u16(),
+            detail: (&*self.detail).into(),
+            limit,
+            current,
+        };
+        serde_json::to_vec(&body).expect("invariant: texts and numbers are JSON")
     }
 }
 

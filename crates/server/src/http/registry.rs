@@ -50,7 +50,7 @@ pub(super) async fn explain<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Res
 pub(super) async fn tag<S: Store>(mut call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
     let shard = ShardId(number("a shard", raw_shard)?);
     let body = call.read_body(BodyLimit::Form(TAGS_BODY_BYTES_MAX)).await?;
-    let tags: TagChanges = serde_json::from_slice(&body)
+    let TagChanges(tags) = serde_json::from_slice(&body)
         .map_err(|_| Problem::invalid("the body must be a JSON object of texts; null takes a tag away"))?;
     let set = tags.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
     PlacementPolicy::parse(&set.collect()).map_err(|error| Problem::invalid(error.to_string()))?;

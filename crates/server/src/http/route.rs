@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(found(&Method::GET, path), Ok((history, ["n%73", "a%2Fb"])));
         assert_eq!(found(&Method::GET, "/api/namespaces//pairs/a/history"), Ok((history, ["", "a"])));
         for (method, path, allow) in [
-            (Method::GET, "/v1/cluster/hosts/4/drain", "POST"),
+            (Method::PUT, "/v1/cluster/hosts/4/drain", "GET, HEAD, POST"),
             (Method::POST, "/v1/keys/a", "GET, HEAD, PUT, DELETE"),
             (Method::POST, "/v1/atomics/a", "GET, HEAD"),
             (Method::PUT, "/v1/atomics/a/exchange", "GET, HEAD, POST"),

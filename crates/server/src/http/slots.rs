@@ -9,9 +9,10 @@ use serde::de::DeserializeOwned;
 use tidelock_api::shards::{AddShardRequest, ChangedShard};
 use tidelock_api::slots::{Moves, RequestedMoves, ShardSlots, SlotMove, WantedSlots};
 use tidelock_core::command::RegistryWrite;
+use tidelock_core::control::progress::are_moves_done;
 use tidelock_core::placement_policy::PlacementPolicy;
 use tidelock_core::slots::slot_set::{NoSlots, SlotSet};
-use tidelock_core::types::ShardId;
+use tidelock_core::types::{MigrationId, ShardId};
 
 use super::body::BodyLimit;
 use super::membership::{denied, number};
@@ -25,6 +26,7 @@ use crate::store::Store;
 const BODY_BYTES_MAX: usize = 128 << 10;
 
 pub(super) async fn moves<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
+    let until = call.parameters().get("until")?.map(|until| number("a move", until)).transpose()?;
     let view = call.ask(requests::registry()).await?;
     let data_shards = view.shards.iter().map(|(shard, _)| *shard).filter(|shard| *shard != ShardId::PRIME);
     let share = |shard: ShardId| {
@@ -43,6 +45,7 @@ pub(super) async fn moves<S: Store>(call: Call<'_, S>) -> Result<Response, Probl
         shards: data_shards.map(share).collect(),
         moves: migrations.collect(),
         last: view.last_migration.0,
+        done: are_moves_done(&view, until.map_or(view.last_migration, MigrationId)),
     };
     Ok(response::json(encode(&moves)))
 }

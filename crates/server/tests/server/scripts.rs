@@ -62,6 +62,7 @@ macro_rules! scripts {
 scripts! {
     atomics_exchange_numbers
     atomics_refuse_what_is_no_number
+    changes_report_their_progress
     checkpoints_reach_every_shard
     cluster_is_described
     config_containers_follow_their_pairs

@@ -26,7 +26,7 @@ pub use reply::{
     Action, ChangeView, Changes, ConfigError, ConfigReply, ConfigWritten, Content, Event, Export, Found,
     HistoryPage, NamespaceView, RevisionView,
 };
-pub use value::{Datatype, Float, Value, ValueError, write_json_text};
+pub use value::{Datatype, Float, Value, ValueError};
 
 /// The name of a namespace: text of 1 to [`limits::CONFIG_NAMESPACE_CHARACTERS_MAX`] characters
 /// without control characters. Its slot, computed as for a key, decides the shard. Names that share

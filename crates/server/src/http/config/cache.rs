@@ -14,7 +14,7 @@ use quick_cache::unsync::Cache;
 use quick_cache::{Equivalent, Weighter};
 use tidelock_core::command::config::{Found, Name};
 
-use super::show::{Show, hex};
+use super::show::{self, hex};
 
 /// Most bytes of cached answers of all workers together. Beyond it, answers that were not used
 /// lately make room.
@@ -82,9 +82,7 @@ impl Documents {
 
     /// Encodes the answer and caches it.
     pub(super) fn make(&self, namespace: &Name, key: &Arc<str>, found: &Found) -> Rc<Document> {
-        let mut show = Show::success();
-        show.container(namespace, key, found);
-        let body = Bytes::from(show.finish());
+        let body = Bytes::from(show::success(show::container(namespace, key, found)));
         let etag = etag(&found.container.checksum);
         let document = Rc::new(Document { touched: found.container.touched, body, etag });
         self.0.borrow_mut().insert((namespace.clone(), key.clone()), document.clone());

@@ -7,11 +7,12 @@ use std::borrow::Cow;
 
 use hyper::StatusCode;
 use hyper::header::{ALLOW, HeaderValue, RETRY_AFTER};
+use tidelock_core::command::Refusal;
 use tidelock_core::command::config::ConfigError;
-use tidelock_core::command::{Refusal, config::write_json_text};
 
 use super::super::problem::Problem;
 use super::super::response::{self, Response};
+use super::show;
 use crate::memory::MemoryExhausted;
 use crate::offload::Busy;
 use crate::requests::NoAnswer;
@@ -90,9 +91,9 @@ impl ApiError {
     }
 
     pub fn into_response(self) -> Response {
-        let mut body = format!(r#"{{"errcode":{},"errmsg":"#, self.errcode);
-        write_json_text(&self.errmsg, &mut body);
-        body.push_str(r#","data":null}"#);
+        let mut body = Vec::new();
+        let (errcode, errmsg) = (self.errcode, self.errmsg);
+        show::push(&mut body, &tidelock_api::config::ConfigError { errcode, errmsg, data: () });
         let mut response = response::typed(self.status, "application/json", body);
         let headers = response.headers_mut();
         if self.status == StatusCode::SERVICE_UNAVAILABLE {

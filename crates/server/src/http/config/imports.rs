@@ -8,10 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use tidelock_api::config::Done;
 use tidelock_core::command::Consistency;
-use tidelock_core::command::config::{
-    Change, ConfigOperation, ConfigWritten, Export, Field, Item, Name, Refers, Value,
-};
+use tidelock_core::command::config::{Change, ConfigOperation, Export, Field, Item, Name, Refers, Value};
 use tidelock_core::limits;
 
 use super::super::response::Response;
@@ -20,10 +19,10 @@ use super::error::ApiError;
 use super::formats::{Document, Format, Notes, text_of};
 use super::path::parse_key;
 use super::queries;
-use super::show::Show;
+use super::show;
 use super::transfer::format;
 use super::values::FILE_VALUES_MAX;
-use super::writes::{WriteOptions, done, read_body, submit};
+use super::writes::{WriteOptions, read_body, submit};
 use super::{ask_store, measured_export, offload};
 use crate::store::Store;
 
@@ -77,7 +76,7 @@ struct Publication<C> {
 impl<C: Changes> Publication<C> {
     /// Publishes the changes to the current contents, on the condition that these are still current
     /// then.
-    async fn publish<S: Store>(self, call: &Call<'_, S>) -> Result<ConfigWritten, ApiError> {
+    async fn publish<S: Store>(self, call: &Call<'_, S>) -> Result<Done, ApiError> {
         let Publication { namespace, create, bytes, changes: import } = self;
         let mut attempts = 0;
         loop {
@@ -167,17 +166,8 @@ pub(super) async fn import_container<S: Store>(
     Ok(imported(publication.publish(&call).await?, notes))
 }
 
-/// `{"revision":…,"changed":…}`, with `"notes"` if there are any.
-fn imported(written: ConfigWritten, notes: Notes) -> Response {
-    let lines = notes.into_lines();
-    if lines.is_empty() {
-        return done(written);
-    }
-    let ConfigWritten { revision, changed } = written;
-    let lines = Value::List(lines.iter().map(|line| Value::text(line)).collect()).to_json();
-    let mut show = Show::success();
-    show.raw(&format!(r#"{{"revision":{revision},"changed":{changed},"notes":{lines}}}"#));
-    show.respond()
+fn imported(done: Done, notes: Notes) -> Response {
+    show::respond(Done { notes: notes.into_lines(), ..done })
 }
 
 /// The import of a document into a container.

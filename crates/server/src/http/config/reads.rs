@@ -6,6 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
+use tidelock_api::config as api;
+use tidelock_api::etag::{self, EntityTag};
 use tidelock_core::command::config::{Content, Export, Found, HistoryPage, Item, Name, Selection, Value};
 use tidelock_core::command::{Page, Read};
 use tidelock_core::limits;
@@ -15,7 +17,7 @@ use super::super::service::Call;
 use super::cache::Document;
 use super::error::ApiError;
 use super::queries::{self, Selected};
-use super::show::{HistoryDetail, Show, action};
+use super::show::{self, HistoryDetail, action};
 use super::{ask, limit, measured, measured_export, number, offload, offset, text, transfer};
 use crate::requests;
 use crate::store::Store;
@@ -47,17 +49,14 @@ pub(super) async fn namespaces<S: Store>(call: Call<'_, S>) -> Result<Response, 
         }
         after = next;
     }
-    let mut show = Show::success();
-    show.list(&names, |show, name| show.text(&String::from_utf8_lossy(name)));
-    Ok(show.respond())
+    let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+    Ok(show::respond(names))
 }
 
 /// `GET /namespaces/:ns`.
 pub(super) async fn namespace<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
     let view = ask(&call, &namespace, queries::namespace()).await?;
-    let mut show = Show::success();
-    show.namespace(&namespace, &view);
-    Ok(show.respond())
+    Ok(show::respond(show::namespace(&namespace, &view)))
 }
 
 fn selection<S: Store>(call: &Call<'_, S>) -> Result<Selection, ApiError> {
@@ -70,26 +69,16 @@ fn selection<S: Store>(call: &Call<'_, S>) -> Result<Selection, ApiError> {
 pub(super) async fn pairs<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
     let query = queries::pairs(selection(&call)?);
     let Selected { total, items } = ask(&call, &namespace, query).await?;
-    let mut show = Show::success();
-    show.raw(r#"{"pairs":"#);
-    show.list(&items, |show, (key, pair)| show.pair(&namespace, key, pair));
-    show.raw(r#","total":"#);
-    show.number(total);
-    show.raw("}");
-    Ok(show.respond())
+    let pairs = items.iter().map(|(key, pair)| show::pair(&namespace, key, pair)).collect();
+    Ok(show::respond(api::PairPage { pairs, total: total as u64 }))
 }
 
 /// `GET /namespaces/:ns/containers?limit=&offset=&key=`.
 pub(super) async fn containers<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
     let query = queries::containers(selection(&call)?);
     let Selected { total, items } = ask(&call, &namespace, query).await?;
-    let mut show = Show::success();
-    show.raw(r#"{"containers":"#);
-    show.list(&items, |show, (key, container)| show.container_in_list(&namespace, key, container));
-    show.raw(r#","total":"#);
-    show.number(total);
-    show.raw("}");
-    Ok(show.respond())
+    let shown = items.iter().map(|(key, container)| show::container_in_list(&namespace, key, container));
+    Ok(show::respond(api::ContainerPage { containers: shown.collect(), total: total as u64 }))
 }
 
 /// `GET /namespaces/:ns/pairs/:key?revision=`.
@@ -100,9 +89,7 @@ pub(super) async fn pair<S: Store>(
 ) -> Result<Response, ApiError> {
     let at = number(call.parameters(), "revision")?;
     let pair = ask(&call, &namespace, queries::pair(key.clone(), at)).await?;
-    let mut show = Show::success();
-    show.pair(&namespace, &key, &pair);
-    Ok(show.respond())
+    Ok(show::respond(show::pair(&namespace, &key, &pair)))
 }
 
 /// `GET /namespaces/:ns/containers/:key?revision=`. The entity tag is the checksum.
@@ -129,10 +116,9 @@ pub(super) async fn container<S: Store>(
         if at.is_none() {
             documents.make(&namespace, &key, &found)
         } else {
-            let mut show = Show::success();
-            show.container(&namespace, &key, &found);
             let etag = super::cache::etag(&found.container.checksum);
-            Document { touched: 0, body: show.finish().into(), etag }.into()
+            let body = show::success(show::container(&namespace, &key, &found));
+            Document { touched: 0, body: body.into(), etag }.into()
         }
     };
     Ok(conditional(&call, &document.etag, || {
@@ -146,10 +132,10 @@ pub(super) fn conditional<S: Store>(
     etag: &HeaderValue,
     answer: impl FnOnce() -> Response,
 ) -> Response {
-    let known = call.headers().get_all(IF_NONE_MATCH).iter();
-    let mut tags =
-        known.flat_map(|header| header.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
-    let is_known = tags.any(|tag| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes());
+    let current = EntityTag::parse(etag.as_bytes()).map(|tag| tag.opaque);
+    let mut known = call.headers().get_all(IF_NONE_MATCH).iter().map(HeaderValue::as_bytes);
+    let is_current = |tag: EntityTag<'_>| Some(tag.opaque) == current;
+    let is_known = known.any(|header| header == b"*" || etag::list(header).flatten().any(is_current));
     let mut response = if is_known { response::empty(StatusCode::NOT_MODIFIED) } else { answer() };
     if is_known {
         response.headers_mut().remove(CONTENT_TYPE);
@@ -176,12 +162,8 @@ pub(super) async fn history<S: Store>(
         HistoryDetail::Contents => measured_history(&page),
         HistoryDetail::Names => page.revisions.len(),
     };
-    let write = move || {
-        let mut show = Show::success();
-        show.history(&page, detail);
-        Ok(show.finish())
-    };
-    Ok(response::json(offload(&call, bytes, write).await?.into_bytes()))
+    let write = move || Ok(show::success(show::history(&page, detail)));
+    Ok(response::json(offload(&call, bytes, write).await?))
 }
 
 /// The size of a page's contents, exact only up to what matters to [`offload`].
@@ -216,8 +198,8 @@ pub(super) async fn namespace_diff<S: Store>(
     let bytes = measured_export(&before).max(measured_export(&after));
     let before = AtRevision { revision: from, content: before };
     let after = AtRevision { revision: to, content: after };
-    let write = move || Ok(show_namespace_diff(&before, &after).finish());
-    Ok(response::json(offload(&call, bytes, write).await?.into_bytes()))
+    let write = move || Ok(show::success(show_namespace_diff(&before, &after)));
+    Ok(response::json(offload(&call, bytes, write).await?))
 }
 
 /// One side of a comparison.
@@ -226,50 +208,31 @@ struct AtRevision<T> {
     content: T,
 }
 
-/// A pair or container that differs, with both sides as they are shown.
-struct ChangedItem {
-    item: Item,
-    action: &'static str,
-    before: String,
-    after: String,
-}
-
-fn show_namespace_diff(before: &AtRevision<Export>, after: &AtRevision<Export>) -> Show {
-    let (from, to) = (before.revision, after.revision);
-    let (before, after) = (&before.content, &after.content);
+fn show_namespace_diff(before: &AtRevision<Export>, after: &AtRevision<Export>) -> api::NamespaceDiff {
     let content = |export: &Export, item: &Item| match item {
         Item::Pair(key) => export.pairs.get(key).cloned().map(Content::Pair),
         Item::Container(key) => export.containers.get(key).cloned().map(Content::Container),
     };
     let items = |export: &Export| {
-        let pairs: Vec<Item> = export.pairs.keys().cloned().map(Item::Pair).collect();
-        pairs
-            .into_iter()
-            .chain(export.containers.keys().cloned().map(Item::Container))
-            .collect::<BTreeSet<_>>()
+        let pairs = export.pairs.keys().cloned().map(Item::Pair);
+        pairs.chain(export.containers.keys().cloned().map(Item::Container)).collect::<BTreeSet<_>>()
     };
-    let all: BTreeSet<Item> = items(before).union(&items(after)).cloned().collect();
-    let mut show = Show::success();
-    show.raw(&format!(r#"{{"from":{from},"to":{to},"changes":"#));
-    let changed = all.into_iter().filter_map(|item| {
-        let (was, is) = (content(before, &item), content(after, &item));
-        let shown = |content: &Option<Content>| {
-            let mut show = Show(String::new());
-            show.content(content.as_ref());
-            show.0
-        };
-        // Compares the shown content, not the revision that wrote it.
-        let (before, after) = (shown(&was), shown(&is));
-        (before != after).then(|| ChangedItem { item, action: action(was, is), before, after })
+    let all: BTreeSet<Item> = items(&before.content).union(&items(&after.content)).cloned().collect();
+    let changes = all.into_iter().filter_map(|item| {
+        let (was, is) = (content(&before.content, &item), content(&after.content, &item));
+        let differs = !is_same(was.as_ref(), is.as_ref());
+        differs.then(|| show::item_change(&item, was.as_ref(), is.as_ref(), HistoryDetail::Contents))
     });
-    show.list(changed, |show, ChangedItem { item, action, before, after }| {
-        let kind = if matches!(item, Item::Pair(_)) { "pair" } else { "container" };
-        show.raw(&format!(r#"{{"kind":"{kind}","key":"#));
-        show.text(item.key());
-        show.raw(&format!(r#","action":"{action}","before":{before},"after":{after}}}"#));
-    });
-    show.raw("}");
-    show
+    api::NamespaceDiff { from: before.revision, to: after.revision, changes: changes.collect() }
+}
+
+/// Compares the content that is shown, not the revision that wrote it.
+fn is_same(before: Option<&Content>, after: Option<&Content>) -> bool {
+    match (before, after) {
+        (Some(Content::Pair(was)), Some(Content::Pair(is))) => was.value == is.value,
+        (Some(Content::Container(was)), Some(Content::Container(is))) => was.fields == is.fields,
+        (was, is) => was.is_none() && is.is_none(),
+    }
 }
 
 /// `GET …/containers/:key/diff?from=&to=`: what the container resolved to at both revisions, and
@@ -290,34 +253,24 @@ pub(super) async fn container_diff<S: Store>(
         let (before, after) = (before.as_ref().map(transfer::tree), after.as_ref().map(transfer::tree));
         let before = AtRevision { revision: from, content: before.as_ref() };
         let after = AtRevision { revision: to, content: after.as_ref() };
-        Ok(show_container_diff(before, after).finish())
+        Ok(show::success(show_container_diff(&before, &after)))
     };
-    Ok(response::json(offload(&call, bytes, write).await?.into_bytes()))
+    Ok(response::json(offload(&call, bytes, write).await?))
 }
 
-fn show_container_diff(before: AtRevision<Option<&Value>>, after: AtRevision<Option<&Value>>) -> Show {
-    let (from, to) = (before.revision, after.revision);
-    let (before, after) = (before.content, after.content);
-    let mut differences = Vec::new();
-    compare(&mut Vec::new(), before, after, &mut differences);
-    let shown = |value: Option<&Value>| value.map_or("null".to_owned(), Value::to_json);
-    let mut show = Show::success();
-    show.raw(&format!(r#"{{"from":{from},"to":{to},"before":"#));
-    show.raw(&shown(before));
-    show.raw(r#","after":"#);
-    show.raw(&shown(after));
-    show.raw(r#","changes":"#);
-    show.list(differences, |show, Difference { path, before, after }| {
-        show.raw(r#"{"path":"#);
-        show.list(&path, |show, step| show.text(step));
-        show.raw(&format!(r#","action":"{}","before":"#, action(before, after)));
-        show.raw(&shown(before));
-        show.raw(r#","after":"#);
-        show.raw(&shown(after));
-        show.raw("}");
-    });
-    show.raw("}");
-    show
+fn show_container_diff(
+    before: &AtRevision<Option<&Value>>,
+    after: &AtRevision<Option<&Value>>,
+) -> api::ContainerDiff {
+    let mut changes = Vec::new();
+    compare(&mut Vec::new(), before.content, after.content, &mut changes);
+    api::ContainerDiff {
+        from: before.revision,
+        to: after.revision,
+        before: show::value(before.content),
+        after: show::value(after.content),
+        changes,
+    }
 }
 
 /// A container as of a revision; `None` if it did not exist.
@@ -334,31 +287,29 @@ async fn resolved<S: Store>(
     }
 }
 
-/// An entry that differs.
-struct Difference<'a> {
-    path: Vec<Arc<str>>,
-    before: Option<&'a Value>,
-    after: Option<&'a Value>,
-}
-
 /// Collects the differing entries of the innermost dicts.
-fn compare<'a>(
-    path: &mut Vec<Arc<str>>,
-    before: Option<&'a Value>,
-    after: Option<&'a Value>,
-    out: &mut Vec<Difference<'a>>,
+fn compare(
+    path: &mut Vec<String>,
+    before: Option<&Value>,
+    after: Option<&Value>,
+    out: &mut Vec<api::PathChange>,
 ) {
     match (before, after) {
         (Some(Value::Dict(was)), Some(Value::Dict(is))) => {
             let keys: BTreeSet<&Arc<str>> = was.keys().chain(is.keys()).collect();
             for key in keys {
-                path.push(key.clone());
+                path.push(key.to_string());
                 compare(path, was.get(key), is.get(key), out);
                 path.pop();
             }
         }
         (was, is) if was == is => {}
-        (before, after) => out.push(Difference { path: path.clone(), before, after }),
+        (before, after) => out.push(api::PathChange {
+            path: path.clone(),
+            action: action(before, after).into(),
+            before: show::value(before),
+            after: show::value(after),
+        }),
     }
 }
 

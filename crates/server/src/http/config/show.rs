@@ -1,14 +1,15 @@
-//! Encodes answers of the configuration centre as JSON: the envelope, and the objects of the
-//! reference in it.
+//! Answers of the configuration centre: the core's replies as the types of `tidelock_api::config`.
 //!
-//! Owns the shape of answers. Objects are written directly into the answer's buffer, keys in the
-//! order of the reference.
+//! Values are written by the core, which owns their canonical JSON.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
+use serde::Serialize;
+use tidelock_api::config as api;
 use tidelock_core::command::config::{
-    Action, ChangeView, Container, Content, Event, Field, Found, HistoryPage, Item, Name, NamespaceView,
-    Pair, Refers, RevisionView, write_json_text,
+    Action, Container, Content, Event, Field, Found, HistoryPage, Item, Name, NamespaceView, Pair, Refers,
+    RevisionView, Value,
 };
 
 use super::super::response::{self, Response};
@@ -22,237 +23,182 @@ pub(super) enum HistoryDetail {
     Contents,
 }
 
-/// The JSON text of an answer under construction.
-pub(super) struct Show(pub String);
+/// Appends JSON.
+pub(super) fn push(out: &mut Vec<u8>, body: &impl Serialize) {
+    serde_json::to_writer(out, body).expect("invariant: the types of the API are JSON");
+}
 
-impl Show {
-    /// Begins the envelope of a success.
-    pub fn success() -> Show {
-        Show(String::from(r#"{"errcode":0,"errmsg":"success","data":"#))
+/// The JSON of an answer in its envelope.
+pub(super) fn success(data: impl Serialize) -> Vec<u8> {
+    let mut out = Vec::new();
+    push(&mut out, &api::Success::of(data));
+    out
+}
+
+/// An answer in its envelope.
+pub(super) fn respond(data: impl Serialize) -> Response {
+    response::json(success(data))
+}
+
+fn raw(text: String) -> api::Json {
+    api::Json::of_text(text).expect("invariant: the core writes JSON")
+}
+
+/// A value; null for none.
+pub(super) fn value(value: Option<&Value>) -> api::Json {
+    raw(value.unwrap_or(&Value::Empty).to_json())
+}
+
+pub(super) fn pair(namespace: &Name, key: &str, pair: &Pair) -> api::Pair {
+    api::Pair {
+        key: key.to_owned(),
+        value: value(Some(&pair.value)),
+        datatype: pair.value.datatype() as u8,
+        namespace: namespace.to_string(),
     }
+}
 
-    /// Ends the envelope and returns the text.
-    pub fn finish(mut self) -> String {
-        self.0.push('}');
-        self.0
+/// A container in a list: its fields with their types only.
+pub(super) fn container_in_list(namespace: &Name, key: &str, container: &Container) -> api::ListedContainer {
+    let field = |field: &Field| api::ListedField {
+        key: field.key.to_string(),
+        field_type: field.refers.field_type(),
+    };
+    api::ListedContainer {
+        key: key.to_owned(),
+        namespace: namespace.to_string(),
+        check_sum: hex(&container.checksum),
+        fields: container.fields.iter().map(field).collect(),
     }
+}
 
-    /// Ends the envelope and makes it an answer.
-    pub fn respond(self) -> Response {
-        response::json(self.finish().into_bytes())
+/// A container with every pair that it refers to.
+pub(super) fn container(namespace: &Name, key: &str, found: &Found) -> api::Container {
+    let resolved = |key: &Arc<str>| found.pairs.get(key).map(|found| pair(namespace, key, found));
+    let field = |field: &Field| api::Field {
+        key: field.key.to_string(),
+        field_type: field.refers.field_type(),
+        value: refers(&field.refers, resolved),
+    };
+    api::Container {
+        key: key.to_owned(),
+        namespace: namespace.to_string(),
+        check_sum: hex(&found.container.checksum),
+        fields: found.container.fields.iter().map(field).collect(),
     }
+}
 
-    pub fn raw(&mut self, text: &str) {
-        self.0.push_str(text);
-    }
-
-    pub fn text(&mut self, text: &str) {
-        write_json_text(text, &mut self.0);
-    }
-
-    pub fn number(&mut self, number: impl std::fmt::Display) {
-        write!(self.0, "{number}").expect("invariant: a string takes every number");
-    }
-
-    /// Writes items with commas between them.
-    pub fn list<T>(&mut self, items: impl IntoIterator<Item = T>, mut each: impl FnMut(&mut Show, T)) {
-        self.raw("[");
-        for (position, item) in items.into_iter().enumerate() {
-            if position > 0 {
-                self.raw(",");
-            }
-            each(self, item);
-        }
-        self.raw("]");
-    }
-
-    /// `{"key":…,"value":…,"datatype":…,"namespace":…}`.
-    pub fn pair(&mut self, namespace: &Name, key: &str, pair: &Pair) {
-        self.raw(r#"{"key":"#);
-        self.text(key);
-        self.raw(r#","value":"#);
-        pair.value.write_json(&mut self.0);
-        self.raw(r#","datatype":"#);
-        self.number(pair.value.datatype() as u8);
-        self.raw(r#","namespace":"#);
-        self.text(namespace.as_str());
-        self.raw("}");
-    }
-
-    /// A container in a list: its fields with their types only.
-    pub fn container_in_list(&mut self, namespace: &Name, key: &str, container: &Container) {
-        self.container_head(namespace, key, container);
-        self.list(&container.fields, |show, field| {
-            show.raw(r#"{"key":"#);
-            show.text(&field.key);
-            show.raw(r#","fieldType":"#);
-            show.number(field.refers.field_type());
-            show.raw("}");
-        });
-        self.raw("}");
-    }
-
-    fn container_head(&mut self, namespace: &Name, key: &str, container: &Container) {
-        self.raw(r#"{"key":"#);
-        self.text(key);
-        self.raw(r#","namespace":"#);
-        self.text(namespace.as_str());
-        self.raw(r#","checkSum":""#);
-        self.raw(&hex(&container.checksum));
-        self.raw(r#"","fields":"#);
-    }
-
-    /// A container with every pair that it refers to.
-    pub fn container(&mut self, namespace: &Name, key: &str, found: &Found) {
-        self.container_head(namespace, key, &found.container);
-        self.list(&found.container.fields, |show, field| {
-            show.raw(r#"{"key":"#);
-            show.text(&field.key);
-            show.raw(r#","fieldType":"#);
-            show.number(field.refers.field_type());
-            show.raw(r#","value":"#);
-            let pair = |show: &mut Show, key: &str| match found.pairs.get(key) {
-                Some(pair) => show.pair(namespace, key, pair),
-                None => show.raw("null"),
-            };
-            show.refers(&field.refers, pair);
-            show.raw("}");
-        });
-        self.raw("}");
-    }
-
-    /// A field as a client sends it: its pairs by key.
-    pub fn field_definition(&mut self, field: &Field) {
-        self.raw(r#"{"key":"#);
-        self.text(&field.key);
-        self.raw(r#","fieldType":"#);
-        self.number(field.refers.field_type());
-        self.raw(r#","value":"#);
-        self.refers(&field.refers, |show, key| show.text(key));
-        self.raw("}");
-    }
-
-    fn refers(&mut self, refers: &Refers, mut pair: impl FnMut(&mut Show, &str)) {
-        match refers {
-            Refers::One(key) => pair(self, key),
-            Refers::List(keys) => self.list(keys, |show, key| pair(show, key)),
-            Refers::Dict(keys) => {
-                self.raw("{");
-                for (position, (name, key)) in keys.iter().enumerate() {
-                    if position > 0 {
-                        self.raw(",");
-                    }
-                    self.text(name);
-                    self.raw(":");
-                    pair(self, key);
-                }
-                self.raw("}");
-            }
+fn refers<T>(refers: &Refers, pair: impl Fn(&Arc<str>) -> T) -> api::Refers<T> {
+    match refers {
+        Refers::One(key) => api::Refers::One(pair(key)),
+        Refers::List(keys) => api::Refers::List(keys.iter().map(pair).collect()),
+        Refers::Dict(keys) => {
+            api::Refers::Dict(keys.iter().map(|(name, key)| (name.to_string(), pair(key))).collect())
         }
     }
+}
 
-    pub fn namespace(&mut self, name: &Name, view: &NamespaceView) {
-        self.raw(r#"{"namespace":"#);
-        self.text(name.as_str());
-        let NamespaceView { revision, oldest, pairs, containers, bytes, history_bytes, policy } = view;
-        let (revisions, age_ms) = (policy.revisions, policy.age_ms);
-        self.raw(&format!(
-            r#","revision":{revision},"oldest":{oldest},"pairs":{pairs},"containers":{containers},"bytes":{bytes},"historyBytes":{history_bytes},"policy":{{"revisions":{revisions},"ageMs":{age_ms}}}}}"#
-        ));
+pub(super) fn namespace(name: &Name, view: &NamespaceView) -> api::Namespace {
+    let &NamespaceView { revision, oldest, pairs, containers, bytes, history_bytes, policy } = view;
+    let policy = api::Policy { revisions: policy.revisions, age_ms: policy.age_ms };
+    let namespace = name.to_string();
+    api::Namespace { namespace, revision, oldest, pairs, containers, bytes, history_bytes, policy }
+}
+
+/// A page of history.
+pub(super) fn history(page: &HistoryPage, detail: HistoryDetail) -> api::History {
+    api::History {
+        revision: page.revision,
+        oldest: page.oldest,
+        revisions: page.revisions.iter().map(|view| revision(view, detail)).collect(),
+        next: page.next,
     }
+}
 
-    /// A page of history.
-    pub fn history(&mut self, page: &HistoryPage, detail: HistoryDetail) {
-        self.raw(r#"{"revision":"#);
-        self.number(page.revision);
-        self.raw(r#","oldest":"#);
-        self.number(page.oldest);
-        self.raw(r#","revisions":"#);
-        self.list(&page.revisions, |show, view| show.revision(view, detail));
-        self.raw(r#","next":"#);
-        match page.next {
-            Some(next) => self.number(next),
-            None => self.raw("null"),
-        }
-        self.raw("}");
+fn revision(view: &RevisionView, detail: HistoryDetail) -> api::Revision {
+    let (action, to) = match view.action {
+        Action::Create => ("create", None),
+        Action::Publish => ("publish", None),
+        Action::SetPolicy => ("policy", None),
+        Action::Rollback { to } => ("rollback", Some(to)),
+    };
+    let changes = view.changes.iter();
+    let changes = changes
+        .map(|change| item_change(&change.item, change.before.as_ref(), change.after.as_ref(), detail));
+    api::Revision {
+        revision: view.number,
+        author: view.stamp.author.to_string(),
+        time: view.stamp.time_ms,
+        message: view.stamp.message.to_string(),
+        action: action.into(),
+        to,
+        changes: changes.collect(),
     }
+}
 
-    fn revision(&mut self, view: &RevisionView, detail: HistoryDetail) {
-        self.raw(r#"{"revision":"#);
-        self.number(view.number);
-        self.raw(r#","author":"#);
-        self.text(&view.stamp.author);
-        self.raw(r#","time":"#);
-        self.number(view.stamp.time_ms);
-        self.raw(r#","message":"#);
-        self.text(&view.stamp.message);
-        self.raw(r#","action":"#);
-        match view.action {
-            Action::Create => self.raw(r#""create""#),
-            Action::Publish => self.raw(r#""publish""#),
-            Action::SetPolicy => self.raw(r#""policy""#),
-            Action::Rollback { to } => self.raw(&format!(r#""rollback","to":{to}"#)),
-        }
-        self.raw(r#","changes":"#);
-        self.list(&view.changes, |show, change| show.change(change, detail));
-        self.raw("}");
+/// What happened to a pair or a container.
+pub(super) fn item_change(
+    item: &Item,
+    before: Option<&Content>,
+    after: Option<&Content>,
+    detail: HistoryDetail,
+) -> api::ItemChange {
+    let shown = |side| (detail == HistoryDetail::Contents).then(|| content(side));
+    api::ItemChange {
+        kind: if matches!(item, Item::Pair(_)) { "pair" } else { "container" }.into(),
+        key: item.key().to_string(),
+        action: action(before, after).into(),
+        before: shown(before),
+        after: shown(after),
     }
+}
 
-    fn change(&mut self, change: &ChangeView, detail: HistoryDetail) {
-        let (kind, key) = match &change.item {
-            Item::Pair(key) => ("pair", key),
-            Item::Container(key) => ("container", key),
-        };
-        let action = action(change.before.as_ref(), change.after.as_ref());
-        self.raw(&format!(r#"{{"kind":"{kind}","key":"#));
-        self.text(key);
-        self.raw(&format!(r#","action":"{action}""#));
-        if detail == HistoryDetail::Contents {
-            self.raw(r#","before":"#);
-            self.content(change.before.as_ref());
-            self.raw(r#","after":"#);
-            self.content(change.after.as_ref());
-        }
-        self.raw("}");
+/// The content of a pair or container, as a client would send it.
+fn content(content: Option<&Content>) -> api::Content {
+    let key = |key: &Arc<str>| api::Key(key.to_string());
+    let field = |field: &Field| api::FieldContent {
+        key: key(&field.key),
+        field_type: field.refers.field_type(),
+        value: refers(&field.refers, key),
+    };
+    match content {
+        None => api::Content::None,
+        Some(Content::Pair(pair)) => api::Content::Pair(api::PairContent {
+            value: Some(value(Some(&pair.value))),
+            datatype: Some(pair.value.datatype() as u8),
+        }),
+        Some(Content::Container(container)) => api::Content::Container(api::ContainerContent {
+            fields: container.fields.iter().map(field).collect(),
+        }),
     }
+}
 
-    /// The content of a pair or container, as a client would send it; `null` for none.
-    pub fn content(&mut self, content: Option<&Content>) {
-        match content {
-            None => self.raw("null"),
-            Some(Content::Pair(pair)) => {
-                self.raw(r#"{"value":"#);
-                pair.value.write_json(&mut self.0);
-                self.raw(r#","datatype":"#);
-                self.number(pair.value.datatype() as u8);
-                self.raw("}");
-            }
-            Some(Content::Container(container)) => {
-                self.raw(r#"{"fields":"#);
-                self.list(&container.fields, |show, field| show.field_definition(field));
-                self.raw("}");
-            }
-        }
+/// An event of a container, as a watcher receives it.
+pub(super) fn event(namespace: &Name, key: &str, event: &Event) -> api::Event {
+    let found = event.found.as_ref();
+    api::Event {
+        revision: Some(event.revision),
+        deleted: found.is_none(),
+        check_sum: found.map(|found| hex(&found.container.checksum)),
+        data: found.map(|found| raw(found.document())),
+        ..no_event(namespace, key)
     }
+}
 
-    /// An event of a container, as a watcher receives it.
-    pub fn event(&mut self, namespace: &Name, key: &str, event: &Event) {
-        self.raw(r#"{"namespace":"#);
-        self.text(namespace.as_str());
-        self.raw(r#","key":"#);
-        self.text(key);
-        self.raw(r#","revision":"#);
-        self.number(event.revision);
-        match &event.found {
-            None => self.raw(r#","deleted":true}"#),
-            Some(found) => {
-                self.raw(r#","checkSum":""#);
-                self.raw(&hex(&found.container.checksum));
-                self.raw(r#"","data":"#);
-                self.raw(&found.document());
-                self.raw("}");
-            }
-        }
+/// The event that tells a watcher that changes after a revision are missing.
+pub(super) fn gap(namespace: &Name, key: &str, after: u64) -> api::Event {
+    api::Event { after: Some(after), ..no_event(namespace, key) }
+}
+
+fn no_event(namespace: &Name, key: &str) -> api::Event {
+    api::Event {
+        namespace: namespace.to_string(),
+        key: key.to_owned(),
+        revision: None,
+        deleted: false,
+        check_sum: None,
+        data: None,
+        after: None,
     }
 }
 

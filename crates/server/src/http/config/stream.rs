@@ -27,7 +27,7 @@ use super::super::response::{self, Response};
 use super::super::service::Call;
 use super::error::ApiError;
 use super::queries::{self, TypedQuery};
-use super::show::Show;
+use super::show;
 use super::{ask_store, number, text};
 use crate::memory::{Memory, Reservation};
 use crate::store::Store;
@@ -86,14 +86,10 @@ pub(super) async fn watch<S: Store>(
     Ok(response)
 }
 
-/// `30`, `30s` or `1500ms`.
+/// A duration with a unit, or a number of seconds.
 fn duration(text: &str) -> Result<Duration, ApiError> {
-    let (digits, unit_ms) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(digits), _) => (digits, 1),
-        (None, Some(digits)) => (digits, 1000),
-        (None, None) => (text, 1000),
-    };
-    let ms = super::uri::parse_u64(digits.as_bytes()).and_then(|number| number.checked_mul(unit_ms));
+    let seconds = || super::uri::parse_u64(text.as_bytes())?.checked_mul(1000);
+    let ms = super::super::duration::parse_ms(text.as_bytes()).or_else(seconds);
     let wait = ms.map(Duration::from_millis).filter(|wait| *wait <= WAIT_MAX);
     let max = WAIT_MAX.as_secs();
     wait.ok_or_else(|| ApiError::invalid(format!("wait is such as 30s or 1500ms, and at most {max}s")))
@@ -177,13 +173,8 @@ async fn poll<S: Store>(
         changes = look(store, watch.namespace(), watch.container(), after).await?;
     }
     let index = changes.events.last().map_or(after, |event| event.revision);
-    let mut show = Show::success();
-    show.raw(&format!(r#"{{"index":{index},"gap":{},"changes":"#, changes.has_gap));
-    show.list(&changes.events, |show, event| {
-        show.event(watch.namespace(), watch.container(), event);
-    });
-    show.raw("}");
-    Ok(show.respond())
+    let shown = changes.events.iter().map(|event| show::event(watch.namespace(), watch.container(), event));
+    Ok(show::respond(tidelock_api::config::Changes { index, gap: changes.has_gap, changes: shown.collect() }))
 }
 
 /// The body of an answer that streams events.
@@ -224,16 +215,20 @@ struct Watcher<S> {
     heartbeat: Pin<Box<Sleep>>,
 }
 
+/// A server-sent event.
+fn encode(head: String, data: &tidelock_api::config::Event) -> Bytes {
+    let mut out = head.into_bytes();
+    show::push(&mut out, data);
+    out.extend_from_slice(b"\n\n");
+    out.into()
+}
+
 impl<S: Store> Watcher<S> {
     fn take(&mut self, changes: Changes) {
         let (namespace, key) = (self.watch.namespace(), self.watch.container());
         if changes.has_gap {
-            let mut show = Show(String::from("event: gap\ndata: {\"namespace\":"));
-            show.text(namespace.as_str());
-            show.raw(",\"key\":");
-            show.text(key);
-            show.raw(&format!(",\"after\":{}}}\n\n", self.after));
-            self.outbox.push_back(show.0.into());
+            let data = show::gap(namespace, key, self.after);
+            self.outbox.push_back(encode("event: gap\ndata: ".to_owned(), &data));
         }
         self.is_unsure = changes.revision < self.after && changes.events.is_empty();
         // The lookup may have been limited, so there may be more.
@@ -252,14 +247,12 @@ impl<S: Store> Watcher<S> {
         }
         let (namespace, key) = (self.watch.namespace(), self.watch.container());
         let name = if event.found.is_some() { "change" } else { "deleted" };
-        let mut show = Show(format!("id: {}\nevent: {name}\ndata: ", event.revision));
-        show.event(namespace, key, event);
-        show.raw("\n\n");
+        let head = format!("id: {}\nevent: {name}\ndata: ", event.revision);
+        let bytes = encode(head, &show::event(namespace, key, event));
         self.events.pop_front();
         if self.events.is_empty() {
             self.events = VecDeque::new();
         }
-        let bytes = Bytes::from(show.0);
         Poll::Ready(Some(match self.reservation.take() {
             Some(reservation) => reservation.hold(bytes),
             None => bytes,
@@ -333,10 +326,10 @@ mod tests {
 
     #[test]
     fn waits_are_short_texts() {
-        for (text, ms) in [("30", 30_000), ("30s", 30_000), ("1500ms", 1_500), ("0", 0), ("300s", 300_000)] {
+        for (text, ms) in [("30", 30_000), ("30s", 30_000), ("1500ms", 1_500), ("0", 0), ("5m", 300_000)] {
             assert_eq!(duration(text).unwrap(), Duration::from_millis(ms), "{text}");
         }
-        for text in ["", "s", "ms", "-1", "301", "1.5s", "1m", "99999999999999999999"] {
+        for text in ["", "s", "ms", "-1", "301", "1.5s", "6m", "99999999999999999999"] {
             assert!(duration(text).is_err(), "{text}");
         }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tidelock_api::config::Done;
 use tidelock_core::command::ConfigWrite;
 use tidelock_core::command::config::{Change, ConfigOperation, ConfigWritten, Item, Name, Policy, Stamp};
 use tidelock_core::limits;
@@ -12,7 +13,7 @@ use super::super::service::Call;
 use super::error::ApiError;
 use super::input::{self, Object};
 use super::queries;
-use super::show::Show;
+use super::show;
 use super::{number, offload, stamp};
 use crate::requests;
 use crate::store::Store;
@@ -68,7 +69,7 @@ pub(super) async fn submit<S: Store>(
     namespace: Name,
     options: WriteOptions,
     operation: ConfigOperation,
-) -> Result<ConfigWritten, ApiError> {
+) -> Result<Done, ApiError> {
     let WriteOptions { stamp, expected } = options;
     if stamp.author.chars().count() > limits::CONFIG_AUTHOR_CHARACTERS_MAX {
         let max = limits::CONFIG_AUTHOR_CHARACTERS_MAX;
@@ -79,7 +80,8 @@ pub(super) async fn submit<S: Store>(
         return Err(ApiError::invalid(format!("message is longer than {max} characters")));
     }
     let write = ConfigWrite { namespace, stamp, expected, operation };
-    Ok(store.ask(requests::write_config(write)).await??)
+    let ConfigWritten { revision, changed } = store.ask(requests::write_config(write)).await??;
+    Ok(Done { revision, changed, notes: Vec::new() })
 }
 
 async fn submit_and_show<S: Store>(
@@ -88,15 +90,7 @@ async fn submit_and_show<S: Store>(
     options: WriteOptions,
     operation: ConfigOperation,
 ) -> Result<Response, ApiError> {
-    Ok(done(submit(call.store(), namespace, options, operation).await?))
-}
-
-/// `{"revision":…,"changed":…}`.
-pub(super) fn done(written: ConfigWritten) -> Response {
-    let ConfigWritten { revision, changed } = written;
-    let mut show = Show::success();
-    show.raw(&format!(r#"{{"revision":{revision},"changed":{changed}}}"#));
-    show.respond()
+    Ok(show::respond(submit(call.store(), namespace, options, operation).await?))
 }
 
 pub(super) async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<bytes::Bytes, ApiError> {

@@ -38,7 +38,9 @@ fn generators_of_clients_can_read_it() {
             Value::Object(members) => {
                 assert!(!members.contains_key("const"), "{path}: a const without a type");
                 assert_ne!(members.get("type"), Some(&json!("null")), "{path}: nothing but null");
-                assert_ne!(members.get("format"), Some(&json!("uint64")), "{path}: an unknown format");
+                let format = members.get("format").and_then(Value::as_str).unwrap_or_default();
+                assert!(!format.starts_with("uint"), "{path}: an unknown format");
+                assert!(!members.contains_key("$ref") || members.len() == 1, "{path}: a reference and more");
                 if let Some(alternatives) = members.get("anyOf").and_then(Value::as_array) {
                     assert!(
                         !alternatives.contains(&json!({ "type": "null" })),
@@ -59,6 +61,18 @@ fn generators_of_clients_can_read_it() {
 }
 
 #[test]
+fn every_member_of_a_body_is_described_and_no_other_is_allowed() {
+    for (name, schema) in schemas::all() {
+        let Some(members) = schema["properties"].as_object() else { continue };
+        assert_eq!(schema["additionalProperties"], false, "{name}");
+        for (member, schema) in members {
+            let is_described = schema["description"].is_string() || schema["$ref"].is_string();
+            assert!(is_described, "{name}.{member}");
+        }
+    }
+}
+
+#[test]
 fn patterns_and_bounds_are_those_of_the_server() {
     let all = schemas::all();
     let accepts = |schema: &Value, instance: Value| {
@@ -68,11 +82,17 @@ fn patterns_and_bounds_are_those_of_the_server() {
     let name = &all["Change"]["properties"]["pair"];
     let policy = &all["PolicyRequest"];
     let shard = &all["AddShardRequest"];
+    let host = &all["WantedOfHost"];
+    let problem = &all["Problem"];
+    let item = &all["KeyItem"];
     for (schema, instance) in [
         (slots, json!("0-99,200")),
         (name, json!("a b/\u{e4}.\u{1f980}")),
         (policy, json!({ "revisions": 2, "ageMs": 1 })),
         (shard, json!({ "name": null, "tags": { "a": "" } })),
+        (host, json!({ "node": 1, "standing": "leaving" })),
+        (problem, json!({ "type": "a:b", "title": "", "status": 412, "detail": "", "current": 0 })),
+        (item, json!({ "key_b64": "/w==", "ver": 1 })),
     ] {
         assert!(accepts(schema, instance.clone()), "{instance}");
     }
@@ -88,6 +108,13 @@ fn patterns_and_bounds_are_those_of_the_server() {
         (policy, json!({ "days": 0 })),
         (shard, json!({ "name": "" })),
         (shard, json!({ "tags": { "": "" } })),
+        (host, json!({ "node": 1, "standing": "unknown" })),
+        (host, json!({ "node": -1 })),
+        (host, json!({ "node": 1, "standing": null })),
+        (problem, json!({ "type": "a:b", "title": "", "status": 200, "detail": "" })),
+        (problem, json!({ "type": "a:b", "title": "", "status": 412 })),
+        (item, json!({ "key_b64": "/w=a", "ver": 1 })),
+        (item, json!({ "key": null, "ver": 1 })),
     ] {
         assert!(!accepts(schema, instance.clone()), "{instance}");
     }

@@ -1,13 +1,15 @@
 //! Operations of `/api`, the configuration centre.
 
+use schemars::JsonSchema;
 use serde_json::{Value, json};
+use tidelock_api::config as api;
 use tidelock_core::limits;
 
 use super::native::{bytes, stale};
 use super::operation::{
-    Failures, JSON, Operation, Parameter, Tag, flag, header, matching, number, query, schema, text,
+    Failures, JSON, Operation, Parameter, Tag, flag, header, matching, number, query, text,
 };
-use super::schemas::{envelope, list, object};
+use super::schemas::schema_of;
 use crate::http::config::{Config, Format};
 
 /// Formats in which a namespace can be exported, and those that can be imported.
@@ -78,9 +80,14 @@ fn create() -> Parameter {
     query("create", flag(), "Make the namespace if there is none")
 }
 
+/// An answer in its envelope.
+fn envelope<T: JsonSchema>() -> Value {
+    schema_of::<api::Success<T>>()
+}
+
 /// The answer to a change.
 fn done(operation: Operation) -> Operation {
-    operation.gives_json(envelope(schema("Done")), "The namespace's revision, and whether it is a new one")
+    operation.gives_json(envelope::<api::Done>(), "The namespace's revision, and whether it is a new one")
 }
 
 /// A file of any of these formats.
@@ -97,7 +104,7 @@ fn namespaces() -> Vec<Operation> {
             "Names of namespaces, in order",
         )
         .asks(page(100, "Only names that begin with this"))
-        .gives_json(envelope(list(text())), "The names"),
+        .gives_json(envelope::<Vec<String>>(), "The names"),
         operation(
             "get /api/namespaces/{namespace}",
             Config::Namespace,
@@ -105,7 +112,7 @@ fn namespaces() -> Vec<Operation> {
             "Revision, sizes and policy of a namespace",
         )
         .asks([stale()])
-        .gives_json(envelope(schema("Namespace")), "What it is")
+        .gives_json(envelope::<api::Namespace>(), "What it is")
         .fails([404]),
         done(operation(
             "post /api/namespaces/{namespace}",
@@ -128,7 +135,6 @@ fn namespaces() -> Vec<Operation> {
 }
 
 fn pairs() -> Vec<Operation> {
-    let total = || ("total", number());
     vec![
         operation(
             "get /api/namespaces/{namespace}/pairs",
@@ -137,11 +143,11 @@ fn pairs() -> Vec<Operation> {
             "Pairs of a namespace, by key",
         )
         .asks(page(10, "Only keys that hold this"))
-        .gives_json(envelope(object(&[("pairs", list(schema("Pair"))), total()], &[])), "A page of them")
+        .gives_json(envelope::<api::PairPage>(), "A page of them")
         .fails([404]),
         operation("get /api/namespaces/{namespace}/pairs/{key}", Config::Pair, "getPair", "One pair")
             .asks([revision(), stale()])
-            .gives_json(envelope(schema("Pair")), "The pair")
+            .gives_json(envelope::<api::Pair>(), "The pair")
             .fails([404]),
         done(operation(
             "post /api/namespaces/{namespace}/pairs/{key}",
@@ -151,7 +157,7 @@ fn pairs() -> Vec<Operation> {
         ))
         .asks(terms())
         .asks([create(), retype()])
-        .takes_json(schema("PairContent"))
+        .takes_json(schema_of::<api::PairContent>())
         .fails([404, 409, 413]),
         done(operation(
             "delete /api/namespaces/{namespace}/pairs/{key}",
@@ -165,16 +171,14 @@ fn pairs() -> Vec<Operation> {
 }
 
 fn containers() -> Vec<Operation> {
-    let page_of_containers =
-        object(&[("containers", list(schema("ListedContainer"))), ("total", number())], &[]);
     vec![
         operation("get /api/namespaces/{namespace}/containers", Config::Containers, "listContainers", "Containers of a namespace, by key")
             .asks(page(10, "Only keys that hold this"))
-            .gives_json(envelope(page_of_containers), "A page of them")
+            .gives_json(envelope::<api::ContainerPage>(), "A page of them")
             .fails([404]),
         operation("get /api/namespaces/{namespace}/containers/{key}", Config::Container, "getContainer", "A container with its pairs")
             .asks([revision(), stale(), if_none_match()])
-            .gives_json(envelope(schema("Container")), "The container")
+            .gives_json(envelope::<api::Container>(), "The container")
             .with_header(200, "ETag", "The checksum, quoted")
             .gives_nothing(304, "The client has it")
             .fails([404]),
@@ -185,7 +189,7 @@ fn containers() -> Vec<Operation> {
         ))
         .asks(terms())
         .asks([create(), retype()])
-        .takes_json(schema("ContainerContent"))
+        .takes_json(schema_of::<api::ContainerContent>())
         .fails([404, 409, 413]),
         done(operation(
             "delete /api/namespaces/{namespace}/containers/{key}", Config::DeleteContainer,
@@ -220,11 +224,11 @@ fn containers() -> Vec<Operation> {
         .asks([
             header("Last-Event-ID", matching("^[0-9]{1,20}$"), "Go on behind this revision"),
             query("index", number(), "A long poll: what happened behind this revision"),
-            query("wait", matching("^[0-9]{1,16}(ms|s|m|h|d)$"), "A long poll: how long at most, such as 30s or 1500ms"),
+            query("wait", matching("^[0-9]{1,16}(ms|s|m|h|d)?$"), "A long poll: how long at most, such as 30s or 1500ms"),
         ])
         .gives(
             200,
-            [("text/event-stream", text()), (JSON, envelope(schema("Changes")))],
+            [("text/event-stream", text()), (JSON, envelope::<api::Changes>())],
             "Server-sent events change, deleted and gap, whose data are of the schema Event; or a long poll's answer",
         )
         .fails([404]),
@@ -235,7 +239,7 @@ fn changes_of_many() -> Vec<Operation> {
     let rollback = |route, endpoint, id, summary| {
         done(operation(route, endpoint, id, summary))
             .asks(terms())
-            .takes_json(schema("RollbackRequest"))
+            .takes_json(schema_of::<api::RollbackRequest>())
             .fails([404, 409, 413])
     };
     vec![
@@ -247,7 +251,7 @@ fn changes_of_many() -> Vec<Operation> {
         ))
         .asks(terms())
         .asks([create(), retype()])
-        .takes_json(schema("Publication"))
+        .takes_json(schema_of::<api::Publication>())
         .fails([404, 409, 413]),
         rollback(
             "post /api/namespaces/{namespace}/rollback",
@@ -274,7 +278,7 @@ fn changes_of_many() -> Vec<Operation> {
             "How much history is kept",
         ))
         .asks(terms())
-        .takes_json(schema("PolicyRequest"))
+        .takes_json(schema_of::<api::PolicyRequest>())
         .fails([404, 409]),
         operation(
             "get /api/namespaces/{namespace}/export",
@@ -303,7 +307,7 @@ fn histories() -> Vec<Operation> {
         operation(route, endpoint, id, summary)
             .asks([limit(10), query("before", number(), "Only revisions in front of this one")])
             .asks([query("content", flag(), "Also what was and what became"), stale()])
-            .gives_json(envelope(schema("History")), "Revisions, the newest first")
+            .gives_json(envelope::<api::History>(), "Revisions, the newest first")
             .fails([404])
     };
     let between = || {
@@ -339,7 +343,7 @@ fn histories() -> Vec<Operation> {
             "Pairs and containers that differ",
         )
         .asks(between())
-        .gives_json(envelope(schema("NamespaceDiff")), "What differs")
+        .gives_json(envelope::<api::NamespaceDiff>(), "What differs")
         .fails([404]),
         operation(
             "get /api/namespaces/{namespace}/containers/{key}/diff",
@@ -348,7 +352,7 @@ fn histories() -> Vec<Operation> {
             "What differs in what a container resolves to",
         )
         .asks(between())
-        .gives_json(envelope(schema("ContainerDiff")), "What differs")
+        .gives_json(envelope::<api::ContainerDiff>(), "What differs")
         .fails([404]),
     ]
 }

@@ -1,11 +1,13 @@
 //! Operations of the dialects: `/db`, and any other path at the root.
 
 use serde_json::json;
+use tidelock_api as api;
 
 use super::super::kv1::Kv1;
 use super::super::raftdb::Raftdb;
 use super::native::{bytes, stale};
-use super::operation::{Failures, OCTETS, Operation, TEXT, Tag, matching, number, query, schema, text};
+use super::operation::{Failures, OCTETS, Operation, TEXT, Tag, matching, number, query, text};
+use super::schemas::schema_of;
 
 const DIALECTS: Tag = Tag("dialects", Failures::Problems);
 
@@ -17,6 +19,7 @@ pub(super) fn operations() -> Vec<Operation> {
             .or_nothing()
             .gives_nothing(200, "It is stored")
     };
+    let problem = || ("application/problem+json", schema_of::<api::problem::Problem<'static>>());
     let form = json!({
         "type": "object",
         "properties": { "val": { "type": "string" }, "ver": matching("^[0-9]{1,20}$") },
@@ -36,8 +39,8 @@ pub(super) fn operations() -> Vec<Operation> {
                 "A key with its version. The key is the path with its slash, and none whose first segment is another interface's",
             )
             .asks([stale()])
-            .gives_json(schema("Versioned"), "The key")
-            .gives(404, [(TEXT, text()), ("application/problem+json", schema("Problem"))], "There is none"),
+            .gives_json(schema_of::<api::keys::Versioned>(), "The key")
+            .gives(404, [(TEXT, text()), problem()], "There is none"),
         DIALECTS
             .operation("put /{key}", Kv1::Put, "putVersioned", "Writes a key if it has the version that is named")
             .asks([
@@ -46,9 +49,9 @@ pub(super) fn operations() -> Vec<Operation> {
             ])
             .takes([("application/x-www-form-urlencoded", form.clone()), ("multipart/form-data", form)])
             .or_nothing()
-            .gives_json(schema("Versioned"), "The key as it is now")
-            .gives(400, [(TEXT, text()), ("application/problem+json", schema("Problem"))], "Not understood")
-            .gives(404, [("application/problem+json", schema("Problem"))], "No such route")
+            .gives_json(schema_of::<api::keys::Versioned>(), "The key as it is now")
+            .gives(400, [(TEXT, text()), problem()], "Not understood")
+            .gives(404, [problem()], "No such route")
             .gives(409, [(TEXT, text())], "It has another version; both are named"),
     ]
 }

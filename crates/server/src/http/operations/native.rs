@@ -1,18 +1,21 @@
 //! Operations of `/v1`, and of the operational paths.
 
 use serde_json::{Value, json};
+use tidelock_api as api;
 use tidelock_core::limits;
 
 use super::super::atomics::Registers;
 use super::super::clients::LISTED_MAX;
 use super::super::cluster::Cluster;
+use super::super::duration;
 use super::super::health::Health;
 use super::super::membership::HostVerb;
 use super::super::native::Keys;
 use super::operation::{
-    Failures, JSON, OCTETS, Operation, Parameter, TEXT, Tag, base64, flag, header, matching, number_in,
-    query, schema, text,
+    Failures, JSON, OCTETS, Operation, Parameter, TEXT, Tag, flag, header, matching, number, number_in,
+    query, text,
 };
+use super::schemas::schema_of;
 
 const KEYS: Tag = Tag("keys", Failures::Problems);
 const REGISTERS: Tag = Tag("registers", Failures::Problems);
@@ -76,7 +79,7 @@ fn keys() -> Vec<Operation> {
             .asks(writes())
             .asks([query(
                 "ttl",
-                matching("^[0-9]{1,16}(ms|s|m|h|d)$"),
+                matching(duration::PATTERN),
                 "How long it lives: a whole number with ms, s, m, h or d",
             )])
             .takes([(OCTETS, bytes())])
@@ -98,14 +101,14 @@ fn keys() -> Vec<Operation> {
         )
         .asks([
             query("prefix", text(), "Only keys that begin with this"),
-            query("prefix_b64", base64(), "The same, in base64"),
+            query("prefix_b64", matching(api::BASE64), "The same, in base64"),
             query("after", text(), "Only keys behind this one"),
-            query("after_b64", base64(), "The same, in base64"),
+            query("after_b64", matching(api::BASE64), "The same, in base64"),
             query("limit", page, "Most items"),
             query("keys", flag(), "Leave values out"),
             stale(),
         ])
-        .gives_json(schema("KeyPage"), "The page, and where the next one begins"),
+        .gives_json(schema_of::<api::keys::KeyPage>(), "The page, and where the next one begins"),
     ]
 }
 
@@ -119,7 +122,7 @@ fn registers() -> Vec<Operation> {
                 "A register; 0 if it was never written",
             )
             .asks([stale()])
-            .gives_json(schema("Register"), "What it holds")
+            .gives_json(schema_of::<api::atomics::Register>(), "What it holds")
             .fails([409]),
         REGISTERS
             .operation(
@@ -128,8 +131,8 @@ fn registers() -> Vec<Operation> {
                 "exchangeRegister",
                 "Stores a number",
             )
-            .takes_json(schema("ExchangeRequest"))
-            .gives_json(schema("Exchange"), "What it held and holds")
+            .takes_json(schema_of::<api::atomics::ExchangeRequest>())
+            .gives_json(schema_of::<api::atomics::Exchanged>(), "What it held and holds")
             .fails([409]),
         REGISTERS
             .operation(
@@ -138,21 +141,15 @@ fn registers() -> Vec<Operation> {
                 "compareExchangeRegister",
                 "Stores a number if the register holds another",
             )
-            .takes_json(schema("CompareExchangeRequest"))
-            .gives_json(schema("Exchange"), "What it held and holds")
+            .takes_json(schema_of::<api::atomics::CompareExchangeRequest>())
+            .gives_json(schema_of::<api::atomics::Exchanged>(), "What it held and holds")
             .fails([409]),
     ]
 }
 
 fn hosts() -> Vec<Operation> {
-    let host = |route, endpoint, id, summary| {
-        CLUSTER
-            .operation(route, endpoint, id, summary)
-            .gives(202, [(JSON, schema("WantedOfHost"))], "What is wanted from now on")
-            .fails([404, 409])
-    };
     let clients = json!({ "type": "integer", "minimum": 1, "maximum": LISTED_MAX });
-    vec![
+    let mut all = vec![
         CLUSTER
             .operation(
                 "get /v1/cluster",
@@ -160,37 +157,7 @@ fn hosts() -> Vec<Operation> {
                 "getCluster",
                 "Hosts, shards and replicas as this node sees them",
             )
-            .gives_json(schema("Cluster"), "From this node's memory, without a quorum"),
-        host(
-            "post /v1/cluster/hosts/{node}/add",
-            Cluster::Host(HostVerb::Add),
-            "addHost",
-            "Lets a host vote in every shard",
-        ),
-        host(
-            "post /v1/cluster/hosts/{node}/follow",
-            Cluster::Host(HostVerb::Follow),
-            "followHost",
-            "Lets a host follow without a vote",
-        ),
-        host(
-            "post /v1/cluster/hosts/{node}/drain",
-            Cluster::Host(HostVerb::Drain),
-            "drainHost",
-            "Takes all leaderships from a host",
-        ),
-        host(
-            "post /v1/cluster/hosts/{node}/undrain",
-            Cluster::Host(HostVerb::Undrain),
-            "undrainHost",
-            "Lets a host lead again",
-        ),
-        host(
-            "post /v1/cluster/hosts/{node}/remove",
-            Cluster::Host(HostVerb::Remove),
-            "removeHost",
-            "Takes a host out of the cluster for good",
-        ),
+            .gives_json(schema_of::<api::cluster::Cluster>(), "From this node's memory, without a quorum"),
         CLUSTER
             .operation(
                 "get /v1/cluster/dump",
@@ -207,11 +174,76 @@ fn hosts() -> Vec<Operation> {
                 "The connections that have taken most",
             )
             .asks([query("limit", clients, "Most connections; 20 if it is not given")])
-            .gives_json(schema("Clients"), "Those of the node that answers, the busiest first"),
-    ]
+            .gives_json(
+                schema_of::<api::clients::Clients>(),
+                "Those of the node that answers, the busiest first",
+            ),
+    ];
+    all.extend(changes_of_hosts());
+    all
+}
+
+/// Each change of a host, and its progress.
+fn changes_of_hosts() -> impl Iterator<Item = Operation> {
+    let change = |verb, route, [id, progress_id]: [&'static str; 2], summary| {
+        let change = CLUSTER
+            .operation(route, Cluster::Host(verb), id, summary)
+            .gives(202, [(JSON, schema_of::<api::membership::WantedOfHost>())], "What is wanted from now on")
+            .fails([404, 409]);
+        [progress(&change, Cluster::Progress(verb), progress_id), change]
+    };
+    let all = [
+        change(
+            HostVerb::Add,
+            "post /v1/cluster/hosts/{node}/add",
+            ["addHost", "addHostProgress"],
+            "Lets a host vote in every shard",
+        ),
+        change(
+            HostVerb::Follow,
+            "post /v1/cluster/hosts/{node}/follow",
+            ["followHost", "followHostProgress"],
+            "Lets a host follow without a vote",
+        ),
+        change(
+            HostVerb::Drain,
+            "post /v1/cluster/hosts/{node}/drain",
+            ["drainHost", "drainHostProgress"],
+            "Takes all leaderships from a host",
+        ),
+        change(
+            HostVerb::Undrain,
+            "post /v1/cluster/hosts/{node}/undrain",
+            ["undrainHost", "undrainHostProgress"],
+            "Lets a host lead again",
+        ),
+        change(
+            HostVerb::Remove,
+            "post /v1/cluster/hosts/{node}/remove",
+            ["removeHost", "removeHostProgress"],
+            "Takes a host out of the cluster for good",
+        ),
+    ];
+    all.into_iter().flatten()
+}
+
+/// The progress of a change, under the same path.
+fn progress(change: &Operation, endpoint: Cluster, id: &'static str) -> Operation {
+    change
+        .reading(endpoint, id, "Whether this change is done, and what it waits for")
+        .gives_json(schema_of::<api::membership::Progress>(), "As the node that answers knows")
 }
 
 fn shards() -> Vec<Operation> {
+    let transfer = CLUSTER
+        .operation(
+            "post /v1/cluster/shards/{shard}/transfer",
+            Cluster::Transfer,
+            "transferShard",
+            "Asks a node to lead a shard",
+        )
+        .asks([query("to", number_in(1, i64::MAX.unsigned_abs()), "The node").required()])
+        .gives(202, [(JSON, schema_of::<api::membership::WantedOfShard>())], "What was asked for");
     vec![
         CLUSTER
             .operation(
@@ -220,7 +252,7 @@ fn shards() -> Vec<Operation> {
                 "explainShard",
                 "What each host is to a shard, and why",
             )
-            .gives_json(schema("Explanation"), "A reason for every host")
+            .gives_json(schema_of::<api::shards::Explanation>(), "A reason for every host")
             .fails([404]),
         CLUSTER
             .operation(
@@ -229,8 +261,8 @@ fn shards() -> Vec<Operation> {
                 "tagShard",
                 "Sets tags of a shard, its policies among them; null takes one away",
             )
-            .takes_json(schema("ShardTags"))
-            .gives(202, [(JSON, schema("TaggedShard"))], "They are set")
+            .takes_json(schema_of::<api::shards::TagChanges>())
+            .gives(202, [(JSON, schema_of::<api::shards::ChangedShard>())], "They are set")
             .fails([404]),
         CLUSTER
             .operation(
@@ -239,9 +271,9 @@ fn shards() -> Vec<Operation> {
                 "addShard",
                 "Adds a data shard, which holds no slots",
             )
-            .takes_json(schema("AddShardRequest"))
+            .takes_json(schema_of::<api::shards::AddShardRequest>())
             .or_nothing()
-            .gives(202, [(JSON, schema("TaggedShard"))], "Its number"),
+            .gives(202, [(JSON, schema_of::<api::shards::ChangedShard>())], "Its number"),
         CLUSTER
             .operation(
                 "delete /v1/cluster/shards/{shard}",
@@ -251,19 +283,12 @@ fn shards() -> Vec<Operation> {
             )
             .gives(
                 202,
-                [(JSON, schema("TaggedShard"))],
+                [(JSON, schema_of::<api::shards::ChangedShard>())],
                 "It is removed; its replicas end and release their disk",
             )
             .fails([404, 409]),
-        CLUSTER
-            .operation(
-                "post /v1/cluster/shards/{shard}/transfer",
-                Cluster::Transfer,
-                "transferShard",
-                "Asks a node to lead a shard",
-            )
-            .asks([query("to", number_in(1, i64::MAX.unsigned_abs()), "The node").required()])
-            .gives(202, [(JSON, schema("WantedOfShard"))], "What was asked for"),
+        progress(&transfer, Cluster::TransferProgress, "transferShardProgress"),
+        transfer,
     ]
 }
 
@@ -276,7 +301,8 @@ fn slots() -> Vec<Operation> {
                 "getMoves",
                 "Which shard holds which slots, and what is on its way",
             )
-            .gives_json(schema("Moves"), "As the node that answers knows"),
+            .asks([query("until", number(), "A move: `done` is about the moves up to it")])
+            .gives_json(schema_of::<api::slots::Moves>(), "As the node that answers knows"),
         CLUSTER
             .operation(
                 "post /v1/cluster/rebalance",
@@ -284,7 +310,7 @@ fn slots() -> Vec<Operation> {
                 "rebalance",
                 "Lets all data shards hold as many slots",
             )
-            .gives(202, [(JSON, schema("Moving"))], "How many moves that takes")
+            .gives(202, [(JSON, schema_of::<api::slots::RequestedMoves>())], "How many moves that takes")
             .fails([409]),
         CLUSTER
             .operation(
@@ -293,8 +319,8 @@ fn slots() -> Vec<Operation> {
                 "moveSlots",
                 "Lets a shard hold these slots",
             )
-            .takes_json(schema("WantedSlots"))
-            .gives(202, [(JSON, schema("Moving"))], "How many moves that takes")
+            .takes_json(schema_of::<api::slots::WantedSlots>())
+            .gives(202, [(JSON, schema_of::<api::slots::RequestedMoves>())], "How many moves that takes")
             .fails([404, 409]),
     ]
 }
@@ -308,7 +334,7 @@ fn backups() -> Vec<Operation> {
                 "checkpoint",
                 "Puts every shard at one place of its log",
             )
-            .gives_json(schema("Checkpoints"), "The places, to compare replicas by"),
+            .gives_json(schema_of::<api::checkpoints::Checkpoints>(), "The places, to compare replicas by"),
         CLUSTER
             .operation(
                 "get /v1/backup",

@@ -7,8 +7,11 @@
 
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
+use tidelock_api::config::ConfigError;
+use tidelock_api::problem::Problem;
 
 use super::super::route::Endpoint;
+use super::schemas::schema_of;
 
 /// The media type of most bodies.
 pub(super) const JSON: &str = "application/json";
@@ -24,11 +27,6 @@ pub(super) enum Failures {
     Problems,
     /// The envelope of the configuration centre.
     Envelope,
-}
-
-/// Bytes in base64, of either alphabet.
-pub(super) fn base64() -> Value {
-    matching("^[A-Za-z0-9+/_-]*={0,2}$")
 }
 
 /// A query parameter or a header.
@@ -94,11 +92,6 @@ pub(super) fn flag() -> Value {
     json!({ "type": "boolean" })
 }
 
-/// A reference to a schema of the document.
-pub(super) fn schema(name: &str) -> Value {
-    json!({ "$ref": format!("#/components/schemas/{name}") })
-}
-
 /// One row of a table.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct Operation {
@@ -148,6 +141,17 @@ impl Operation {
     pub fn query(&self) -> impl Iterator<Item = &'static str> {
         let of_query = |parameter: &&Parameter| parameter.place == "query";
         self.parameters.iter().filter(of_query).map(|parameter| parameter.name)
+    }
+
+    /// A `GET` of the same path with the same parameters.
+    pub fn reading(
+        &self,
+        endpoint: impl Into<Endpoint>,
+        id: &'static str,
+        summary: &'static str,
+    ) -> Operation {
+        let (method, endpoint, answers) = ("get", endpoint.into(), Map::new());
+        Operation { method, endpoint, id, summary, body: None, answers, ..self.clone() }
     }
 
     pub fn asks(mut self, parameters: impl IntoIterator<Item = Parameter>) -> Operation {
@@ -238,8 +242,8 @@ impl Operation {
 impl Failures {
     fn answer(self, description: &str) -> Value {
         let types = match self {
-            Failures::Problems => content([("application/problem+json", schema("Problem"))]),
-            Failures::Envelope => content([(JSON, schema("ConfigError"))]),
+            Failures::Problems => content([("application/problem+json", schema_of::<Problem<'static>>())]),
+            Failures::Envelope => content([(JSON, schema_of::<ConfigError>())]),
         };
         json!({ "description": description, "content": types })
     }
