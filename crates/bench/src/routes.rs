@@ -62,14 +62,14 @@ impl Routes {
         Routes::of(view, ask("/v1/cluster/moves")?.json()?)
     }
 
-    /// Asks the cluster; repeats that, for at most `patience`, while a node that has just started
+    /// Asks the cluster; repeats that, for at most `timeout`, while a node that has just started
     /// has not reported its addresses.
-    pub fn ask_for_all(client: &Client, patience: Duration) -> Result<Routes, CliError> {
+    pub fn ask_for_all(client: &Client, timeout: Duration) -> Result<Routes, CliError> {
         let asked = Instant::now();
         loop {
             let routes = Routes::ask(client)?;
             let is_silent = |node: &NodeAddresses| node.http.is_empty() && node.resp.is_empty();
-            if !routes.nodes.iter().any(is_silent) || asked.elapsed() >= patience {
+            if !routes.nodes.iter().any(is_silent) || asked.elapsed() >= timeout {
                 return Ok(routes);
             }
             thread::sleep(ASK_AGAIN);

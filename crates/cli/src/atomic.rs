@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tidelock_api::atomics::{CompareExchangeRequest, ExchangeRequest, Exchanged, Register};
 use tidelock_client::http::Method;
-use tidelock_client::{Answer, Call, CliError, Client, keys, output};
+use tidelock_client::{Call, CliError, Client, Response, keys, output};
 
 use crate::args::{AtomicArgs, AtomicCommand, Output};
 
@@ -50,18 +50,18 @@ fn path(id: &[u8]) -> String {
 
 /// Neither is sent twice: a repeated exchange would return its own value, and a repeated comparison
 /// would fail.
-fn change(client: &Client, id: &[u8], operation: &str, body: &impl Serialize) -> Result<Answer, CliError> {
+fn change(client: &Client, id: &[u8], operation: &str, body: &impl Serialize) -> Result<Response, CliError> {
     let target = format!("{}/{operation}", path(id));
     let body = serde_json::to_vec(body).expect("invariant: numbers are JSON");
     ask(client, &Call { method: Method::POST, target, condition: None, body: &body, may_repeat: false })
 }
 
-fn ask(client: &Client, call: &Call<'_>) -> Result<Answer, CliError> {
+fn ask(client: &Client, call: &Call<'_>) -> Result<Response, CliError> {
     let answer = client.ask(call)?;
     if answer.status == 200 { Ok(answer) } else { Err(answer.refusal()) }
 }
 
-fn show(format: Output, answer: &Answer, text: &str) -> Result<(), CliError> {
+fn show(format: Output, answer: &Response, text: &str) -> Result<(), CliError> {
     match format {
         Output::Json => output::line(String::from_utf8_lossy(&answer.body).trim_end()),
         Output::Text => output::line(text),

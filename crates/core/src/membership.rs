@@ -68,7 +68,7 @@ impl Membership {
 
     /// The replica on a node.
     pub fn replica_on(&self, node: NodeId) -> Option<ReplicaId> {
-        self.nodes.iter().find(|(_, carrier)| **carrier == node).map(|(replica, _)| *replica)
+        self.nodes.iter().find(|(_, on)| **on == node).map(|(replica, _)| *replica)
     }
 
     /// Whether majorities of two sets of voters are needed now.

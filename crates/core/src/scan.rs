@@ -44,7 +44,7 @@ pub struct Scan {
 
 /// The result of one step of an iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ScanStep {
     /// Keys of one shard, in byte order. There may be none, even before the end.
     Keys(Vec<Bytes>),
     /// No keys: the map has changed, and the iteration starts over.
@@ -107,21 +107,21 @@ impl Scan {
     }
 
     /// Handles the reply to [`Scan::read`]. `slots` is the current map.
-    pub fn take(&mut self, reply: Reply, slots: Arc<SlotMap>) -> Step {
+    pub fn take(&mut self, reply: Reply, slots: Arc<SlotMap>) -> ScanStep {
         match reply {
             Reply::Scanned { keys, next } => {
                 self.position += usize::from(next.is_none());
                 self.place = next.unwrap_or(0);
                 self.pass_others();
-                Step::Keys(keys)
+                ScanStep::Keys(keys)
             }
             Reply::SlotsMoved => {
                 let only = self.only.take();
                 *self = Scan { shards: slots.shards(), slots, position: 0, place: 0, only };
                 self.pass_others();
-                Step::StartedOver
+                ScanStep::StartedOver
             }
-            other => Step::Failed(other),
+            other => ScanStep::Failed(other),
         }
     }
 
@@ -170,7 +170,7 @@ mod tests {
         for (shard, after, next) in [(1, 0, Some(7)), (1, 7, None), (2, 0, Some(9)), (2, 9, None)] {
             let expected = Read::Scan { shard: ShardId(shard), after, count: 10, version: 1 };
             assert_eq!(scan.read(10), expected);
-            assert!(matches!(scan.take(keys(next), slots.clone()), Step::Keys(_)));
+            assert!(matches!(scan.take(keys(next), slots.clone()), ScanStep::Keys(_)));
             if !scan.is_complete() {
                 assert_eq!(Scan::resume(scan.cursor(), slots.clone()), Ok(scan.clone()), "a cursor says all");
             }
@@ -185,7 +185,7 @@ mod tests {
         let mut scan = Scan::resume(0, before.clone()).unwrap();
         scan.take(keys(None), before.clone());
         let cursor = scan.cursor();
-        assert_eq!(scan.take(Reply::SlotsMoved, after.clone()), Step::StartedOver);
+        assert_eq!(scan.take(Reply::SlotsMoved, after.clone()), ScanStep::StartedOver);
         assert_eq!(scan, Scan::resume(0, after.clone()).unwrap());
         assert_eq!(Scan::resume(cursor, after.clone()), Scan::resume(0, after), "on another node");
     }

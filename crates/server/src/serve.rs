@@ -24,7 +24,7 @@ use tidelock_core::command::HostRole;
 use tidelock_core::event::{Contradiction, Event, NodeOptions, OutgoingFrame, SlowRequest};
 use tidelock_core::limits;
 use tidelock_core::node::Node;
-use tidelock_core::node::alone::{Survivor, go_on_alone};
+use tidelock_core::node::force_new_cluster::{Survivor, force_new_cluster};
 use tidelock_core::starts::ProcessStart;
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::storage::disk::DiskError;
@@ -75,10 +75,10 @@ const HANDOVER_ELECTION_TIMEOUTS: u32 = 2;
 const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
 
 /// How often per election timeout changes of the cluster's status are logged.
-const LOOKS_PER_ELECTION_TIMEOUT: u32 = 10;
+const CHECKS_PER_ELECTION_TIMEOUT: u32 = 10;
 
 /// Time between two checks of whether leaderships are transferred.
-const HANDOVER_LOOK: Duration = Duration::from_millis(5);
+const HANDOVER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Why a node did not start, or stopped without being asked.
 #[derive(Debug, thiserror::Error)]
@@ -150,7 +150,7 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
 
 async fn serve(
     settings: Settings,
-    descriptors: descriptors::Budget,
+    descriptors: descriptors::DescriptorBudget,
     signals: watch::Receiver<Option<Signal>>,
 ) -> Result<(), ServeError> {
     let Some((recovered, listeners)) = prepare(&settings, signals.clone()).await? else {
@@ -167,10 +167,10 @@ async fn serve(
     let clients = shared.clients.clone();
     let http = Acceptor::split(listeners.http, settings.workers, clients.clone());
     let resp = Acceptors::split(listeners.resp, listeners.resp_cluster, settings.workers, &clients);
-    let mut posts = WorkerContext::split(shared, http, resp).into_iter();
-    let own = posts.next().expect("invariant: there is a post for each worker");
-    let mut worker_pool = WorkerPool::start(worker, posts)?;
-    let clients = Clients { stop, servers: own.serve(worker.clone()) };
+    let mut contexts = WorkerContext::split(shared, http, resp).into_iter();
+    let own = contexts.next().expect("invariant: there is a context for each worker");
+    let mut worker_pool = WorkerPool::start(worker, contexts)?;
+    let clients = ClientServers { stop, servers: own.serve(worker.clone()) };
     parts.spawn_periodic(&settings, removal);
     log_start(&settings, &identity.identity());
 
@@ -295,7 +295,7 @@ impl NodeParts {
     fn shared_context(
         &self,
         settings: &Settings,
-        descriptors: descriptors::Budget,
+        descriptors: descriptors::DescriptorBudget,
         stopping: watch::Receiver<bool>,
     ) -> SharedContext {
         SharedContext {
@@ -322,8 +322,8 @@ impl NodeParts {
     fn spawn_periodic(&self, settings: &Settings, removal: watch::Sender<bool>) {
         let slow = self.log.watch(settings.timing().election_ticks);
         let log = LogWatch { counters: self.log.counters(), slow };
-        let patience = settings.request_timeout;
-        tokio::task::spawn_local(tick(self.worker.clone(), settings.tick(), patience, log));
+        let timeout = settings.request_timeout;
+        tokio::task::spawn_local(tick(self.worker.clone(), settings.tick(), timeout, log));
         let period = settings.election_timeout;
         tokio::task::spawn_local(log_changes(self.worker.clone(), period));
         tokio::task::spawn_local(remember_hosts(self.worker.clone(), self.identity.clone(), removal, period));
@@ -366,7 +366,7 @@ fn leave_cluster(
     let numbers = (1..=highest + limits::HOSTS_MAX as u64).map(NodeId);
     let lost: Vec<NodeId> = numbers.filter(|&node| node != identity.node).collect();
     let survivor = Survivor { node: identity.node, lost: &lost, founders, data_shards: identity.data_shards };
-    let records = go_on_alone(&mut opened.shards, survivor);
+    let records = force_new_cluster(&mut opened.shards, survivor);
     let batch = WalBatch { sequence: WalSequence(0), records, released: vec![] };
     opened.log.append(&[batch]).and_then(|()| opened.log.sync()).map_err(ServeError::Log)?;
     Ok(identity)
@@ -401,7 +401,7 @@ async fn failed(failure: WorkerFailure, transport: &Transport) -> ServeError {
         WorkerFailure::Contradiction(contradiction) => {
             tracing::error!(
                 shard = contradiction.shard.0, peer = contradiction.peer.0, index = contradiction.index.0,
-                reason = %contradiction, "replicas exclude each other: stopping, nothing more is acknowledged"
+                reason = %contradiction, "two replicas contradict each other: stopping, nothing more is acknowledged"
             );
             transport.stop().await;
             ServeError::Contradiction(contradiction)
@@ -419,7 +419,7 @@ async fn superseded(
         // The sender is gone, so no refusal can be reported any more.
         return std::future::pending().await;
     };
-    tracing::error!(peer = by.0, reason = %refusal, "this process may not speak for its node: stopping");
+    tracing::error!(peer = by.0, reason = %refusal, "this process may not act as its node: stopping");
     if let Err(error) = identity.mark_superseded().await {
         tracing::error!(%error, "the data directory could not be marked as an old copy: do not start it again");
     }
@@ -432,7 +432,7 @@ struct Notices {
     supersede: watch::Sender<Option<(NodeId, HandshakeRefusal)>>,
 }
 
-struct Clients {
+struct ClientServers {
     /// Stops the servers of all workers.
     stop: watch::Sender<bool>,
     servers: Servers,
@@ -440,12 +440,17 @@ struct Clients {
 
 /// Waits for `occasion`, the reason to stop, then until leaderships are transferred and clients are
 /// served.
-async fn stopped(worker: &Worker, occasion: impl Future<Output = ()>, settings: &Settings, clients: Clients) {
+async fn stopped(
+    worker: &Worker,
+    occasion: impl Future<Output = ()>,
+    settings: &Settings,
+    clients: ClientServers,
+) {
     occasion.await;
     worker.tell(Event::Retire);
     let handover = async {
         while leads_with_followers(worker).await {
-            tokio::time::sleep(HANDOVER_LOOK).await;
+            tokio::time::sleep(HANDOVER_POLL_INTERVAL).await;
         }
     };
     if tokio::time::timeout(settings.election_timeout * HANDOVER_ELECTION_TIMEOUTS, handover).await.is_err() {
@@ -468,8 +473,8 @@ struct LogWatch {
 }
 
 /// Passes ticks, changes of the log's size and a slow disk to the node. Requests that have waited
-/// for their turn for longer than `patience` are refused.
-async fn tick(worker: Worker, period: Duration, patience: Duration, mut log: LogWatch) {
+/// for their turn for longer than `timeout` are refused.
+async fn tick(worker: Worker, period: Duration, timeout: Duration, mut log: LogWatch) {
     let mut ticker = Ticker::start(period);
     let mut held = LogHeld::default();
     loop {
@@ -480,7 +485,7 @@ async fn tick(worker: Worker, period: Duration, patience: Duration, mut log: Log
             }
             worker.tell(Event::Tick);
         }
-        worker.tick_turns(patience);
+        worker.tick_turns(timeout);
         worker.show_leader_clocks();
         let now = log.counters.held();
         if std::mem::replace(&mut held, now) != now {
@@ -525,7 +530,7 @@ impl ActionSinks for ActionSink {
 
 /// Logs changes of the cluster's status: shards without a leader, and peers that do not answer.
 async fn log_changes(worker: Worker, election_timeout: Duration) {
-    let mut interval = tokio::time::interval(election_timeout / LOOKS_PER_ELECTION_TIMEOUT);
+    let mut interval = tokio::time::interval(election_timeout / CHECKS_PER_ELECTION_TIMEOUT);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut log = StatusLog::new(election_timeout);
     loop {

@@ -29,7 +29,7 @@ pub enum Fault {
         /// The host whose process dies.
         target: Target,
         /// What happens to the host's disk.
-        loss: Loss,
+        loss: CrashKind,
         /// It dies inside this many disk operations from now, rather than between two events.
         inside_operations: Option<u64>,
     },
@@ -144,7 +144,7 @@ pub enum Target {
 
 /// What happens to the disk when a process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub enum CrashKind {
     /// Nothing: the operating system stays up and keeps its pages.
     Process,
     /// Power loss: some data that was not synced is lost.
@@ -385,10 +385,10 @@ fn draw_fault(kind: u8, severity: Severity, random: &mut fastrand::Rng) -> Fault
     let target = draw_target(severity, random);
     let way = *choose(random, &[Way::Both, Way::Both, Way::In, Way::Out]);
     match kind {
-        0 => Fault::Crash { target, loss: Loss::Process, inside_operations: None },
-        1 => Fault::Crash { target, loss: Loss::Power, inside_operations: None },
+        0 => Fault::Crash { target, loss: CrashKind::Process, inside_operations: None },
+        1 => Fault::Crash { target, loss: CrashKind::Power, inside_operations: None },
         2 | 3 => {
-            let loss = *choose(random, &[Loss::Process, Loss::Power, Loss::Power]);
+            let loss = *choose(random, &[CrashKind::Process, CrashKind::Power, CrashKind::Power]);
             Fault::Crash { target, loss, inside_operations: Some(random.u64(1..20)) }
         }
         4 => Fault::Blackout,

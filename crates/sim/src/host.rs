@@ -32,7 +32,7 @@ use uuid::Uuid;
 
 use crate::disk::{DiskCopy, SimDisk};
 use crate::event_queue::Micros;
-use crate::faults::Loss;
+use crate::faults::CrashKind;
 use crate::history::Incarnation;
 use crate::plan::{DiskPace, Plan};
 
@@ -47,7 +47,7 @@ pub struct Host {
     life: u64,
     process: Option<Process>,
     /// What happens to the disk if the process dies inside a disk operation.
-    pub loss_if_dies: Loss,
+    pub loss_if_dies: CrashKind,
     /// Length of a tick of its clock.
     pub tick: Micros,
     /// Error of its wall clock, in milliseconds.
@@ -104,7 +104,7 @@ struct Process {
     instance: Uuid,
     log: wal::Writer<SimDisk>,
     inbox: Vec<Event>,
-    awake: bool,
+    has_wake_up: bool,
     queued: Vec<WalBatch>,
     writing: Option<Writing>,
     /// Counts the beginnings and ends of the disk thread's operations: odd while it works.
@@ -113,7 +113,7 @@ struct Process {
     detector: SlowDiskDetector,
     is_slow: bool,
     /// The last state of the disk that was reported to the node.
-    told: Option<StallReason>,
+    reported: Option<StallReason>,
     /// Releases to execute once they are durable.
     releasing: Vec<(ShardId, LogIndex)>,
     /// The disk takes no commands.
@@ -141,7 +141,7 @@ pub struct Turn {
     /// Configuration that changed on this node.
     pub config: Vec<ConfigUpdate>,
     /// Slots of shards of which it has no replica.
-    pub elsewhere: Vec<Range<u16>>,
+    pub remote_slots: Vec<Range<u16>>,
     /// The peers to which it keeps connections from now on, if they changed.
     pub peers: Option<Vec<NodeId>>,
     /// The contradiction for which it must stop.
@@ -191,7 +191,7 @@ impl Host {
             disk,
             life: 0,
             process: None,
-            loss_if_dies: Loss::Process,
+            loss_if_dies: CrashKind::Process,
             tick,
             clock_ahead_ms: 0,
             slowness: 1,
@@ -350,13 +350,13 @@ impl Host {
             instance: Uuid::from_u128(u128::from(self.life) << 64 | u128::from(seed)),
             log: opened.log,
             inbox: Vec::new(),
-            awake: false,
+            has_wake_up: false,
             queued: Vec::new(),
             writing: None,
             transitions: 0,
             detector: SlowDiskDetector::new(self.options.timing.election_ticks),
             is_slow: false,
-            told: None,
+            reported: None,
             releasing: Vec::new(),
             stalled: false,
             files: opened.snapshots,
@@ -413,7 +413,7 @@ impl Host {
     /// Puts the disk of a host that is down back to its state before the latest start. Returns
     /// whether it did.
     pub fn put_back(&mut self) -> bool {
-        assert!(self.process.is_none(), "nobody uses the disk");
+        assert!(self.process.is_none(), "no process uses the disk");
         if self.put_back.is_some() {
             return false;
         }
@@ -434,18 +434,18 @@ impl Host {
     /// copy: then that is its disk from now on.
     pub fn get_disk_back(&mut self) {
         if let Some(PutBack { original, is_believed: false, .. }) = self.put_back.take() {
-            assert!(self.process.is_none(), "nobody uses the disk");
+            assert!(self.process.is_none(), "no process uses the disk");
             self.disk.put_back(original.copy);
             self.starts = original.starts;
         }
     }
 
     /// Kills the process. Returns whether there was one.
-    pub fn crash(&mut self, loss: Loss) -> bool {
+    pub fn crash(&mut self, loss: CrashKind) -> bool {
         let was_up = self.process.take().is_some();
         match loss {
-            Loss::Process => self.disk.kill(),
-            Loss::Power => self.disk.power_loss(),
+            CrashKind::Process => self.disk.kill(),
+            CrashKind::Power => self.disk.power_loss(),
         }
         was_up
     }
@@ -456,19 +456,21 @@ impl Host {
         if let Some(process) = &mut self.process {
             process.inbox.push(event);
         }
-        self.rouse()
+        self.arrange_wake_up()
     }
 
     /// Whether a wake-up must be arranged: the process runs and none is arranged yet.
-    pub fn rouse(&mut self) -> bool {
+    pub fn arrange_wake_up(&mut self) -> bool {
         let running = self.is_running();
-        self.process.as_mut().is_some_and(|process| running && !std::mem::replace(&mut process.awake, true))
+        self.process
+            .as_mut()
+            .is_some_and(|process| running && !std::mem::replace(&mut process.has_wake_up, true))
     }
 
     /// Drops a wake-up that arrives while the process is paused.
-    pub fn doze(&mut self) {
+    pub fn cancel_wake_up(&mut self) {
         if let Some(process) = &mut self.process {
-            process.awake = false;
+            process.has_wake_up = false;
         }
     }
 
@@ -477,7 +479,7 @@ impl Host {
     pub fn turn(&mut self, time: UnixMillis) -> Turn {
         let mut turn = Turn::default();
         let Some(process) = &mut self.process else { return turn };
-        process.awake = false;
+        process.has_wake_up = false;
         process.node.handle(Event::Clock(time));
         for event in process.inbox.drain(..) {
             process.ticks.0 += u64::from(matches!(event, Event::Tick));
@@ -487,7 +489,11 @@ impl Host {
         let mut actions = Actions::default();
         while drives == 0 || process.node.has_work() {
             drives += 1;
-            assert!(drives < DRIVES_MAX, "node {} finds work for ever", self.options.host.node);
+            assert!(
+                drives < DRIVES_MAX,
+                "node {} still has work after {DRIVES_MAX} drives",
+                self.options.host.node
+            );
             process.node.drive(&mut actions);
             process.queued.extend(actions.wal.take());
             process.tasks.extend(actions.snapshots.drain(..));
@@ -495,7 +501,7 @@ impl Host {
             turn.replies.append(&mut actions.replies);
             turn.trace.append(&mut actions.trace);
             turn.config.append(&mut actions.config);
-            turn.elsewhere.append(&mut actions.elsewhere);
+            turn.remote_slots.append(&mut actions.remote_slots);
             turn.contradiction = turn.contradiction.or(actions.contradiction.take());
             if let Some(peers) = actions.peers.take() {
                 turn.peers = Some(peers.iter().map(|(node, _)| *node).collect());
@@ -616,7 +622,7 @@ impl Host {
         let process = self.process.as_mut()?;
         let slow = process.is_slow.then_some(StallReason::Slow);
         let stall = if process.stalled { Some(StallReason::Refused) } else { slow };
-        let is_news = std::mem::replace(&mut process.told, stall) != stall;
+        let is_news = std::mem::replace(&mut process.reported, stall) != stall;
         is_news.then(|| stall.map_or(Event::DiskRecovered, Event::DiskStalled))
     }
 

@@ -17,7 +17,7 @@ use crate::args::SaveArgs;
 
 /// A node that sends nothing for this long is taken to hang. It reads from a disk that others may
 /// use, too.
-const PATIENCE: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs `backup save`.
 pub fn run(args: SaveArgs) -> Result<(), CliError> {
@@ -26,7 +26,7 @@ pub fn run(args: SaveArgs) -> Result<(), CliError> {
     let progress = Progress::begin("waiting for the node's snapshots");
     let (url, answer) = client.download(target)?;
     drop(progress);
-    let source = StallGuard::new(answer, PATIENCE);
+    let source = StallGuard::new(answer, READ_TIMEOUT);
     let progress = Progress::begin("saving");
     if args.out == Path::new("-") {
         let mut out = io::stdout().lock();

@@ -208,7 +208,7 @@ fn departure_missing(view: &Cluster, node: u64) -> Vec<String> {
         Ok(host) if host.standing != HostRole::Leaving => not_shown(view, node, "as leaving"),
         Ok(_) if shards.is_empty() => {
             vec![format!(
-                "node {node} is in no shard any more; it is struck off once every voter remembers that"
+                "node {node} has left every shard; it is removed from the registry once every voter has recorded that"
             )]
         }
         _ => shards,
@@ -349,7 +349,9 @@ mod tests {
         view.replicas.retain(|replica| replica.node != 3);
         assert_eq!(
             Goal::Gone(3).missing(&view),
-            ["node 3 is in no shard any more; it is struck off once every voter remembers that"]
+            [
+                "node 3 has left every shard; it is removed from the registry once every voter has recorded that"
+            ]
         );
         view.hosts.retain(|host| host.node != 3);
         assert_eq!(Goal::Gone(3).missing(&view), [""; 0]);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tidelock_api::shards::{AddShardRequest, ChangedShard};
 use tidelock_api::slots::{Moves, RequestedMoves, SlotMove, WantedSlots};
-use tidelock_client::{Answer, Call, CliError, Client, output};
+use tidelock_client::{Call, CliError, Client, Response, output};
 
 use super::retry;
 use crate::args::{AddShardArgs, ClientArgs, MoveSlotsArgs, Output, RemoveShardArgs, WaitForMoves};
@@ -95,9 +95,9 @@ fn follow(asked: &RequestedMoves, wait: &WaitForMoves, client: &ClientArgs) -> R
             _ => format!("{moves} moves begin; `tidelock cluster slots` shows how far they are"),
         })?;
     }
-    let (began, patience) = (Instant::now(), Duration::from_secs(wait.wait_s));
+    let (began, timeout) = (Instant::now(), Duration::from_secs(wait.wait_s));
     let (mut shown, asker) = (None, reach(client));
-    while began.elapsed() < patience {
+    while began.elapsed() < timeout {
         // The node that answers may be behind the one that took the request, or briefly
         // unreachable.
         if let Ok(answer) = asker.ask(&Call::get("/v1/cluster/moves"))
@@ -145,7 +145,7 @@ fn encode(body: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(body).expect("invariant: numbers, texts and maps of texts are JSON")
 }
 
-fn accepted(answer: Answer) -> Result<Answer, CliError> {
+fn accepted(answer: Response) -> Result<Response, CliError> {
     if answer.status == 202 { Ok(answer) } else { Err(answer.refusal()) }
 }
 

@@ -16,12 +16,12 @@ use tidelock_client::{Call, CliError, Client, Output, output};
 /// Interval between polls of the replicas' reports.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Checkpoints every shard, waits until every reachable replica has reported or `patience` is over,
+/// Checkpoints every shard, waits until every reachable replica has reported or `timeout` is over,
 /// and prints the comparison.
 ///
 /// # Errors
 /// Also if replicas differ, or cannot be compared.
-pub fn run(client: &Client, format: Output, patience: Duration) -> Result<(), CliError> {
+pub fn run(client: &Client, format: Output, timeout: Duration) -> Result<(), CliError> {
     let wanted = checkpoint(client)?;
     let begun = Instant::now();
     let shards = loop {
@@ -30,7 +30,7 @@ pub fn run(client: &Client, format: Output, patience: Duration) -> Result<(), Cl
             return Err(answer.refusal());
         }
         let shards = compare(&wanted, &answer.json()?);
-        if shards.iter().all(Comparison::is_settled) || begun.elapsed() >= patience {
+        if shards.iter().all(Comparison::is_settled) || begun.elapsed() >= timeout {
             break shards;
         }
         thread::sleep(LOOK);

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidelock_client::http::Method;
-use tidelock_client::{Answer, Call, CliError, Client, keys, output};
+use tidelock_client::{Call, CliError, Client, Response, keys, output};
 
 use crate::args::{
     ConfigArgs, ConfigCommand, ContainerCommand, Datatype, ExportArgs, Format, HistoryArgs, ImportArgs,
@@ -103,7 +103,7 @@ impl Target {
 }
 
 /// The data of an envelope, or the error that it reports.
-fn data(answer: &Answer) -> Result<Value, CliError> {
+fn data(answer: &Response) -> Result<Value, CliError> {
     let mut envelope: Value = match answer.json() {
         Ok(envelope) => envelope,
         Err(_) if answer.status != 200 => return Err(answer.refusal()),

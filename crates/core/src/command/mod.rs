@@ -125,7 +125,7 @@ pub enum Refusal {
     /// The shard does not own the slot of a key, because the slot moved or is being moved. The
     /// request did not take effect. Nodes retry it at the shard that owns the slot, so it never
     /// reaches a client.
-    #[error("the slot of the key is on its way to another shard; nothing was done")]
+    #[error("the slot of the key is being moved to another shard; nothing was done")]
     NotHere,
     /// The request breaks a limit or an invariant of the commands. It did not and will not take
     /// effect.

@@ -262,7 +262,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Bytes that it takes when encoded, or a few more, if its value is its only long part.
-    fn bytes_about(&self) -> usize {
+    fn encoded_bytes_estimate(&self) -> usize {
         let value = match *self {
             Operation::Put { value, .. } | Operation::Append { suffix: value, .. } => value,
             Operation::Set(set) => set.value,
@@ -481,9 +481,11 @@ impl ExpiryCondition {
 impl Operations {
     /// Encodes `operations`.
     pub fn of(operations: &[Operation<'_>]) -> Operations {
-        let bytes_about = operations.iter().map(Operation::bytes_about).sum();
-        let mut builder =
-            OperationsBuilder { bytes: Vec::with_capacity(bytes_about), ..OperationsBuilder::default() };
+        let encoded_bytes_estimate = operations.iter().map(Operation::encoded_bytes_estimate).sum();
+        let mut builder = OperationsBuilder {
+            bytes: Vec::with_capacity(encoded_bytes_estimate),
+            ..OperationsBuilder::default()
+        };
         operations.iter().for_each(|operation| builder.push(operation));
         builder.finish()
     }

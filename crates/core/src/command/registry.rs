@@ -133,13 +133,13 @@ pub enum Denial {
     #[error("the cluster has as many shards as it can have; remove one that owns no slots")]
     TooManyShards,
     /// The shard owns slots, or is the giver or the receiver of a move.
-    #[error("the shard owns slots, or some are on their way to it; move them to other shards first")]
+    #[error("the shard owns slots, or slots are being moved to it; move them to other shards first")]
     ShardInUse,
     /// See [`limits::MIGRATIONS_MAX`].
-    #[error("there would be more moves of slots under way than there may be; wait until some are done")]
+    #[error("too many moves of slots are in progress; wait until some are done")]
     TooManyMoves,
     /// Some of the slots are already being moved.
-    #[error("some of these slots are on their way already; wait until that is done")]
+    #[error("some of these slots are being moved already; wait until that is done")]
     SlotsMoving,
     /// No shard was ever given this number, or the shard was removed.
     #[error("there is no such shard")]

@@ -154,7 +154,7 @@ mod tests {
         // commit index.
         assert_eq!(hear(&append(6, (2, 1), &[6])), (true, 5, 5));
         assert_eq!(hear(&append(6, (5, 5), &[6])), (true, 5, 5));
-        let contradiction = out.contradiction.expect("it was told");
+        let contradiction = out.contradiction.expect("a contradiction is reported");
         assert_eq!((contradiction.index, contradiction.held), (LogIndex(3), Some(Term(4))));
         let text = alloc::string::ToString::to_string(&contradiction);
         assert!(text.contains("shard 1: entry 3 of term 4 is committed here"), "{text}");

@@ -21,7 +21,7 @@ use super::reads::{Reads, Waiter};
 use super::ready::Output;
 use super::snapshots::{Snapshots, is_snapshot};
 use super::stalls::Disks;
-use super::trace::{Cause, GroupTrace, VoteRequest};
+use super::trace::{GroupTrace, RoleChangeCause, VoteRequest};
 use super::wire;
 use crate::codec::{DecodeError, Decoder};
 use crate::command::{Read, Refusal, Reply, Write};
@@ -161,7 +161,7 @@ impl Group {
             diverged: false,
             trace: GroupTrace::new(state.commit),
         };
-        group.trace_role(Cause::Tick);
+        group.trace_role(RoleChangeCause::Tick);
         group
     }
 
@@ -194,7 +194,7 @@ impl Group {
         match self.node_of(sender) {
             Some(node) if node == from => {}
             Some(_) => return Err(DecodeError::Invalid("sender of a raft message")),
-            None => self.hear_of(sender, from),
+            None => self.note_node_of(sender, from),
         }
         if message.get_msg_type() == MessageType::MsgReadIndex && self.raft.raft.state != StateRole::Leader {
             // The engine would forward it again under the sender's name, and the next node would
@@ -219,24 +219,24 @@ impl Group {
             self.trace_withheld_vote(&message, from);
             return Ok(());
         }
-        if self.forgot(&message) {
+        if self.has_lost_entries(&message) {
             self.probe_from(sender, message.reject_hint);
             return Ok(());
         }
-        self.admit_loss(&mut message);
+        self.reject_if_lossy(&mut message);
         let vote_request = VoteRequest::of(&message, from, &self.raft);
         // An error means that the message is outdated or that a forwarded one found no leader. Both
         // are ordinary, and the sender repeats what matters.
         let _ = self.raft.step(message);
         self.trace_vote(vote_request);
-        self.trace_role(Cause::Message(from));
+        self.trace_role(RoleChangeCause::Message(from));
         self.repair_progress(sender);
         Ok(())
     }
 
     /// Records the node of a replica that is not a member according to this log. It may be the
     /// leader.
-    fn hear_of(&mut self, replica: ReplicaId, node: NodeId) {
+    fn note_node_of(&mut self, replica: ReplicaId, node: NodeId) {
         if self.indirect_reports.len() >= limits::HOSTS_MAX {
             self.indirect_reports.pop_first();
         }
@@ -247,7 +247,7 @@ impl Group {
     /// disk lost the end of its log. The engine would take such a rejection for a delayed one and
     /// never send to that follower again. Frames arrive in order or not at all, so a rejection that
     /// arrives after an acknowledgement was also sent after it.
-    fn forgot(&self, message: &Message) -> bool {
+    fn has_lost_entries(&self, message: &Message) -> bool {
         let current = self.raft.raft.state == StateRole::Leader && message.term == self.raft.raft.term;
         let rejected = message.get_msg_type() == MessageType::MsgAppendResponse && message.reject;
         let progress = self.raft.raft.prs().get(message.from);
@@ -257,8 +257,8 @@ impl Group {
     /// Replaces a heartbeat that commits entries which this follower no longer has. A heartbeat
     /// commits only acknowledged entries, so a missing one means that the disk lost the end of the
     /// log, and the engine would panic. An empty append after the missing entries is rejected
-    /// instead, and tells the leader where to continue ([`Group::forgot`]).
-    fn admit_loss(&self, message: &mut Message) {
+    /// instead, and tells the leader where to continue ([`Group::has_lost_entries`]).
+    fn reject_if_lossy(&self, message: &mut Message) {
         if message.get_msg_type() == MessageType::MsgHeartbeat
             && message.term >= self.raft.raft.term
             && message.commit > self.raft.raft.raft_log.last_index()
@@ -409,7 +409,7 @@ impl Group {
     pub(super) fn leadership_changed(&mut self, leads: bool, out: &mut Output) {
         self.expiring = None;
         self.settled = None;
-        self.reads.hurry();
+        self.reads.retry_now();
         if leads && !self.leads {
             out.counters.leaderships += 1;
         }

@@ -18,9 +18,9 @@ use raft::eraftpb::{
 };
 
 use super::group::Group;
-use super::trace::Cause;
+use super::trace::RoleChangeCause;
 use crate::codec::{self, DecodeError, Decoder};
-use crate::control::reconcile::{self, Situation, Step};
+use crate::control::reconcile::{self, ReconcileStep, Situation};
 use crate::limits;
 use crate::membership::{Membership, MembershipChange, Role};
 use crate::types::{LogIndex, NodeId, ReplicaId, Term};
@@ -142,7 +142,7 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// Whether a membership matches.
-    pub(crate) fn is_true_of(&self, membership: &Membership) -> bool {
+    pub(crate) fn matches(&self, membership: &Membership) -> bool {
         !membership.is_joint() && self.roles.iter().all(|(&replica, &role)| membership.role(replica) == role)
     }
 }
@@ -193,7 +193,7 @@ impl Group {
             // replica that no longer exists.
             raft.become_follower(raft.term, raft::INVALID_ID);
         }
-        self.trace_role(Cause::Membership);
+        self.trace_role(RoleChangeCause::Membership);
     }
 
     /// Whether this replica leads and its membership is not known to match the registry at
@@ -246,15 +246,15 @@ impl Group {
             caught_up: &caught_up,
         });
         match step {
-            Some(Step::Change(change)) => {
+            Some(ReconcileStep::Change(change)) => {
                 let change = self.with_node(change, wanted);
                 // Refused only during a leadership transfer: the next leader takes the step.
                 let _ = self
                     .raft
                     .propose_conf_change(encode_change(&change, changed).to_vec(), to_engine(&change));
             }
-            Some(Step::HandOver) => self.transfer_leadership(may_lead),
-            None if wanted.is_true_of(&self.membership) => {
+            Some(ReconcileStep::HandOver) => self.transfer_leadership(may_lead),
+            None if wanted.matches(&self.membership) => {
                 self.settled = Some(changed);
             }
             None => {}
@@ -289,7 +289,7 @@ impl Group {
 
     /// Whether the shard has a replica on a node.
     pub fn is_on(&self, node: NodeId) -> bool {
-        self.carriers().any(|(carrier, _, _)| carrier == node)
+        self.replicas().any(|(replica_node, _, _)| replica_node == node)
     }
 
     /// Whether this replica leads.
@@ -298,7 +298,7 @@ impl Group {
     }
 
     /// The replicas with their nodes and roles.
-    pub fn carriers(&self) -> impl Iterator<Item = (NodeId, ReplicaId, Role)> {
+    pub fn replicas(&self) -> impl Iterator<Item = (NodeId, ReplicaId, Role)> {
         self.membership
             .replicas()
             .into_iter()

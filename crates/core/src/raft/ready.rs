@@ -286,7 +286,7 @@ impl Group {
     /// Persists that a membership change is committed. Without that, a replica could restart with
     /// an earlier membership and ask removed replicas for their votes.
     fn remember_change(&mut self, index: LogIndex, out: &mut Output) {
-        if self.faults.has(Fault::ChangeNotRemembered) {
+        if self.faults.has(Fault::MembershipNotPersisted) {
             return self.persisting.remember(index);
         }
         self.persist_hard_state(out);
@@ -344,7 +344,7 @@ impl Group {
             for mut write in writes {
                 if let Write::Expire { limit, .. } = &mut write {
                     self.expiring = None;
-                    if self.faults.has(Fault::ExpiredByLeaderAlone) && !self.leads {
+                    if self.faults.has(Fault::OnlyLeaderExpires) && !self.leads {
                         *limit = 0;
                     }
                 }
@@ -352,8 +352,8 @@ impl Group {
                 let reply = self.machine.apply_for(index, write, origin.is_some());
                 out.outcomes.extend(origin.map(|origin| (origin, Outcome::of(reply))));
             }
-            let mut news = self.machine.take_news();
-            if self.leads || !self.faults.has(Fault::NewsOfLeaderAlone) {
+            let mut news = self.machine.take_updates();
+            if self.leads || !self.faults.has(Fault::OnlyLeaderNotifies) {
                 out.config.append(&mut news);
             }
             self.applied = index;

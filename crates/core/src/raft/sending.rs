@@ -36,14 +36,14 @@ pub(super) struct Sending {
     file_bytes: u64,
     /// The engine's message, to send when the follower has all parts.
     message: Message,
-    step: Step,
+    phase: SendingPhase,
     /// When the follower last replied, or was last sent a part.
     heard: Ticks,
     asked: Ticks,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum SendingPhase {
     /// The follower was asked what it has, or was sent a part.
     Asked,
     /// The part at this offset is being read.
@@ -68,9 +68,9 @@ impl Group {
         }
         self.snapshots.sending.retain(|sending| sending.to != to);
         let (heard, asked) = (self.now, self.now);
-        let step = Step::Asked;
+        let phase = SendingPhase::Asked;
         self.trace_snapshot(id.index, Some(node), SnapshotStage::Sending);
-        self.snapshots.sending.push(Sending { to, node, id, file_bytes, message, step, heard, asked });
+        self.snapshots.sending.push(Sending { to, node, id, file_bytes, message, phase, heard, asked });
         out.snapshot_frames.push((node, question(id)));
     }
 
@@ -84,14 +84,14 @@ impl Group {
         };
         sending.heard = now;
         if next_offset >= sending.file_bytes {
-            let before = core::mem::replace(&mut sending.step, Step::Complete);
+            let before = core::mem::replace(&mut sending.phase, SendingPhase::Complete);
             let message = sending.message.clone();
-            if before != Step::Complete {
+            if before != SendingPhase::Complete {
                 self.trace_snapshot(id.index, Some(from), SnapshotStage::Sent);
             }
             self.send_now(&message, out);
-        } else if !matches!(sending.step, Step::Reading(_)) {
-            sending.step = Step::Reading(next_offset);
+        } else if !matches!(sending.phase, SendingPhase::Reading(_)) {
+            sending.phase = SendingPhase::Reading(next_offset);
             let bytes_max = limits::SNAPSHOT_PART_BYTES_MAX;
             out.snapshot_tasks.push(SnapshotTask::Read { id, offset: next_offset, bytes_max });
         }
@@ -101,8 +101,8 @@ impl Group {
     pub(super) fn send_part(&mut self, part: &SnapshotPart, file_bytes: u64, out: &mut Output) {
         let now = self.now;
         for sending in &mut self.snapshots.sending {
-            if sending.id == part.id && sending.step == Step::Reading(part.offset) {
-                sending.step = Step::Asked;
+            if sending.id == part.id && sending.phase == SendingPhase::Reading(part.offset) {
+                sending.phase = SendingPhase::Asked;
                 // The follower had nothing to reply to until now.
                 (sending.heard, sending.asked) = (now, now);
                 sending.file_bytes = file_bytes;
@@ -118,7 +118,7 @@ impl Group {
         }
         let now = self.now;
         let give_up_ticks = GIVE_UP_ELECTION_TIMEOUTS * self.timing.election_ticks;
-        let waits = |sending: &Sending| matches!(sending.step, Step::Asked | Step::Complete);
+        let waits = |sending: &Sending| matches!(sending.phase, SendingPhase::Asked | SendingPhase::Complete);
         for sending in &mut self.snapshots.sending {
             if waits(sending) && now.0 >= sending.asked.0.max(sending.heard.0) + ASK_AGAIN_TICKS {
                 sending.asked = now;
@@ -146,7 +146,7 @@ impl Group {
 
     /// A part of a snapshot could not be read: stops sending to the followers that wait for it.
     pub(super) fn reading_failed(&mut self, id: SnapshotId) {
-        self.stop_sending(|sending| sending.id == id && matches!(sending.step, Step::Reading(_)));
+        self.stop_sending(|sending| sending.id == id && matches!(sending.phase, SendingPhase::Reading(_)));
     }
 
     /// Stops sending to a node whose link broke, or to all if this replica no longer leads.

@@ -23,7 +23,7 @@ use super::group::Group;
 use super::membership;
 use super::ready::Output;
 use super::sending::Sending;
-use super::trace::Cause;
+use super::trace::RoleChangeCause;
 use crate::command::Checkpoint;
 use crate::deliberate::Fault;
 use crate::limits;
@@ -393,7 +393,7 @@ impl Group {
             let sender = self.node_of(ReplicaId(message.from));
             let _ = self.raft.step(with_membership(message, &self.membership));
             if let Some(sender) = sender {
-                self.trace_role(Cause::Message(sender));
+                self.trace_role(RoleChangeCause::Message(sender));
             }
         }
     }
@@ -417,7 +417,7 @@ impl Group {
         self.snapshots.installing = Some(loaded);
         // Refused if it is of an older term, or if the log has caught up with it meanwhile.
         let _ = self.raft.step(message);
-        self.trace_role(Cause::Message(from));
+        self.trace_role(RoleChangeCause::Message(from));
         let is_accepted =
             self.raft.snap().is_some_and(|snapshot| snapshot.get_metadata().index == id.index.0);
         if is_accepted {
@@ -461,7 +461,7 @@ impl Group {
             |installing: &mut Installing| installing.ready_number.is_some_and(|own| own <= durable_number);
         let Some(installing) = self.snapshots.installing.take_if(is_durable) else { return };
         assert!(installing.id.index > self.applied, "invariant: a snapshot never replaces newer state");
-        out.config.append(&mut installing.machine.news_against(&self.machine));
+        out.config.append(&mut installing.machine.updates_since(&self.machine));
         let replaced = core::mem::replace(&mut self.machine, installing.machine);
         self.machine.set_faults(self.faults);
         out.snapshot_tasks.push(SnapshotTask::Discard { id: installing.id, machine: Box::new(replaced) });

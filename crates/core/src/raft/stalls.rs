@@ -40,7 +40,7 @@ use crate::types::{LogIndex, NodeId, ReplicaId, Term};
 
 /// Factor by which a replica on a stalled or unsteady disk waits longer for a leader before it
 /// stands for election.
-const PATIENCE: u64 = 3;
+const ELECTION_TIMEOUT_FACTOR: u64 = 3;
 
 /// The states of all disks, as far as this node knows.
 #[derive(Clone, Debug, Default)]
@@ -171,7 +171,9 @@ impl Group {
             DiskState::Stalled if self.persisting.is_idle() => true,
             DiskState::Stalled => return self.raft.raft.state == StateRole::Leader,
         };
-        !is_late || self.raft.raft.state == StateRole::Leader || self.now.0.is_multiple_of(PATIENCE)
+        !is_late
+            || self.raft.raft.state == StateRole::Leader
+            || self.now.0.is_multiple_of(ELECTION_TIMEOUT_FACTOR)
     }
 
     /// While the disk is stalled, processes messages that need no disk outside of the engine's

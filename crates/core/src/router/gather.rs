@@ -23,7 +23,7 @@ pub(super) struct Gather {
 
 /// The replies do not cover every slot exactly once, because slots are being moved.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NotWhole;
+pub(super) struct SlotsNotCovered;
 
 #[derive(Debug)]
 enum Parts {
@@ -32,7 +32,7 @@ enum Parts {
     /// Counts, to add up.
     Count(u64),
     /// A reply that makes all others useless.
-    Spoilt(Reply),
+    Failed(Reply),
 }
 
 impl Gather {
@@ -44,7 +44,7 @@ impl Gather {
             }
             Read::Count => Parts::Count(0),
             Read::Get { .. } | Read::Operations { .. } | Read::Scan { .. } | Read::Config(_) => {
-                Parts::Spoilt(Reply::Refused(Refusal::invalid("a read of one shard")))
+                Parts::Failed(Reply::Refused(Refusal::invalid("a read of one shard")))
             }
         };
         Gather { outstanding: shards, parts, covered: SlotSet::default(), is_apart: true }
@@ -52,14 +52,14 @@ impl Gather {
 
     /// Adds the reply of one shard, which covers the slots `owned`. Returns the merged reply after
     /// the last one.
-    pub(super) fn add(&mut self, owned: SlotSet, reply: Reply) -> Option<Result<Reply, NotWhole>> {
+    pub(super) fn add(&mut self, owned: SlotSet, reply: Reply) -> Option<Result<Reply, SlotsNotCovered>> {
         self.is_apart &= !self.covered.overlaps(&owned);
         self.covered = self.covered.union(&owned);
         match (&mut self.parts, reply) {
             (Parts::Pages { pages, .. }, Reply::Page(page)) => pages.push(page),
             (Parts::Count(sum), Reply::Count(count)) => *sum += count,
-            (Parts::Spoilt(_), _) => {}
-            (parts, other) => *parts = Parts::Spoilt(other),
+            (Parts::Failed(_), _) => {}
+            (parts, other) => *parts = Parts::Failed(other),
         }
         self.outstanding -= 1;
         if self.outstanding > 0 {
@@ -67,9 +67,9 @@ impl Gather {
         }
         let is_whole = self.is_apart && self.covered.count() == u32::from(SLOTS);
         Some(match core::mem::replace(&mut self.parts, Parts::Count(0)) {
-            Parts::Spoilt(Reply::Refused(Refusal::NotHere)) => Err(NotWhole),
-            Parts::Spoilt(reply) => Ok(reply),
-            _ if !is_whole => Err(NotWhole),
+            Parts::Failed(Reply::Refused(Refusal::NotHere)) => Err(SlotsNotCovered),
+            Parts::Failed(reply) => Ok(reply),
+            _ if !is_whole => Err(SlotsNotCovered),
             Parts::Pages { limit, pages } => Ok(Reply::Page(merge(pages, limit))),
             Parts::Count(sum) => Ok(Reply::Count(sum)),
         })
@@ -176,8 +176,12 @@ mod tests {
         };
         let set = |begin, end| SlotSet::from(begin..end);
         assert_eq!(count([set(0, 9), set(9, SLOTS)]), Some(Ok(Reply::Count(2))));
-        assert_eq!(count([set(0, 9), set(10, SLOTS)]), Some(Err(NotWhole)), "a slot on its way");
-        assert_eq!(count([set(0, 9), set(8, SLOTS)]), Some(Err(NotWhole)), "a slot that came meanwhile");
+        assert_eq!(count([set(0, 9), set(10, SLOTS)]), Some(Err(SlotsNotCovered)), "a slot on its way");
+        assert_eq!(
+            count([set(0, 9), set(8, SLOTS)]),
+            Some(Err(SlotsNotCovered)),
+            "a slot that came meanwhile"
+        );
     }
 
     #[test]

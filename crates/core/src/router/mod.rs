@@ -172,7 +172,7 @@ impl Router {
     /// Accepts a write for the shard of its key, or for the shard that it names.
     pub(crate) fn write(&mut self, token: Option<Token>, mut write: Write, groups: &mut Groups) {
         self.counters.writes += if token.is_some() { writes_in(&write) } else { 0 };
-        if self.faults.has(Fault::TimeOfNodeAsked)
+        if self.faults.has(Fault::ReceiverClockUsed)
             && let Some(clock) = self.clock
         {
             write = write.at(clock);
@@ -478,11 +478,11 @@ impl Router {
     }
 
     /// Sets the slot map, and the nodes of the replicas of all shards.
-    pub(crate) fn set_map(&mut self, slots: &SlotMap, carriers: impl Iterator<Item = (ShardId, NodeId)>) {
+    pub(crate) fn set_map(&mut self, slots: &SlotMap, nodes: impl Iterator<Item = (ShardId, NodeId)>) {
         if *self.slots != *slots {
             self.slots = Arc::new(slots.clone());
         }
-        self.routes.set(carriers);
+        self.routes.set(nodes);
         self.leader_changed = true;
     }
 

@@ -55,7 +55,7 @@ pub enum DiskReport {
 }
 
 /// Receives reports. Called on the disk thread.
-pub type Report = Box<dyn Fn(DiskReport) + Send>;
+pub type ReportSink = Box<dyn Fn(DiskReport) + Send>;
 
 /// A handle to the thread. Dropping it stops the thread as [`DiskThread::stop`] does.
 pub struct DiskThread {
@@ -67,14 +67,14 @@ pub struct DiskThread {
 /// State that the thread shares with its handle and with the watch.
 #[derive(Default)]
 pub(super) struct Shared {
-    queue: Mutex<Queue>,
+    queue: Mutex<BatchQueue>,
     changed: Condvar,
     /// How often the thread has begun or finished an operation on the disk: odd during one.
     pub(super) transitions: AtomicU64,
 }
 
 #[derive(Default)]
-struct Queue {
+struct BatchQueue {
     batches: Vec<WalBatch>,
     stopping: bool,
     /// The disk is slow: probe it while there is nothing to write.
@@ -87,7 +87,7 @@ impl DiskThread {
     ///
     /// # Errors
     /// When the system cannot start a thread.
-    pub fn start<D>(writer: Writer<D>, sync: bool, report: Report) -> io::Result<DiskThread>
+    pub fn start<D>(writer: Writer<D>, sync: bool, report: ReportSink) -> io::Result<DiskThread>
     where
         D: Disk + Send + 'static,
         D::File: Send,
@@ -150,7 +150,7 @@ impl Drop for DiskThread {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, BatchQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,7 +170,7 @@ struct GroupCommits<D: Disk> {
     shared: Arc<Shared>,
     writer: Writer<D>,
     sync: bool,
-    report: Report,
+    report: ReportSink,
     counters: DiskCounters,
     /// Batches taken from the queue and not durable yet.
     pending: Vec<WalBatch>,

@@ -22,7 +22,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::config::Events;
-use super::connections::{CloseMode, Connection, ConnectionEntry, WatchedStream};
+use super::connections::{ConnectionEntry, HttpConnection, WatchedStream};
 use super::response::{AnswerBody, Response};
 
 /// The end of a chunked body.
@@ -72,7 +72,7 @@ pub(super) fn put_aside(
     response: Response,
     method: &Method,
     version: Version,
-    to: &Rc<Connection>,
+    to: &Rc<HttpConnection>,
 ) -> Response {
     if *method != Method::GET || version != Version::HTTP_11 {
         return response;
@@ -82,7 +82,7 @@ pub(super) fn put_aside(
         AnswerBody::Events(events) => {
             head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
             *to.handover().events.borrow_mut() = Some(events);
-            AnswerBody::Carried(to.clone())
+            AnswerBody::Hijacked(to.clone())
         }
         body => body,
     };

@@ -463,7 +463,7 @@ impl Scrape<'_> {
             ),
             (
                 "slot_moves_frozen",
-                "Those of them whose slots nobody serves just now",
+                "Those of them whose slots no shard serves at the moment",
                 self.status.moves.iter().filter(|a_move| a_move.is_frozen).count() as u64,
             ),
             ("wal_held_bytes", "Bytes of full log segments that are kept", self.disk.held().bytes),

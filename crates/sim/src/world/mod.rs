@@ -29,7 +29,7 @@ use crate::checkers::replies::Replies;
 use crate::describe::{brief, brief_done, brief_event, brief_reply, link_facts, reply_facts, trace_fact};
 use crate::disk::SimDisk;
 use crate::event_queue::{Direction, EventQueue, Micros, SimEvent};
-use crate::faults::{Loss, ShellBug};
+use crate::faults::{CrashKind, ShellBug};
 use crate::history::{Happened, History, Incarnation, Iteration, Outcome};
 use crate::host::{Host, Stop, Write};
 use crate::net::Network;
@@ -289,14 +289,14 @@ impl<'p> World<'p> {
         let life = self.host(node).incarnation().life;
         let first_tick = Micros(self.pace.u64(0..=tick.0));
         self.event_queue.after(first_tick, SimEvent::Tick { node, life });
-        if self.host(node).rouse() {
+        if self.host(node).arrange_wake_up() {
             self.arrange_wake(node);
         }
         Ok(())
     }
 
     /// A process dies, if there is one.
-    pub(crate) fn crash(&mut self, node: NodeId, loss: Loss) {
+    pub(crate) fn crash(&mut self, node: NodeId, loss: CrashKind) {
         let incarnation = self.host(node).incarnation();
         if !self.host(node).crash(loss) {
             return;
@@ -422,7 +422,7 @@ impl<'p> World<'p> {
 
     fn wake(&mut self, node: NodeId) -> Result<(), Violation> {
         if !self.host(node).is_running() {
-            self.host(node).doze();
+            self.host(node).cancel_wake_up();
             return Ok(());
         }
         let now = self.event_queue.now();
@@ -449,7 +449,7 @@ impl<'p> World<'p> {
             return Err(Violation::new("contradiction", format!("node {node} stops: {contradiction}")));
         }
         self.tell_watchers(node, &turn.config);
-        self.tell_elsewhere(node, &turn.elsewhere);
+        self.notify_remote_slots(node, &turn.remote_slots);
         if let Some(peers) = turn.peers {
             self.net.set_peers(node, peers, &mut self.event_queue);
         }
@@ -487,7 +487,7 @@ impl<'p> World<'p> {
                 assert!(refusal.is_final(), "invariant: the network has ended every earlier connection");
                 self.note(&[24, node.0, to.0], || format!("node {to} refuses node {node}: {refusal:?}"));
                 self.host(node).is_refused();
-                self.crash(node, Loss::Process);
+                self.crash(node, CrashKind::Process);
                 self.old_copies_refused += 1;
             }
         }
@@ -498,7 +498,7 @@ impl<'p> World<'p> {
         if self.host(node).is_member() {
             self.note(&[11, node.0], || format!("node {node} learns that it was removed"));
             let incarnation = self.host(node).incarnation();
-            self.host(node).crash(Loss::Process);
+            self.host(node).crash(CrashKind::Process);
             self.forget_life(incarnation);
             self.host(node).leave();
             self.removed += 1;
@@ -671,7 +671,7 @@ impl<'p> World<'p> {
             }
             Stop::Disk(_) if was_refused => {
                 self.disk_stops += 1;
-                self.crash(node, Loss::Process);
+                self.crash(node, CrashKind::Process);
             }
             Stop::Disk(reason) => {
                 let text = format!("node {node} stops on a disk that did nothing wrong: {reason}");

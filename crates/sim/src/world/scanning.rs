@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use tidelock_core::command::{Condition, Consistency, Operation, Reply, Request, Write};
-use tidelock_core::scan::{Scan, Step};
+use tidelock_core::scan::{Scan, ScanStep};
 use tidelock_core::types::{NodeId, Token};
 
 use super::World;
@@ -96,7 +96,7 @@ impl World<'_> {
             self.scanners[position].current.get_or_insert(Iteration { begun, ended: Moment::NEVER, keys });
         }
         // Timed out: the next step, with the same cursor, goes to another node.
-        self.scan_after(position, self.plan.load.patience);
+        self.scan_after(position, self.plan.load.client_timeout);
     }
 
     /// Handles an answer that may be for a scanner. The history has recorded it already.
@@ -109,7 +109,7 @@ impl World<'_> {
         let pause = Micros(scanner.random.u64(1..=self.plan.load.pause_max.0));
         if let Some((_, Some(mut scan))) = scanner.asked.take() {
             let mut current = scanner.current.take().expect("invariant: a step is of an iteration");
-            if let Step::Keys(keys) = scan.take(reply, slots) {
+            if let ScanStep::Keys(keys) = scan.take(reply, slots) {
                 current.keys.extend(keys);
             }
             scanner.cursor = scan.cursor();

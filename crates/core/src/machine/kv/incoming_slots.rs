@@ -33,7 +33,7 @@ impl KeyValue {
             self.keep(key, old.map(|record| PreImage { record, expires }));
             self.note(key, change);
         }
-        if let Some(Stage::Arriving(IncomingSlots { rows, .. })) = self.stage_mut() {
+        if let Some(Stage::Incoming(IncomingSlots { rows, .. })) = self.stage_mut() {
             *rows += created;
         }
         for key in removals {
@@ -43,7 +43,7 @@ impl KeyValue {
 
     /// Raises the revision, so that versions up to `revision` are not assigned again. The state no
     /// longer comes from a single backup.
-    pub(in crate::machine) fn lift(&mut self, revision: Version) {
+    pub(in crate::machine) fn raise_revision(&mut self, revision: Version) {
         self.revision = self.revision.max(revision);
         self.restoring = None;
     }

@@ -125,7 +125,7 @@ impl KeyValue {
         let expires = self.expiries.set(key, None);
         // Only an unfinished snapshot also needs the value, which is rare.
         if self.copy_on_write.is_some() {
-            let (version, value) = record.behind_key();
+            let (version, value) = record.version_and_value();
             self.keep(key, Some(PreImage { record: Record::new(key, version, value), expires }));
         }
         self.note(key, KeyChange::Removed);
@@ -166,7 +166,7 @@ impl KeyValue {
     }
 
     /// Whether only restores have written to this state.
-    pub fn is_of_restores(&self) -> bool {
+    pub fn holds_only_restored(&self) -> bool {
         self.restoring.is_some() || self.revision == Version::ABSENT
     }
 
@@ -200,7 +200,7 @@ impl KeyValue {
         match read {
             Read::Get { key } => match self.records.get(&key[..]) {
                 Some(record) => {
-                    let (version, value) = record.behind_key();
+                    let (version, value) = record.version_and_value();
                     let expires = self.expiries.of(key);
                     Reply::Value { version, value: Bytes::copy_from_slice(value), expires }
                 }
@@ -248,7 +248,7 @@ impl KeyValue {
         digest.update(&self.revision.0.to_le_bytes());
         digest.update(self.restoring.as_ref().map_or(&[][..], |backup| backup.as_bytes()));
         for record in self.records.iter() {
-            let (key, (version, value)) = (record.key(), record.behind_key());
+            let (key, (version, value)) = (record.key(), record.version_and_value());
             digest.update(&(key.len() as u64).to_le_bytes());
             digest.update(key);
             digest.update(&version.0.to_le_bytes());
@@ -296,7 +296,7 @@ impl KeyValue {
         let (mut page_bytes, mut hidden) = (0, 0);
         let ownership_filter = self.ownership_filter();
         for record in self.records.from(start) {
-            let (key, (version, value)) = (record.key(), record.behind_key());
+            let (key, (version, value)) = (record.key(), record.version_and_value());
             if !key.starts_with(prefix) {
                 break;
             }

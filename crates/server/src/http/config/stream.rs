@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
 use tidelock_core::command::Consistency;
-use tidelock_core::command::config::{Changes, ConfigReply, Event, Name, Query};
+use tidelock_core::command::config::{Changes, ConfigReply, DocumentChange as Event, Name, Query};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::super::response::{self, Response};

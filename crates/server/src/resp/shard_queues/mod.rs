@@ -156,7 +156,7 @@ pub enum Part<'a> {
 
 /// The result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TransactionOutcome {
     /// Its operations were executed; their [`Part`]s follow.
     Done,
     /// A watched key had changed, so nothing was executed.
@@ -393,17 +393,17 @@ impl ShardQueues {
 
     /// Takes the result of a transaction, if it is known. If it was executed, the results of its
     /// operations are taken next.
-    pub fn take_verdict(&mut self, shard_queue: u32) -> Option<Verdict> {
+    pub fn take_verdict(&mut self, shard_queue: u32) -> Option<TransactionOutcome> {
         let shard_queue = &mut self.shard_queues[shard_queue as usize];
         let verdict = match shard_queue.done.front()? {
             Done::Replies { left: 0, bytes, .. } => {
                 self.replied_bytes -= *bytes;
                 self.replied_together_bytes -= *bytes;
-                Verdict::Done
+                TransactionOutcome::Done
             }
-            Done::Replies { .. } => return Some(Verdict::Done),
-            Done::Aborted => Verdict::Aborted,
-            Done::Refused { refusal, .. } => Verdict::Refused(refusal.clone()),
+            Done::Replies { .. } => return Some(TransactionOutcome::Done),
+            Done::Aborted => TransactionOutcome::Aborted,
+            Done::Refused { refusal, .. } => TransactionOutcome::Refused(refusal.clone()),
         };
         shard_queue.done.pop_front();
         Some(verdict)

@@ -126,7 +126,7 @@ pub enum HandshakeRefusal {
     #[error("the connection leads back to this node, or to a copy of its data directory")]
     SelfConnection,
     /// Two hosts of the cluster use one number.
-    #[error("two hosts go by the same number; each needs its own --peer address out of --peers")]
+    #[error("two hosts have the same number; each needs its own --peer address out of --peers")]
     SameNumber,
     /// The node with the lower number dialed the one with the higher.
     #[error("the node with the higher number makes the connection, and this came from the lower")]

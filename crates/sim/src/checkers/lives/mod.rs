@@ -21,12 +21,12 @@ use tidelock_core::command::{ConfigWrite, Consistency, Read, Refusal, Reply, Req
 use tidelock_core::types::{ShardId, Token};
 
 use super::Violation;
-use super::config::{State, checksum_holds};
+use super::config::{ConfigState, checksum_holds};
 use super::operations::Ledger;
 use crate::config::is_fleeting;
 use crate::history::{History, Moment, Operation};
 use crate::watcher::Watcher;
-use model::{Expected, Lifetime, Model};
+use model::{Expected, Lifetime, NamespaceModel};
 
 const CHECKER: &str = "lives";
 
@@ -66,15 +66,19 @@ fn fleeting_writes(history: &History) -> impl Iterator<Item = (&Operation, &Conf
 }
 
 /// A shard's replayed log.
-struct ReplayedLog {
-    model: Model,
+struct ReplayedConfig {
+    model: NamespaceModel,
     /// For each client command, how many commands had been applied after it.
     places: BTreeMap<Token, usize>,
     commands: usize,
 }
 
-fn judge_writes(history: &History, (shard, writes): (ShardId, &[Write])) -> Result<ReplayedLog, Violation> {
-    let mut judged = ReplayedLog { model: Model::default(), places: BTreeMap::new(), commands: writes.len() };
+fn judge_writes(
+    history: &History,
+    (shard, writes): (ShardId, &[Write]),
+) -> Result<ReplayedConfig, Violation> {
+    let mut judged =
+        ReplayedConfig { model: NamespaceModel::default(), places: BTreeMap::new(), commands: writes.len() };
     // The latest request among the commands further back in the log.
     let mut latest: Option<&Operation> = None;
     for (place, write) in (1..).zip(writes) {
@@ -85,7 +89,10 @@ fn judge_writes(history: &History, (shard, writes): (ShardId, &[Write])) -> Resu
         let expected = judged.model.apply(place, write);
         let token = write.stamp.author.parse().map(Token);
         let Some(operation) = token.ok().and_then(|token| history.operation(token)) else {
-            return Err(Violation::new(CHECKER, format!("shard {shard} has a command of nobody: {write:?}")));
+            return Err(Violation::new(
+                CHECKER,
+                format!("shard {shard} has a command that no client sent: {write:?}"),
+            ));
         };
         let is_ours = matches!(operation.write(), Some(Write::Config(asked)) if asked == write);
         if !is_ours || judged.places.insert(operation.token, place).is_some() {
@@ -114,7 +121,7 @@ fn judge_writes(history: &History, (shard, writes): (ShardId, &[Write])) -> Resu
 }
 
 /// Finds a place for each read, the earliest one, in the order of their answers.
-fn judge_reads(history: &History, name: &Name, judged: &ReplayedLog) -> Result<(), Violation> {
+fn judge_reads(history: &History, name: &Name, judged: &ReplayedConfig) -> Result<(), Violation> {
     let mut reads: Vec<(&Operation, &Query, &ConfigReply, bool)> = Vec::new();
     for operation in history.operations() {
         if let (Request::Read { read: Read::Config(read), consistency }, Some(Reply::Config(reply))) =
@@ -176,8 +183,8 @@ fn explains(state: Option<(&Lifetime, u64)>, query: &Query, reply: &ConfigReply)
             let items = items.iter().map(|(key, pair)| (key.clone(), pair.value.clone()));
             *revision == newest && *total == content.pairs.len() && content.pairs == items.collect()
         }
-        (Query::Pair { key, .. }, ConfigReply::Pair { revision: told, pair }) => {
-            *told == revision && content.pairs.get(key) == Some(&pair.value)
+        (Query::Pair { key, .. }, ConfigReply::Pair { revision: found, pair }) => {
+            *found == revision && content.pairs.get(key) == Some(&pair.value)
         }
         (Query::Pair { key, .. }, ConfigReply::Failed(ConfigError::NoPair(missing))) => {
             missing == key && !content.pairs.contains_key(key)
@@ -192,12 +199,12 @@ fn explains(state: Option<(&Lifetime, u64)>, query: &Query, reply: &ConfigReply)
         }
         (Query::History { before: None, limit, .. }, ConfigReply::History(page)) => {
             let numbers = (life.oldest(newest)..=newest).rev().take(*limit);
-            let told = page.revisions.iter().map(|view| (view.number, view.stamp.author.parse().ok()));
+            let listed = page.revisions.iter().map(|view| (view.number, view.stamp.author.parse().ok()));
             (page.revision, page.oldest) == (newest, life.oldest(newest))
-                && told.eq(numbers.map(|number| (number, life.author(number))))
+                && listed.eq(numbers.map(|number| (number, life.author(number))))
         }
         (Query::Export { .. }, ConfigReply::Export(export)) => {
-            export.revision == revision && *content == State::of(&export.pairs, &export.containers)
+            export.revision == revision && *content == ConfigState::of(&export.pairs, &export.containers)
         }
         _ => false,
     }
@@ -211,30 +218,32 @@ fn judge_watcher(watcher: &Watcher, lives: &[Lifetime]) -> Result<(), Violation>
         let text = format!("a watcher of {key} in namespace {} {text}", watcher.namespace);
         Err(Violation::new(CHECKER, text))
     };
-    if let Some(two) = watcher.told.windows(2).find(|two| two[0].revision >= two[1].revision) {
-        return blame(format!("was told of revision {} before {}", two[0].revision, two[1].revision));
+    if let Some(two) = watcher.received.windows(2).find(|two| two[0].revision >= two[1].revision) {
+        return blame(format!("received revision {} before {}", two[0].revision, two[1].revision));
     }
-    for told in &watcher.told {
-        let Some(life) = lives.iter().find(|life| life.contains(told.revision)) else {
-            return blame(format!("was told of no life: {told:?}"));
+    for event in &watcher.received {
+        let Some(life) = lives.iter().find(|life| life.contains(event.revision)) else {
+            return blame(format!("received a revision of no lifetime: {event:?}"));
         };
-        let document = life.content(told.revision).and_then(|content| content.document(key));
+        let document = life.content(event.revision).and_then(|content| content.document(key));
         // A watcher that knows an earlier life learns with the first revision that the container
         // was deleted with that life.
-        let is_end = told.revision == life.first() && document.is_none();
-        let is_change = life.changes(key).any(|(revision, _)| revision == told.revision);
-        if document != told.document || !(told.after_gap || is_change || is_end) {
-            return blame(format!("was told wrongly: {told:?}"));
+        let is_end = event.revision == life.first() && document.is_none();
+        let is_change = life.changes(key).any(|(revision, _)| revision == event.revision);
+        if document != event.document || !(event.after_gap || is_change || is_end) {
+            return blame(format!("received a wrong document: {event:?}"));
         }
     }
     for life in lives {
-        let told: Vec<_> = watcher.told.iter().filter(|told| life.contains(told.revision)).collect();
-        let Some(last) = told.last() else { continue };
-        let gap = told.iter().filter(|told| told.after_gap).map(|told| told.revision).max().unwrap_or(0);
+        let received: Vec<_> =
+            watcher.received.iter().filter(|event| life.contains(event.revision)).collect();
+        let Some(last) = received.last() else { continue };
+        let gap =
+            received.iter().filter(|event| event.after_gap).map(|event| event.revision).max().unwrap_or(0);
         let expected = life.changes(key).map(|(revision, _)| revision);
         for revision in expected.filter(|revision| (gap + 1..=last.revision).contains(revision)) {
-            if !told.iter().any(|told| told.revision == revision) {
-                return blame(format!("was not told of revision {revision}"));
+            if !received.iter().any(|event| event.revision == revision) {
+                return blame(format!("did not receive revision {revision}"));
             }
         }
     }

@@ -25,7 +25,7 @@ use tidelock_core::command::{
 use tidelock_core::types::{ShardId, Token, UnixMillis};
 
 pub use ledger::Ledger;
-use model::{Held, Model};
+use model::{Held, ShardModel};
 
 use super::Violation;
 use crate::compound::token_in;
@@ -68,7 +68,7 @@ pub fn check(history: &History, ledger: &Ledger) -> Result<(), Violation> {
 }
 
 /// A shard's replayed log.
-struct ReplayedLog {
+struct ReplayedKeys {
     /// For each client command, how many commands had been applied after it.
     places: BTreeMap<Token, usize>,
     past: Past,
@@ -79,9 +79,9 @@ fn judge_writes(
     history: &History,
     ledger: &Ledger,
     (shard, writes): (ShardId, &[Write]),
-) -> Result<ReplayedLog, Violation> {
-    let mut judged = ReplayedLog { places: BTreeMap::new(), past: Past::new(), commands: writes.len() };
-    let mut model = Model::default();
+) -> Result<ReplayedKeys, Violation> {
+    let mut judged = ReplayedKeys { places: BTreeMap::new(), past: Past::new(), commands: writes.len() };
+    let mut model = ShardModel::default();
     // The latest request among the commands further back in the log.
     let mut latest: Option<&Operation> = None;
     for (place, write) in (1..).zip(writes) {
@@ -181,7 +181,7 @@ fn is_same_operation(asked: Asked<'_>, logged: Asked<'_>, by_leader: &impl Fn(Un
     }
 }
 
-fn remember(past: &mut Past, place: usize, before: &BTreeMap<Bytes, Held>, model: &Model) {
+fn remember(past: &mut Past, place: usize, before: &BTreeMap<Bytes, Held>, model: &ShardModel) {
     for key in before.keys().chain(model.keys.keys()) {
         if before.get(key) != model.keys.get(key) {
             let states = past.entry(key.clone()).or_default();
@@ -194,7 +194,7 @@ fn remember(past: &mut Past, place: usize, before: &BTreeMap<Bytes, Held>, model
 }
 
 /// Finds a place for each read, the earliest one, in the order of their answers.
-fn judge_reads(history: &History, judged: &ReplayedLog) -> Result<(), Violation> {
+fn judge_reads(history: &History, judged: &ReplayedKeys) -> Result<(), Violation> {
     let mut reads: Vec<(&Operation, (&Operations, usize), bool)> = Vec::new();
     for operation in history.operations() {
         if let (
@@ -234,7 +234,7 @@ fn judge_reads(history: &History, judged: &ReplayedLog) -> Result<(), Violation>
 }
 
 /// Whether a read is one of this shard: all keys of a shard have the same tag.
-fn is_of(operations: &Operations, judged: &ReplayedLog) -> bool {
+fn is_of(operations: &Operations, judged: &ReplayedKeys) -> bool {
     let tag = |key: &[u8]| key.split(|&byte| byte == b'}').next().map(<[u8]>::to_vec);
     let Some(asked) = operations.iter().next().and_then(|operation| tag(operation.key())) else {
         return false;
@@ -245,7 +245,7 @@ fn is_of(operations: &Operations, judged: &ReplayedLog) -> bool {
 /// Whether a read of `operations` at `place` gives this answer; only values beyond the reader's
 /// byte limit may be left out.
 fn explains(
-    judged: &ReplayedLog,
+    judged: &ReplayedKeys,
     place: usize,
     (operations, bytes_max): (&Operations, usize),
     operation: &Operation,
@@ -256,7 +256,7 @@ fn explains(
         let states = judged.past.get(look.key()).map_or(&[][..], |states| &states[..]);
         let reached = states.partition_point(|(from, _)| *from <= place);
         let held = reached.checked_sub(1).and_then(|last| states[last].1.as_ref());
-        expected.push(&Model::look(held, &look));
+        expected.push(&ShardModel::look(held, &look));
     }
     expected.finish() == *replies
 }
