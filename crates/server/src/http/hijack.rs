@@ -24,6 +24,7 @@ use tokio::net::TcpStream;
 use super::config::Events;
 use super::connections::{ConnectionEntry, HttpConnection, WatchedStream};
 use super::response::{AnswerBody, Response};
+use crate::accept::CloseMode;
 
 /// The end of a chunked body.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";

@@ -7,8 +7,8 @@
 use std::fmt::Write as _;
 
 use tidelock_core::command::config::{
-    Action, ChangeView, Container, Content, Event, Field, Found, HistoryPage, Item, Name, NamespaceView,
-    Pair, Refers, RevisionView, write_json_text,
+    Action, ChangeView, Container, Content, DocumentChange as Event, Field, Found, HistoryPage, Item, Name,
+    NamespaceView, Pair, Refers, RevisionView, write_json_text,
 };
 
 use super::super::response::{self, Response};

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap as Map;
 use std::sync::Arc;
 
-use tidelock_core::command::ConfigRead;
 use tidelock_core::command::config::{
     Action, Change, ConfigOperation, Field, HistoryPage, Item, Pair, Policy, Refers, RevisionView, Stamp,
     Value,
 };
 use tidelock_core::command::config::{ConfigError, Export};
+use tidelock_core::command::{ConfigRead, Refusal};
 use tidelock_core::types::{LogIndex, NodeId, Term};
 
 use super::*;
@@ -106,7 +106,7 @@ fn content(revision: u64, document: Option<&str>) -> WatchedContent {
     WatchedContent { revision, document: document.map(str::to_owned), after_gap: false }
 }
 
-fn history(revisions: &[(u64, u64)]) -> ConfigReply {
+fn history_page(revisions: &[(u64, u64)]) -> ConfigReply {
     let view = |&(number, author): &(u64, u64)| RevisionView {
         number,
         stamp: Stamp { author: author.to_string().into(), ..Stamp::default() },
@@ -131,7 +131,7 @@ fn an_honest_story_holds() {
         get(Some(2)),
         ConfigReply::Failed(ConfigError::NoRevision { revision: 2, oldest: 3, newest: 3 }),
     );
-    history.reads(Query::History { item: None, before: None, limit: 5 }, history(&[(3, 4)]));
+    history.reads(Query::History { item: None, before: None, limit: 5 }, history_page(&[(3, 4)]));
     let pairs = Map::from([("p".into(), Arc::new(Pair { value: Value::Int(3), revision: 3 }))]);
     let export = Export { revision: 3, policy: Policy::default(), pairs, containers: Map::new() };
     history.reads(Query::Export { at: None }, ConfigReply::Export(export));
@@ -185,7 +185,7 @@ fn what_an_earlier_life_held_does_not_come_back() {
     history.reads(get(None), pair(3, 2));
     blamed(history, "no state from");
     let mut history = LifetimeHistory::two();
-    history.reads(Query::History { item: None, before: None, limit: 5 }, history(&[(3, 4), (2, 2)]));
+    history.reads(Query::History { item: None, before: None, limit: 5 }, history_page(&[(3, 4), (2, 2)]));
     blamed(history, "no state from");
     let mut history = LifetimeHistory::two();
     let (token, write) =

@@ -152,7 +152,7 @@ impl ShardModel {
                     self.keys.insert(row.key.clone(), held);
                 }
                 import.removals.iter().for_each(|key| drop(self.keys.remove(key)));
-                import.config.iter().for_each(|part| self.config.arrive(part).expect("a block"));
+                import.config.iter().for_each(|part| self.config.import_part(part).expect("a block"));
             }
             MoveStep::Own { attempt, sequence, revision, config } => {
                 let is_it = |incoming: &mut IncomingCopy| {

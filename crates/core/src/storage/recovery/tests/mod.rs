@@ -191,7 +191,7 @@ fn what_does_not_fit_refuses_the_start_and_names_what_is_missing() {
     let text = missing(4, 0).to_string();
     assert_eq!(
         text,
-        "the log of shard 1 begins behind entry 4, but no snapshot is there: a snapshot is missing"
+        "the log of shard 1 begins after entry 4, but no snapshot is there: a snapshot is missing"
     );
 }
 
