@@ -112,7 +112,7 @@ fn ballot(message: &Message) -> Option<Ballot> {
 impl Group {
     /// Records an event about the entry or the snapshot at `index`.
     pub(super) fn record_at(&mut self, index: LogIndex, kind: TraceKind) {
-        let (shard, term) = (self.shard, Term(self.raft.raft.term));
+        let (shard, term) = (self.shard(), Term(self.raft.raft.term));
         if self.trace.events.len() < limits::TRACE_EVENTS_MAX {
             self.trace.events.push(TraceEvent { shard, term, index, kind });
         }
@@ -156,7 +156,7 @@ impl Group {
             StateRole::PreCandidate if is_new => self.record(TraceKind::Campaigns(Ballot::PreVote)),
             StateRole::Follower if leader != raft::INVALID_ID && self.trace.followed != (leader, term) => {
                 self.trace.followed = (leader, term);
-                if let Some(leader) = self.node_of(ReplicaId(leader)) {
+                if let Some(leader) = self.members.node_of(ReplicaId(leader)) {
                     self.record(TraceKind::Follows { leader });
                 }
             }
@@ -234,7 +234,7 @@ impl Group {
         if index <= self.trace.replayed {
             return;
         }
-        let now = &self.membership;
+        let now = self.members.membership();
         let (was_joint, is_joint) = (before.is_joint(), now.is_joint());
         let mut replicas = before.replicas();
         replicas.extend(now.replicas());
