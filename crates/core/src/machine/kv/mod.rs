@@ -150,16 +150,8 @@ impl KeyValue {
         self.restoring = Some(restoration.backup);
         self.revision = self.revision.max(restoration.revision);
         for restored in &restoration.records {
-            let key = &restored.key[..];
-            if self.version(key) < restored.version {
-                let old = self.records.replace(Record::new(key, restored.version, &restored.value));
-                let expires = self.expiries.set(key, restored.expires);
-                let change = if old.is_none() { KeyChange::Created } else { KeyChange::Replaced };
-                if change == KeyChange::Created {
-                    self.scan_cursors.created(key);
-                }
-                self.keep(key, old.map(|record| PreImage { record, expires }));
-                self.note(key, change);
+            if self.version(&restored.key) < restored.version {
+                self.store_row(restored);
             }
         }
         Reply::Restored
