@@ -54,10 +54,7 @@ pub(crate) struct Routes {
 impl Routes {
     /// Asks a node for the cluster and its slots.
     pub fn ask(client: &Client) -> Result<Routes, CliError> {
-        let ask = |path| {
-            let answer = client.ask(&Call::get(path))?;
-            if answer.status == 200 { Ok(answer) } else { Err(answer.refusal()) }
-        };
+        let ask = |path| client.ask_for(200, &Call::get(path));
         let view = ask("/v1/cluster")?.json()?;
         Routes::of(view, ask("/v1/cluster/moves")?.json()?)
     }

@@ -137,6 +137,11 @@ impl Response {
         serde_json::from_slice(&self.body).map_err(|error| self.unintelligible(&error.to_string()))
     }
 
+    /// This answer if it has the status, otherwise its refusal.
+    pub fn accept(self, status: u16) -> Result<Response, CliError> {
+        if self.status == status { Ok(self) } else { Err(self.refusal()) }
+    }
+
     /// The version; an error if the answer has none.
     pub fn expect_version(&self) -> Result<u64, CliError> {
         self.version.ok_or_else(|| self.unintelligible("no version in its ETag"))
@@ -205,6 +210,11 @@ impl Client {
     /// The first answer that settles the call.
     pub fn ask(&self, call: &Call<'_>) -> Result<Response, CliError> {
         first_answer(&self.nodes, !call.may_repeat, |node| self.attempt(node, call))
+    }
+
+    /// The first answer that settles the call, if it has this status; otherwise its refusal.
+    pub fn ask_for(&self, status: u16, call: &Call<'_>) -> Result<Response, CliError> {
+        self.ask(call)?.accept(status)
     }
 
     fn attempt(&self, node: &NodeUrl, call: &Call<'_>) -> Attempt {

@@ -9,11 +9,12 @@ mod config;
 mod keys;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use tidelock_bench::BenchArgs;
-use tidelock_client::NodeUrl;
 pub use tidelock_client::Output;
+use tidelock_client::{Client, NodeUrl};
 use tidelock_server::config::RawSettings;
 
 pub use backup::{BackupArgs, BackupCommand, FileArgs, RestoreArgs, SaveArgs};
@@ -156,6 +157,13 @@ pub struct ClientArgs {
     #[arg(long, env = "TIDELOCK_TIMEOUT_MS", value_name = "MS", default_value_t = 10_000, global = true)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub timeout_ms: u64,
+}
+
+impl ClientArgs {
+    /// A client of the given nodes.
+    pub fn client(&self) -> Client {
+        Client::new(self.urls.clone(), Duration::from_millis(self.timeout_ms))
+    }
 }
 
 #[cfg(test)]

@@ -32,8 +32,7 @@ impl Change {
     /// Prepares the request for `goal`; sends nothing yet.
     pub fn new(goal: Goal, args: ClientArgs) -> Change {
         let watch = Watch::new(&args, goal.leaving());
-        let client = Client::new(args.urls, Duration::from_millis(args.timeout_ms));
-        Change { goal, client, watch, format: args.output }
+        Change { goal, client: args.client(), watch, format: args.output }
     }
 
     /// Sends the request, and waits for the goal unless `--no-wait` is set.

@@ -25,10 +25,7 @@ pub fn run(client: &Client, format: Output, timeout: Duration) -> Result<(), Cli
     let wanted = checkpoint(client)?;
     let begun = Instant::now();
     let shards = loop {
-        let answer = client.ask(&Call::get("/v1/cluster"))?;
-        if answer.status != 200 {
-            return Err(answer.refusal());
-        }
+        let answer = client.ask_for(200, &Call::get("/v1/cluster"))?;
         let shards = compare(&wanted, &answer.json()?);
         if shards.iter().all(Comparison::is_settled) || begun.elapsed() >= timeout {
             break shards;
@@ -48,10 +45,7 @@ pub fn run(client: &Client, format: Output, timeout: Duration) -> Result<(), Cli
 
 /// Requests a checkpoint of every shard. Returns their indexes.
 fn checkpoint(client: &Client) -> Result<BTreeMap<u64, u64>, CliError> {
-    let answer = client.ask(&Call::post("/v1/cluster/checkpoint", &[]))?;
-    if answer.status != 200 {
-        return Err(answer.refusal());
-    }
+    let answer = client.ask_for(200, &Call::post("/v1/cluster/checkpoint", &[]))?;
     let checkpoints: Checkpoints = answer.json()?;
     Ok(checkpoints.shards.into_iter().map(|shard| (shard.id, shard.index)).collect())
 }

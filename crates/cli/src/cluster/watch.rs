@@ -43,10 +43,7 @@ impl Watch {
 
     /// The present view of a node.
     pub fn look(&mut self) -> Result<&Cluster, CliError> {
-        let answer = self.client.of(self.candidates()).ask(&Call::get("/v1/cluster"))?;
-        if answer.status != 200 {
-            return Err(answer.refusal());
-        }
+        let answer = self.client.of(self.candidates()).ask_for(200, &Call::get("/v1/cluster"))?;
         let url = answer.url.parse().expect("invariant: what was asked is a URL of a node");
         Ok(&self.seen.insert((url, answer.json()?)).1)
     }
