@@ -17,6 +17,7 @@ use tidelock_core::command::{ConfigWrite, Consistency, Read, Reply, Request, Wri
 use tidelock_core::types::Token;
 
 use super::Violation;
+use super::replay::{judge_event_order, judge_missing_events};
 use crate::history::{Happened, History, Incarnation, Moment, Operation};
 use crate::watcher::Watcher;
 
@@ -42,7 +43,8 @@ pub fn check(history: &History, watchers: &[Watcher]) -> Result<(), Violation> {
         let states = account.replay(name, history)?;
         account.judge_reads(name, &states)?;
         for watcher in watchers.iter().filter(|watcher| watcher.namespace == *name) {
-            judge_watcher(watcher, &states)?;
+            judge_watcher(watcher, &states)
+                .or_else(|text| violation(name, format!("a watcher of {} {text}", watcher.container)))?;
         }
     }
     Ok(())
@@ -339,12 +341,8 @@ pub(super) fn checksum_holds(found: &Found) -> bool {
 }
 
 /// Checks that a watcher received each document of the container, each change once and in order.
-fn judge_watcher(watcher: &Watcher, states: &States) -> Result<(), Violation> {
-    let name = &watcher.namespace;
-    let blame = |text: String| violation(name, format!("a watcher of {} {text}", watcher.container));
-    if let Some(two) = watcher.received.windows(2).find(|two| two[0].revision >= two[1].revision) {
-        return blame(format!("received revision {} before {}", two[0].revision, two[1].revision));
-    }
+fn judge_watcher(watcher: &Watcher, states: &States) -> Result<(), String> {
+    judge_event_order(&watcher.received)?;
     let Some((&oldest, first)) = states.by_revision.first_key_value() else { return Ok(()) };
     // Every change after the oldest kept state, computed from the states.
     let mut document = first.document(&watcher.container);
@@ -360,22 +358,13 @@ fn judge_watcher(watcher: &Watcher, states: &States) -> Result<(), Violation> {
     for event in &received {
         let Some(state) = states.at(event.revision) else { continue };
         if state.document(&watcher.container) != event.document {
-            return blame(format!("received a wrong document: {event:?}"));
+            return Err(format!("received a wrong document: {event:?}"));
         }
         if !event.after_gap && !changes.contains_key(&event.revision) {
-            return blame(format!("received an event without a change: {event:?}"));
+            return Err(format!("received an event without a change: {event:?}"));
         }
     }
-    // No change before the last event may be missing, unless a gap was reported to it.
-    let Some(last) = received.last() else { return Ok(()) };
-    let gap =
-        received.iter().filter(|event| event.after_gap).map(|event| event.revision).max().unwrap_or(oldest);
-    for revision in changes.range(gap + 1..=last.revision.max(gap + 1)).map(|(revision, _)| *revision) {
-        if revision <= last.revision && !received.iter().any(|event| event.revision == revision) {
-            return blame(format!("did not receive revision {revision}"));
-        }
-    }
-    Ok(())
+    judge_missing_events(&received, changes.into_keys())
 }
 
 /// The content of a namespace by revision.
