@@ -105,7 +105,7 @@ impl World<'_> {
                 let hosts = self.host(asked).peers();
                 let info = self.candidate(index, node);
                 self.host(node).found(info, replica, hosts);
-                self.joined += 1;
+                self.tally.joined += 1;
                 self.start_host(node)
             }
             _ => Ok(()),

@@ -1,7 +1,7 @@
 //! Order, grouping and limits of shard queues, without a store.
 
 use super::*;
-use tidelock_core::command::{Condition, Operation, OperationRepliesBuilder, OperationReply};
+use tidelock_core::command::{Condition, Operation, OperationRepliesBuilder, OperationReply, Read, Write};
 use tidelock_core::types::Version;
 
 const SHARD: ShardId = ShardId(1);

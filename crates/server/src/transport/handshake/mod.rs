@@ -33,11 +33,12 @@
 //! mistakes, not against an attacker on the network.
 
 mod message;
+mod refusal;
 
 pub use message::{
-    FIRST_WITH_NONCES, HANDSHAKE_BYTES_MAX, HandshakeRefusal, Hello, Identity, Message, PROTOCOL_VERSIONS,
-    VersionRange,
+    FIRST_WITH_NONCES, HANDSHAKE_BYTES_MAX, Hello, Identity, Message, PROTOCOL_VERSIONS, VersionRange,
 };
+pub use refusal::HandshakeRefusal;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
