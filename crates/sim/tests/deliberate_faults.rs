@@ -9,7 +9,7 @@ use tidelock_core::command::HostChange;
 use tidelock_core::deliberate::{Fault, Faults};
 use tidelock_core::types::{NodeId, ShardId};
 use tidelock_sim::event_queue::Micros;
-use tidelock_sim::faults::{Fault as Strike, Loss, ScheduledFault, Target, Way, choose};
+use tidelock_sim::faults::{CrashKind, Fault as Strike, ScheduledFault, Target, Way, choose};
 use tidelock_sim::operator_actions::{OperatorAction, ScheduledAction};
 use tidelock_sim::plan::Plan;
 use tidelock_sim::run::{self, Failure};
@@ -148,7 +148,7 @@ fn young_lives(random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
         vec![ScheduledFault { at, lasts, fault: isolate }, ScheduledFault { at, lasts, fault: slow }];
     for _ in 0..10 {
         let at = at + Micros::MILLISECOND * random.u64(0..9_000);
-        let fault = Strike::Crash { target, loss: Loss::Process, inside_operations: None };
+        let fault = Strike::Crash { target, loss: CrashKind::Process, inside_operations: None };
         faults.push(ScheduledFault { at, lasts: Micros::MILLISECOND * random.u64(1..100), fault });
     }
     faults
@@ -156,8 +156,8 @@ fn young_lives(random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
 
 /// The plan that is likely to reveal a fault.
 fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
-    let power = Strike::Crash { target, loss: Loss::Power, inside_operations: None };
-    let torn = Strike::Crash { target, loss: Loss::Power, inside_operations: Some(random.u64(1..20)) };
+    let power = Strike::Crash { target, loss: CrashKind::Power, inside_operations: None };
+    let torn = Strike::Crash { target, loss: CrashKind::Power, inside_operations: Some(random.u64(1..20)) };
     let isolate = Strike::Isolate { target, way: *choose(random, &[Way::Both, Way::In, Way::Out]) };
     let partition = Strike::Partition { side: random.u64(1..7), way: Way::Both };
     let pause = Strike::Pause { target };
@@ -173,9 +173,12 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::OnlyLeaderExpires => [isolate, partition, pause, slow],
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
-        Fault::ScanByLaterMap => {
-            [Strike::Crash { target, loss: Loss::Process, inside_operations: None }, isolate, pause, slow]
-        }
+        Fault::ScanByLaterMap => [
+            Strike::Crash { target, loss: CrashKind::Process, inside_operations: None },
+            isolate,
+            pause,
+            slow,
+        ],
         Fault::OwnedBeforeLastRows
         | Fault::OldAttemptAccepted
         | Fault::ShardRemovedWithSlots
