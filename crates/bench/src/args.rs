@@ -33,7 +33,7 @@ pub enum BenchCommand {
     /// version below one that was acknowledged before it was sent; stale reads of one node must not
     /// go back in time.
     Kv(KvBenchArgs),
-    /// The same over RESP, the protocol of Redis; also against redis-server itself
+    /// Read and write keys over RESP, the protocol of Redis, also against redis-server itself
     ///
     /// Every write has a number. A linearizable read must not return a write that had certainly
     /// been overwritten when it was sent. No other client may write the same keys meanwhile.
@@ -64,25 +64,25 @@ pub struct LoadArgs {
     /// servers
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: u32,
-    /// Stop after so many requests, instead of after --duration-s
+    /// Stop after this many requests instead of after --duration-s
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration_s")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub requests: Option<u64>,
-    /// Stop after so many seconds [default: 10]
+    /// Stop after this many seconds [default: 10]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub duration_s: Option<Duration>,
-    /// Send so many requests a second over all connections, evenly, whether answers come or not.
-    /// Latency then counts from the moment at which a request was due. Without it each connection
-    /// waits for its answers
+    /// Send this many requests per second over all connections, evenly, without waiting for
+    /// answers. Latency then counts from the moment at which a request was due. Without it each
+    /// connection waits for its answers
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub rate: Option<u64>,
     /// Load before the measurement, in seconds [default: 1, with --requests 0]
     #[arg(long, value_name = "SECONDS", value_parser = seconds_or_none)]
     pub warm_up_s: Option<Duration>,
-    /// After how long a request counts as failed, in milliseconds
+    /// Timeout after which a request counts as failed, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub timeout_ms: u64,
-    /// For people or for programs
+    /// Format of the output
     #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text)]
     pub output: Output,
     /// Short for --output json
@@ -100,13 +100,13 @@ impl LoadArgs {
 /// Which keys, and what is done with them.
 #[derive(Clone, Debug, Args)]
 pub struct MixArgs {
-    /// How many keys
+    /// Number of keys
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub keys: u64,
-    /// Which key comes next
+    /// How the next key is chosen
     #[arg(long, value_enum, default_value_t = Distribution::Uniform)]
     pub distribution: Distribution,
-    /// How uneven `zipf` is: 0 is even
+    /// Exponent of `zipf`; 0 is a uniform distribution
     #[arg(long, value_name = "S", default_value_t = 0.99)]
     pub zipf_exponent: f64,
     /// Prefix of the keys
@@ -131,7 +131,7 @@ pub struct MixArgs {
     /// at the beginning
     #[arg(long, value_enum, default_value_t = Via::Given)]
     pub via: Via,
-    /// Seed of the choice of keys [default: another one each time]
+    /// Seed of the choice of keys [default: random]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }
@@ -188,13 +188,13 @@ pub struct AtomicBenchArgs {
     /// Prefix of the registers' names; the thread's number follows
     #[arg(long, value_name = "TEXT", default_value = "bench-atomic-", value_parser = plain_text)]
     pub id_prefix: String,
-    /// Stop after so many seconds and print a report [default: never; 10 with --json]
+    /// Stop after this many seconds and print a report [default: never; 10 with --json]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub duration_s: Option<Duration>,
-    /// After how long a request counts as failed, in milliseconds
+    /// Timeout after which a request counts as failed, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub timeout_ms: u64,
-    /// For people or for programs
+    /// Format of the output
     #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text)]
     pub output: Output,
     /// Short for --output json
@@ -227,7 +227,7 @@ pub struct HttpBenchArgs {
 /// Arguments of `bench disk`.
 #[derive(Debug, Args)]
 pub struct DiskBenchArgs {
-    /// Where to write; the file is deleted afterwards
+    /// Directory to write to; the file is deleted afterwards
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
     /// Bytes in one write
@@ -236,7 +236,7 @@ pub struct DiskBenchArgs {
     /// How long to measure each way of writing, in seconds
     #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub duration_s: Duration,
-    /// For people or for programs
+    /// Format of the output
     #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text)]
     pub output: Output,
     /// Short for --output json
@@ -251,7 +251,7 @@ pub enum Distribution {
     One,
     /// Each as likely as the others.
     Uniform,
-    /// Few often, most rarely, as users are (Zipf's law).
+    /// A few keys often, most of them rarely (Zipf's law).
     Zipf,
     /// One after the other, from the first to the last and again.
     Sequential,
@@ -269,11 +269,11 @@ pub enum Freshness {
 /// Which node is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Via {
-    /// Those given, in turn.
+    /// The given nodes, in turn.
     Given,
-    /// The one that leads the key's shard.
+    /// The leader of the key's shard.
     Leader,
-    /// One that does not.
+    /// A node that does not lead the key's shard.
     Follower,
 }
 
@@ -310,9 +310,9 @@ fn percent(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 pub(crate) fn mix(line: &str) -> MixArgs {
     #[derive(clap::Parser)]
-    struct Line {
+    struct TestArgs {
         #[command(flatten)]
         mix: MixArgs,
     }
-    <Line as clap::Parser>::parse_from(format!("x {line}").split_whitespace()).mix
+    <TestArgs as clap::Parser>::parse_from(format!("x {line}").split_whitespace()).mix
 }

@@ -31,7 +31,7 @@ use crate::routes::Routes;
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long nodes that have just started may take to report their addresses.
-const PATIENCE: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval between attempts after a failure: short compared with an election.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -68,7 +68,7 @@ impl Counter {
         };
         if !explained {
             let doubt = if self.in_doubt { " or one more" } else { "" };
-            return Err(format!("expected {expected}{doubt}, and was told {answer:?}"));
+            return Err(format!("expected {expected}{doubt}, but got {answer:?}"));
         }
         *self = Counter { value: next, in_doubt: false };
         Ok(())
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
     let client = Arc::new(Client::new(args.urls.clone(), timeout));
     let shared = Shared {
         stop: AtomicBool::new(false),
-        routes: RwLock::new((0, Routes::ask_for_all(&client, PATIENCE)?)),
+        routes: RwLock::new((0, Routes::ask_for_all(&client, START_TIMEOUT)?)),
         exchanges: AtomicU64::new(0),
         nanos: AtomicU64::new(0),
         unexplained: Mutex::new(None),
@@ -195,7 +195,7 @@ fn count(id: &str, shared: &Shared, client: &Client, timeout: Duration) {
     let mut attempt = 0;
     while !shared.stop.load(Ordering::Relaxed) {
         let outcome = match shared.leader(id, attempt) {
-            (seen, Some(address)) => Line::open(&address, timeout)
+            (seen, Some(address)) => NodeConnection::open(&address, timeout)
                 .and_then(|mut line| register.exchange_while_it_leads(&mut line, seen)),
             (_, None) => Err("no node is known".to_owned()),
         };
@@ -223,7 +223,7 @@ struct Register<'a> {
 impl Register<'_> {
     /// Returns when another node may lead; an error if a request failed. `seen` is the
     /// number of route updates that were known when the line was opened.
-    fn exchange_while_it_leads(&mut self, line: &mut Line, mut seen: u64) -> Result<(), String> {
+    fn exchange_while_it_leads(&mut self, line: &mut NodeConnection, mut seen: u64) -> Result<(), String> {
         let (id, shared) = (self.id, self.shared);
         while !shared.stop.load(Ordering::Relaxed) {
             let (now_seen, leader) = shared.leader(id, 0);
@@ -261,7 +261,7 @@ impl Register<'_> {
 }
 
 /// A connection to one node, one request at a time.
-struct Line {
+struct NodeConnection {
     address: String,
     stream: TcpStream,
     out: String,
@@ -270,8 +270,8 @@ struct Line {
     said: String,
 }
 
-impl Line {
-    fn open(address: &str, timeout: Duration) -> Result<Line, String> {
+impl NodeConnection {
+    fn open(address: &str, timeout: Duration) -> Result<NodeConnection, String> {
         let failed = |error: std::io::Error| format!("{address}: {error}");
         let mut found = address.to_socket_addrs().map_err(failed)?;
         let found = found.next().ok_or_else(|| format!("{address}: the name has no address"))?;
@@ -279,7 +279,7 @@ impl Line {
         stream.set_nodelay(true).map_err(failed)?;
         stream.set_read_timeout(Some(timeout)).map_err(failed)?;
         let (address, out) = (address.to_owned(), String::new());
-        Ok(Line { address, stream, out, input: vec![], said: String::new() })
+        Ok(NodeConnection { address, stream, out, input: vec![], said: String::new() })
     }
 
     fn value(&mut self, id: &str) -> Result<i64, String> {

@@ -56,7 +56,7 @@ pub(crate) struct Connection<P, W> {
 
 /// The state of one TCP connection.
 #[derive(Default)]
-struct Line {
+struct ConnectionState {
     in_flight: VecDeque<Ticket>,
     out: Vec<u8>,
     sent: usize,
@@ -112,7 +112,7 @@ impl<P: Protocol, W: Work> Connection<P, W> {
     }
 
     async fn drive(&mut self, stream: TcpStream) -> End {
-        let mut line = Line::default();
+        let mut line = ConnectionState::default();
         self.protocol.greet(&mut line.out);
         let end = match self.exchange(stream, &mut line).await {
             Ok(()) => End::Done,
@@ -128,7 +128,7 @@ impl<P: Protocol, W: Work> Connection<P, W> {
         end
     }
 
-    async fn exchange(&mut self, mut stream: TcpStream, line: &mut Line) -> Result<(), String> {
+    async fn exchange(&mut self, mut stream: TcpStream, line: &mut ConnectionState) -> Result<(), String> {
         let (mut reader, mut writer) = stream.split();
         let mut alarm = Alarm::new().map_err(|error| format!("timer: {error}"))?;
         let mut watchdog: Pin<Box<Sleep>> = Box::pin(tokio::time::sleep(self.timeout));
@@ -172,7 +172,7 @@ impl<P: Protocol, W: Work> Connection<P, W> {
     }
 
     /// Appends what may be sent now.
-    fn fill(&mut self, line: &mut Line, now: Instant) {
+    fn fill(&mut self, line: &mut ConnectionState, now: Instant) {
         // Half a window at a time: otherwise a deep pipeline that is answered in small pieces would
         // be sent in small pieces too, with a system call for each on both sides.
         let waits = self.schedule.is_none() && line.in_flight.len() > self.depth / 2;
@@ -203,7 +203,7 @@ impl<P: Protocol, W: Work> Connection<P, W> {
     }
 
     /// When the next request is due that cannot be sent yet.
-    fn next_due(&self, line: &Line, now: Instant) -> Option<Instant> {
+    fn next_due(&self, line: &ConnectionState, now: Instant) -> Option<Instant> {
         let schedule = self.schedule.as_ref()?;
         if line.in_flight.len() >= self.depth || line.closing || self.shared.budget.is_over(now) {
             return None;
@@ -216,7 +216,7 @@ impl<P: Protocol, W: Work> Connection<P, W> {
     }
 
     /// Removes every complete answer from the input.
-    fn take_answers(&mut self, line: &mut Line) -> Result<(), String> {
+    fn take_answers(&mut self, line: &mut ConnectionState) -> Result<(), String> {
         let now = Instant::now();
         let mut at = 0;
         if !line.greeted {
@@ -254,7 +254,7 @@ impl<P: Protocol, W: Work> Connection<P, W> {
     }
 }
 
-impl Line {
+impl ConnectionState {
     fn wrote(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent == self.out.len() {

@@ -90,13 +90,13 @@ pub(crate) fn run(args: &DiskBenchArgs) -> Result<(), CliError> {
     match if args.json { Output::Json } else { args.output } {
         Output::Json => {
             #[derive(Serialize)]
-            struct Report<'a> {
+            struct DiskReport<'a> {
                 directory: String,
                 write_bytes: u32,
                 ways: &'a [Row],
             }
             let directory = args.dir.display().to_string();
-            let report = Report { directory, write_bytes: args.size, ways: &rows };
+            let report = DiskReport { directory, write_bytes: args.size, ways: &rows };
             output::line(&serde_json::to_string(&report).expect("invariant: numbers and texts are JSON"))
         }
         Output::Text => output::write(text(args, &rows).as_bytes()),

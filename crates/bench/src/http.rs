@@ -286,11 +286,11 @@ mod tests {
     #[test]
     fn requests_of_one_url() {
         #[derive(Parser)]
-        struct Line {
+        struct TestArgs {
             #[command(flatten)]
             http: HttpBenchArgs,
         }
-        let parse = |line: &[&str]| Request::parse(&Line::parse_from([&["x"], line].concat()).http);
+        let parse = |line: &[&str]| Request::parse(&TestArgs::parse_from([&["x"], line].concat()).http);
         let plain = parse(&["http://h/api?a=1&b=2"]).unwrap();
         assert_eq!(plain.address, "h:80");
         assert_eq!(plain.bytes, b"GET /api?a=1&b=2 HTTP/1.1\r\nhost: h\r\n\r\n");

@@ -150,13 +150,13 @@ fn begin(pass: &Pass) -> (Instant, Arc<PassState>) {
     (now, Arc::new(PassState::new(Budget::new(pass.requests, end))))
 }
 
-type Part<R> = (usize, TcpStream, (String, <R as Recipe>::Protocol, <R as Recipe>::Work));
+type Opened<R> = (usize, TcpStream, (String, <R as Recipe>::Protocol, <R as Recipe>::Work));
 
 async fn open<R: Recipe>(
     pass: &Pass,
     recipe: &R,
     indexes: impl Iterator<Item = usize>,
-) -> Result<Vec<Part<R>>, CliError> {
+) -> Result<Vec<Opened<R>>, CliError> {
     let mut parts = vec![];
     for index in indexes {
         let part = recipe.connection(index)?;

@@ -48,9 +48,9 @@ pub(crate) struct Report {
     content_bytes: u64,
     latency_us: Latencies,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reads: Option<Part>,
+    reads: Option<MixPart>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    writes: Option<Part>,
+    writes: Option<MixPart>,
     statuses: BTreeMap<String, u64>,
     error_counts: BTreeMap<String, u64>,
     wrong_answers: Vec<String>,
@@ -60,7 +60,7 @@ pub(crate) struct Report {
 
 /// Figures of reads, or of writes, in a run that has both.
 #[derive(Debug, Serialize)]
-struct Part {
+struct MixPart {
     ok: u64,
     latency_us: Latencies,
 }
@@ -97,8 +97,10 @@ impl Report {
         let record = &outcome.record;
         let all = record.all();
         let seconds = outcome.elapsed.as_secs_f64();
-        let part =
-            |histogram: &Histogram<u64>| Part { ok: histogram.len(), latency_us: Latencies::of(histogram) };
+        let part = |histogram: &Histogram<u64>| MixPart {
+            ok: histogram.len(),
+            latency_us: Latencies::of(histogram),
+        };
         let both = !record.reads.is_empty() && !record.writes.is_empty();
         Report {
             setting,
@@ -177,7 +179,7 @@ impl Report {
             writeln!(out, "\nDetails (count, average, 50%, 99%):")?;
         }
         for (name, part) in parts {
-            let Some(Part { ok, latency_us }) = part else { continue };
+            let Some(MixPart { ok, latency_us }) = part else { continue };
             let at = |percent: &str| latency_us.percentiles.get(percent).copied().unwrap_or(0.0) / 1e6;
             let average = latency_us.average / 1e6;
             writeln!(out, "  {name:<7} {ok}, {average:.6} secs, {:.6} secs, {:.6} secs", at("50"), at("99"))?;

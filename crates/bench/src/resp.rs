@@ -118,10 +118,10 @@ impl Protocol for RespProtocol {
 }
 
 /// A line: its first byte, the rest of it, and how many bytes it takes with its end.
-type Line<'a> = (u8, &'a [u8], usize);
+type ReplyLine<'a> = (u8, &'a [u8], usize);
 
 /// The first line, if it is complete.
-fn line(input: &[u8]) -> Result<Option<Line<'_>>, String> {
+fn line(input: &[u8]) -> Result<Option<ReplyLine<'_>>, String> {
     let Some(end) = input.iter().take(LINE_BYTES_MAX).position(|&byte| byte == b'\n') else {
         return if input.len() < LINE_BYTES_MAX { Ok(None) } else { Err("a line without an end".to_owned()) };
     };

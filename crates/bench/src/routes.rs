@@ -54,22 +54,19 @@ pub(crate) struct Routes {
 impl Routes {
     /// Asks a node for the cluster and its slots.
     pub fn ask(client: &Client) -> Result<Routes, CliError> {
-        let ask = |path| {
-            let answer = client.ask(&Call::get(path))?;
-            if answer.status == 200 { Ok(answer) } else { Err(answer.refusal()) }
-        };
+        let ask = |path| client.ask_for(200, &Call::get(path));
         let view = ask("/v1/cluster")?.json()?;
         Routes::of(view, ask("/v1/cluster/moves")?.json()?)
     }
 
-    /// Asks the cluster; repeats that, for at most `patience`, while a node that has just started
+    /// Asks the cluster; repeats that, for at most `timeout`, while a node that has just started
     /// has not reported its addresses.
-    pub fn ask_for_all(client: &Client, patience: Duration) -> Result<Routes, CliError> {
+    pub fn ask_for_all(client: &Client, timeout: Duration) -> Result<Routes, CliError> {
         let asked = Instant::now();
         loop {
             let routes = Routes::ask(client)?;
             let is_silent = |node: &NodeAddresses| node.http.is_empty() && node.resp.is_empty();
-            if !routes.nodes.iter().any(is_silent) || asked.elapsed() >= patience {
+            if !routes.nodes.iter().any(is_silent) || asked.elapsed() >= timeout {
                 return Ok(routes);
             }
             thread::sleep(ASK_AGAIN);

@@ -3,41 +3,39 @@
 //! Owns how an exchange is requested and shown. The server defines a register: a key that holds a
 //! decimal number of 64 bits, or 0 while it does not exist.
 
-use std::time::Duration;
-
 use serde::Serialize;
 use tidelock_api::atomics::{CompareExchangeRequest, ExchangeRequest, Exchanged, Register};
 use tidelock_client::http::Method;
-use tidelock_client::{Answer, Call, CliError, Client, keys, output};
+use tidelock_client::{Call, CliError, Client, Response, keys, output};
 
 use crate::args::{AtomicArgs, AtomicCommand, Output};
 
 /// Runs one of the `atomic` commands.
 pub fn run(args: AtomicArgs) -> Result<(), CliError> {
-    let client = Client::new(args.client.urls, Duration::from_millis(args.client.timeout_ms));
+    let client = args.client.client();
     let format = args.client.output;
     match args.command {
         AtomicCommand::Get(get) => {
             let query = if get.stale { "?stale=true" } else { "" };
-            let answer = ask(&client, &Call::get(format!("{}{query}", path(&get.id.0))))?;
+            let answer = client.ask_for(200, &Call::get(format!("{}{query}", path(&get.id.0))))?;
             let register: Register<'_> = answer.json()?;
-            show(format, &answer, &register.value.to_string())
+            output::answer(format, &answer, || Ok(register.value.to_string()))
         }
         AtomicCommand::Exchange(exchange) => {
             let body = ExchangeRequest { value: exchange.value };
             let answer = change(&client, &exchange.id.0, "exchange", &body)?;
             let Exchanged { old_value, .. } = answer.json()?;
-            show(format, &answer, &format!("exchanged, the value was {old_value}"))
+            output::answer(format, &answer, || Ok(format!("exchanged, the value was {old_value}")))
         }
         AtomicCommand::Cas(cas) => {
             let body = CompareExchangeRequest { expected_value: cas.expected, new_value: cas.new };
             let answer = change(&client, &cas.id.0, "compare-exchange", &body)?;
             let Exchanged { success, old_value, .. } = answer.json()?;
-            if success {
-                return show(format, &answer, "exchanged");
+            if success || format == Output::Json {
+                output::answer(format, &answer, || Ok("exchanged".to_owned()))?;
             }
-            if format == Output::Json {
-                show(format, &answer, "")?;
+            if success {
+                return Ok(());
             }
             Err(CliError::Refused(format!("not exchanged: the value is {old_value}")))
         }
@@ -50,22 +48,11 @@ fn path(id: &[u8]) -> String {
 
 /// Neither is sent twice: a repeated exchange would return its own value, and a repeated comparison
 /// would fail.
-fn change(client: &Client, id: &[u8], operation: &str, body: &impl Serialize) -> Result<Answer, CliError> {
+fn change(client: &Client, id: &[u8], operation: &str, body: &impl Serialize) -> Result<Response, CliError> {
     let target = format!("{}/{operation}", path(id));
     let body = serde_json::to_vec(body).expect("invariant: numbers are JSON");
-    ask(client, &Call { method: Method::POST, target, condition: None, body: &body, may_repeat: false })
-}
-
-fn ask(client: &Client, call: &Call<'_>) -> Result<Answer, CliError> {
-    let answer = client.ask(call)?;
-    if answer.status == 200 { Ok(answer) } else { Err(answer.refusal()) }
-}
-
-fn show(format: Output, answer: &Answer, text: &str) -> Result<(), CliError> {
-    match format {
-        Output::Json => output::line(String::from_utf8_lossy(&answer.body).trim_end()),
-        Output::Text => output::line(text),
-    }
+    client
+        .ask_for(200, &Call { method: Method::POST, target, condition: None, body: &body, may_repeat: false })
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::os::unix::ffi::OsStringExt;
-use std::time::Duration;
 
 use tidelock_api::keys::{KeyItem, KeyPage};
 use tidelock_client::http::{HeaderName, Method, header};
@@ -25,7 +24,7 @@ const PREVIEW_CHARACTERS: usize = 60;
 
 /// Runs one of the `kv` commands.
 pub fn run(args: KvArgs) -> Result<(), CliError> {
-    let client = Client::new(args.client.urls, Duration::from_millis(args.client.timeout_ms));
+    let client = args.client.client();
     let format = args.client.output;
     let outcome = match args.command {
         KvCommand::Get(get) => get_value(&client, format, &get),
@@ -122,10 +121,7 @@ fn list_keys(client: &Client, format: Output, args: &ListArgs) -> Result<(), Cli
     let mut after = args.after.as_ref().map(|key| key.0.clone());
     let mut first = true;
     loop {
-        let answer = client.ask(&Call::get(list_target(args, after.as_deref())))?;
-        if answer.status != 200 {
-            return Err(answer.refusal());
-        }
+        let answer = client.ask_for(200, &Call::get(list_target(args, after.as_deref())))?;
         let page: KeyPage = answer.json()?;
         match format {
             Output::Json => output::line(String::from_utf8_lossy(&answer.body).trim_end())?,

@@ -114,7 +114,7 @@ impl<'a> Call<'a> {
 
 /// A complete answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Response {
     /// URL of the node that answered.
     pub url: String,
     /// The HTTP status, such as 200.
@@ -125,10 +125,15 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     /// Parses the body as JSON.
     pub fn json<'de, T: Deserialize<'de>>(&'de self) -> Result<T, CliError> {
         serde_json::from_slice(&self.body).map_err(|error| self.unintelligible(&error.to_string()))
+    }
+
+    /// This answer if it has the status, otherwise its refusal.
+    pub fn accept(self, status: u16) -> Result<Response, CliError> {
+        if self.status == status { Ok(self) } else { Err(self.refusal()) }
     }
 
     /// The version; an error if the answer has none.
@@ -158,8 +163,8 @@ impl Answer {
 
 /// The result of the attempt at one node.
 #[derive(Debug)]
-enum Turn {
-    Answered(Answer),
+enum Attempt {
+    Answered(Response),
     /// The node did not receive the request: no connection.
     NotSent(String),
     /// The node may have received the request.
@@ -195,33 +200,38 @@ impl Client {
     }
 
     /// The first answer that settles the call.
-    pub fn ask(&self, call: &Call<'_>) -> Result<Answer, CliError> {
-        first_answer(&self.nodes, !call.may_repeat, |node| self.take_turn(node, call))
+    pub fn ask(&self, call: &Call<'_>) -> Result<Response, CliError> {
+        first_answer(&self.nodes, !call.may_repeat, |node| self.attempt(node, call))
     }
 
-    fn take_turn(&self, node: &NodeUrl, call: &Call<'_>) -> Turn {
+    /// The first answer that settles the call, if it has this status; otherwise its refusal.
+    pub fn ask_for(&self, status: u16, call: &Call<'_>) -> Result<Response, CliError> {
+        self.ask(call)?.accept(status)
+    }
+
+    fn attempt(&self, node: &NodeUrl, call: &Call<'_>) -> Attempt {
         // The HTTP library's errors do not say for certain whether a request had left. For a write
         // that must be known, so a connection of our own shows first that the node can be reached
         // at all.
         if !call.may_repeat
-            && let Err(error) = knock(node)
+            && let Err(error) = check_reachable(node)
         {
-            return Turn::NotSent(error.to_string());
+            return Attempt::NotSent(error.to_string());
         }
         let sent = self.send(node, call);
         match sent {
-            Ok(answer) => Turn::Answered(answer),
+            Ok(answer) => Attempt::Answered(answer),
             Err(ureq::Error::HostNotFound | ureq::Error::ConnectionFailed) => {
-                Turn::NotSent("no connection".to_owned())
+                Attempt::NotSent("no connection".to_owned())
             }
             Err(ureq::Error::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                Turn::NotSent(error.to_string())
+                Attempt::NotSent(error.to_string())
             }
-            Err(error) => Turn::Broken(error.to_string()),
+            Err(error) => Attempt::Broken(error.to_string()),
         }
     }
 
-    fn send(&self, node: &NodeUrl, call: &Call<'_>) -> Result<Answer, ureq::Error> {
+    fn send(&self, node: &NodeUrl, call: &Call<'_>) -> Result<Response, ureq::Error> {
         let mut request =
             http::Request::builder().method(call.method.clone()).uri(format!("{node}{}", call.target));
         if let Some((name, value)) = &call.condition {
@@ -234,7 +244,7 @@ impl Client {
             self.agent.run(request.body(())?)
         }?;
         let (head, body) = response.into_parts();
-        Ok(Answer {
+        Ok(Response {
             url: node.to_string(),
             status: head.status.as_u16(),
             version: head.headers.get(http::header::ETAG).and_then(|value| version(value.as_bytes())),
@@ -253,15 +263,20 @@ impl Client {
             match self.begin_download(&format!("{node}{target}")) {
                 Ok((200, found)) => {
                     body = Some(found);
-                    Turn::Answered(Answer { url: node.to_string(), status: 200, version: None, body: vec![] })
+                    Attempt::Answered(Response {
+                        url: node.to_string(),
+                        status: 200,
+                        version: None,
+                        body: vec![],
+                    })
                 }
                 Ok((status, found)) => {
                     // Only the first bytes of a refusal are read.
                     let said = found.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
                     let body = said.unwrap_or_default();
-                    Turn::Answered(Answer { url: node.to_string(), status, version: None, body })
+                    Attempt::Answered(Response { url: node.to_string(), status, version: None, body })
                 }
-                Err(error) => Turn::Broken(error.to_string()),
+                Err(error) => Attempt::Broken(error.to_string()),
             }
         })?;
         match body {
@@ -282,26 +297,26 @@ impl Client {
 fn first_answer(
     nodes: &[NodeUrl],
     is_write: bool,
-    mut take_turn: impl FnMut(&NodeUrl) -> Turn,
-) -> Result<Answer, CliError> {
+    mut attempt: impl FnMut(&NodeUrl) -> Attempt,
+) -> Result<Response, CliError> {
     let mut unreachable = vec![];
     let mut unavailable = None;
     for node in nodes {
-        match take_turn(node) {
-            Turn::Answered(answer) if answer.status == 503 => unavailable = Some(answer),
-            Turn::Answered(answer) => return Ok(answer),
-            Turn::NotSent(reason) => unreachable.push(format!("  {node}: {reason}")),
-            Turn::Broken(reason) if is_write => {
+        match attempt(node) {
+            Attempt::Answered(answer) if answer.status == 503 => unavailable = Some(answer),
+            Attempt::Answered(answer) => return Ok(answer),
+            Attempt::NotSent(reason) => unreachable.push(format!("  {node}: {reason}")),
+            Attempt::Broken(reason) if is_write => {
                 return Err(CliError::OutcomeUnknown { url: node.to_string(), reason });
             }
-            Turn::Broken(reason) => unreachable.push(format!("  {node}: {reason}")),
+            Attempt::Broken(reason) => unreachable.push(format!("  {node}: {reason}")),
         }
     }
     unavailable.ok_or_else(|| CliError::Unreachable(unreachable.join("\n")))
 }
 
 /// Fails if no connection can be made.
-fn knock(node: &NodeUrl) -> io::Result<()> {
+fn check_reachable(node: &NodeUrl) -> io::Result<()> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in (node.host(), node.port()).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
@@ -325,24 +340,24 @@ mod tests {
         ["http://a:1", "http://b:2", "http://c:3"].map(|url| url.parse().unwrap()).to_vec()
     }
 
-    fn answered(status: u16) -> Turn {
-        Turn::Answered(Answer { url: String::new(), status, version: None, body: vec![] })
+    fn answered(status: u16) -> Attempt {
+        Attempt::Answered(Response { url: String::new(), status, version: None, body: vec![] })
     }
 
-    fn not_sent() -> Turn {
-        Turn::NotSent("connection refused".to_owned())
+    fn not_sent() -> Attempt {
+        Attempt::NotSent("connection refused".to_owned())
     }
 
-    fn broken() -> Turn {
-        Turn::Broken("connection reset".to_owned())
+    fn broken() -> Attempt {
+        Attempt::Broken("connection reset".to_owned())
     }
 
-    /// Plays `turns` and returns how it ended, and how many nodes were asked.
-    fn play(is_write: bool, turns: Vec<Turn>) -> (Result<Answer, CliError>, usize) {
-        let given = turns.len();
-        let mut turns = turns.into_iter();
-        let outcome = first_answer(&nodes(), is_write, |_| turns.next().expect("one turn too many"));
-        (outcome, given - turns.len())
+    /// Plays `attempts` and returns how it ended, and how many nodes were asked.
+    fn play(is_write: bool, attempts: Vec<Attempt>) -> (Result<Response, CliError>, usize) {
+        let given = attempts.len();
+        let mut attempts = attempts.into_iter();
+        let outcome = first_answer(&nodes(), is_write, |_| attempts.next().expect("one attempt too many"));
+        (outcome, given - attempts.len())
     }
 
     #[test]
@@ -422,7 +437,7 @@ mod tests {
 
     #[test]
     fn a_refusal_carries_the_nodes_words() {
-        let answer = |body: &str| Answer {
+        let answer = |body: &str| Response {
             url: "http://a:1".to_owned(),
             status: 503,
             version: None,

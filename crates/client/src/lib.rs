@@ -9,7 +9,7 @@ mod error;
 pub mod keys;
 pub mod output;
 
-pub use client::{Answer, Call, Client, NodeUrl};
+pub use client::{Call, Client, NodeUrl, Response};
 pub use error::CliError;
 pub use output::Output;
 pub use ureq::http;

@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
 
+use crate::client::Response;
 use crate::error::CliError;
 
 /// The form of what is printed.
@@ -29,6 +30,18 @@ pub fn write(bytes: &[u8]) -> Result<(), CliError> {
 /// Writes one line.
 pub fn line(text: &str) -> Result<(), CliError> {
     write(format!("{text}\n").as_bytes())
+}
+
+/// Prints an answer: its body as it is if JSON is wanted, otherwise a text.
+pub fn answer(
+    format: Output,
+    answer: &Response,
+    text: impl FnOnce() -> Result<String, CliError>,
+) -> Result<(), CliError> {
+    match format {
+        Output::Json => line(String::from_utf8_lossy(&answer.body).trim_end()),
+        Output::Text => line(&text()?),
+    }
 }
 
 /// Whether to colour the output of a stream: it is a terminal, and `NO_COLOR` is not set

@@ -29,6 +29,27 @@ pub enum DecodeError {
     TrailingBytes,
 }
 
+/// Gives each value of a type the code that stands for it on wire and disk. A code is never reused.
+macro_rules! codes {
+    ($type:ident as $what:literal { $($value:expr => $code:literal,)+ }) => {
+        impl $type {
+            const CODES: &[($type, u8)] = &[$(($value, $code)),+];
+
+            pub(crate) fn code(self) -> u8 {
+                let found = $type::CODES.iter().find(|(value, _)| *value == self);
+                found.expect("invariant: every value has a code").1
+            }
+
+            pub(crate) fn from_code(code: u8) -> Result<$type, $crate::codec::DecodeError> {
+                let found = $type::CODES.iter().find(|(_, known)| *known == code);
+                found.map(|(value, _)| *value).ok_or($crate::codec::DecodeError::UnknownTag($what))
+            }
+        }
+    };
+}
+
+pub(crate) use codes;
+
 /// Appends `value` as a varint of 1 to 10 bytes.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {

@@ -28,22 +28,22 @@ pub enum Fault {
     /// the same index.
     DeposedSessionAnswered,
     /// Recovery reads the log past a frame whose checksum does not match.
-    TornTailBelieved,
+    TornTailAccepted,
     /// An outcome is sent through another connection than the one through which its command came.
     OutcomeThroughLaterLink,
     /// Commands in flight that a snapshot overtook are reported as not done, and so are retried.
-    OvertakenTriedAgain,
+    OvertakenCommandRetried,
     /// A checkpoint contains entries that were applied after it in the same turn.
     CheckpointTakenLate,
     /// A leader elected by its own vote alone sends entries before that vote is durable.
     LedBeforeDurable,
     /// A committed membership change is not persisted before the removed host goes. After a restart
     /// the remaining replicas may ask for its vote.
-    ChangeNotRemembered,
+    MembershipNotPersisted,
     /// Only the leader notifies clients that watch configuration.
-    NewsOfLeaderAlone,
+    OnlyLeaderNotifies,
     /// Only the leader removes expired keys; its followers still return them.
-    ExpiredByLeaderAlone,
+    OnlyLeaderExpires,
     /// The receiver of slots owns them before the keys that changed during the copy have arrived.
     OwnedBeforeLastRows,
     /// The registry removes a shard that owns slots.
@@ -52,7 +52,7 @@ pub enum Fault {
     WritesDiscarded,
     /// The receiver of slots accepts parts of a copy that a later leader of the giver has
     /// restarted.
-    OldAttemptBelieved,
+    OldAttemptAccepted,
     /// A step of a scan is checked against the slot map at the time of the answer, instead of the
     /// scan's map.
     ScanByLaterMap,
@@ -62,9 +62,9 @@ pub enum Fault {
     HangingDiskAwaited,
     /// A relative time to live is made absolute by the clock of the node that received the request,
     /// instead of the leader's.
-    TimeOfNodeAsked,
+    ReceiverClockUsed,
     /// A host whose disk was restored to an earlier state takes part again.
-    OldCopyBelieved,
+    OldCopyAccepted,
 }
 
 /// The fault of a node, if any.
@@ -85,23 +85,23 @@ impl Faults {
         Fault::StaleSnapshotInstalled,
         Fault::ReplicaIdReused,
         Fault::DeposedSessionAnswered,
-        Fault::TornTailBelieved,
+        Fault::TornTailAccepted,
         Fault::OutcomeThroughLaterLink,
-        Fault::OvertakenTriedAgain,
+        Fault::OvertakenCommandRetried,
         Fault::CheckpointTakenLate,
         Fault::LedBeforeDurable,
-        Fault::ChangeNotRemembered,
-        Fault::NewsOfLeaderAlone,
-        Fault::ExpiredByLeaderAlone,
+        Fault::MembershipNotPersisted,
+        Fault::OnlyLeaderNotifies,
+        Fault::OnlyLeaderExpires,
         Fault::OwnedBeforeLastRows,
         Fault::ShardRemovedWithSlots,
         Fault::WritesDiscarded,
-        Fault::OldAttemptBelieved,
+        Fault::OldAttemptAccepted,
         Fault::ScanByLaterMap,
         Fault::SlowDiskIgnored,
         Fault::HangingDiskAwaited,
-        Fault::TimeOfNodeAsked,
-        Fault::OldCopyBelieved,
+        Fault::ReceiverClockUsed,
+        Fault::OldCopyAccepted,
     ];
 
     /// No fault.

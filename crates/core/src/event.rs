@@ -160,7 +160,7 @@ pub struct Actions {
     /// Slots whose shards have no replica here, or had none in the previous report. Reported once
     /// each election timeout while there are any. This node gets no [`ConfigUpdate`] for them, so
     /// clients that watch configuration in these slots should query it.
-    pub elsewhere: Vec<Range<u16>>,
+    pub remote_slots: Vec<Range<u16>>,
     /// The new set of peers with their addresses. Apply it after queueing `frames`, because the
     /// last frame to a removed peer may be among them. The first drive of a node always sets it.
     pub peers: Option<Vec<(NodeId, String)>>,

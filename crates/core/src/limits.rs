@@ -128,12 +128,12 @@ pub const EXPIRED_KEYS_MAX: usize = 1_000;
 pub const EXPIRIES_PER_TICK_MAX: usize = 16;
 
 /// Keys that one step of a scan inspects before it gives up finding a cursor position. One in
-/// [`SCAN_REST_ONE_IN`] keys is a cursor position.
+/// [`SCAN_CURSOR_ONE_IN`] keys is a cursor position.
 pub const SCAN_KEYS_MAX: usize = 100_000;
 
 /// A step of a scan ends at a key whose hash is a multiple of this. A smaller number would cost
 /// memory, a larger one would make steps longer.
-pub const SCAN_REST_ONE_IN: u64 = 64;
+pub const SCAN_CURSOR_ONE_IN: u64 = 64;
 
 /// Longest name of a shard.
 pub const SHARD_NAME_BYTES_MAX: usize = 64;

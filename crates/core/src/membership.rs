@@ -68,7 +68,7 @@ impl Membership {
 
     /// The replica on a node.
     pub fn replica_on(&self, node: NodeId) -> Option<ReplicaId> {
-        self.nodes.iter().find(|(_, carrier)| **carrier == node).map(|(replica, _)| *replica)
+        self.nodes.iter().find(|(_, on)| **on == node).map(|(replica, _)| *replica)
     }
 
     /// Whether majorities of two sets of voters are needed now.
@@ -142,36 +142,50 @@ pub(crate) fn encode_nodes(nodes: impl ExactSizeIterator<Item = (ReplicaId, Node
 
 /// Reads what [`encode_nodes`] wrote. Replica numbers must rise.
 pub(crate) fn decode_nodes(decoder: &mut Decoder<'_>) -> Result<Vec<(ReplicaId, NodeId)>, DecodeError> {
-    let count = decoder.varint()?;
-    let mut list: Vec<(ReplicaId, NodeId)> = Vec::new();
-    for _ in 0..count {
+    rising(decoder, |decoder| Ok(NodeId(decoder.varint()?)))
+}
+
+fn replicas(decoder: &mut Decoder<'_>) -> Result<Vec<ReplicaId>, DecodeError> {
+    Ok(rising(decoder, |_| Ok(()))?.into_iter().map(|(replica, ())| replica).collect())
+}
+
+/// Reads a number of replicas, then each replica with what follows it.
+fn rising<T>(
+    decoder: &mut Decoder<'_>,
+    next: impl Fn(&mut Decoder<'_>) -> Result<T, DecodeError>,
+) -> Result<Vec<(ReplicaId, T)>, DecodeError> {
+    let mut list: Vec<(ReplicaId, T)> = Vec::new();
+    for _ in 0..decoder.varint()? {
         let replica = ReplicaId(decoder.varint()?);
         if list.last().is_some_and(|(last, _)| *last >= replica) {
             return Err(DecodeError::Invalid("order of replicas"));
         }
-        list.push((replica, NodeId(decoder.varint()?)));
+        list.push((replica, next(decoder)?));
     }
     Ok(list)
 }
 
-fn replicas(decoder: &mut Decoder<'_>) -> Result<Vec<ReplicaId>, DecodeError> {
-    let count = decoder.varint()?;
-    let mut list: Vec<ReplicaId> = Vec::new();
-    for _ in 0..count {
-        let replica = ReplicaId(decoder.varint()?);
-        if list.last().is_some_and(|last| *last >= replica) {
-            return Err(DecodeError::Invalid("order of replicas"));
-        }
-        list.push(replica);
-    }
-    Ok(list)
-}
-
-const ROLE_NONE: u8 = 0;
-const ROLE_VOTER: u8 = 1;
-const ROLE_LEARNER: u8 = 2;
-/// A new learner; its node follows.
+/// The code of a new learner; its node follows.
 const ROLE_JOINS: u8 = 3;
+
+/// The code of a role on wire and disk.
+pub(crate) fn role_code(role: Option<Role>) -> u8 {
+    match role {
+        None => 0,
+        Some(Role::Voter) => 1,
+        Some(Role::Learner) => 2,
+    }
+}
+
+/// The role of a code.
+pub(crate) fn role_of(code: u8) -> Result<Option<Role>, DecodeError> {
+    match code {
+        0 => Ok(None),
+        1 => Ok(Some(Role::Voter)),
+        2 => Ok(Some(Role::Learner)),
+        _ => Err(DecodeError::UnknownTag("role of a replica")),
+    }
+}
 
 impl MembershipChange {
     /// Leaving a joint configuration is encoded as a change of no roles.
@@ -189,11 +203,7 @@ impl MembershipChange {
         codec::put_varint(out, roles.len() as u64);
         for (replica, role) in roles {
             codec::put_varint(out, replica.0);
-            out.push(match role {
-                None => ROLE_NONE,
-                Some(Role::Voter) => ROLE_VOTER,
-                Some(Role::Learner) => ROLE_LEARNER,
-            });
+            out.push(role_code(*role));
         }
     }
 
@@ -202,16 +212,11 @@ impl MembershipChange {
         let count = decoder.varint()?;
         for _ in 0..count {
             let replica = ReplicaId(decoder.varint()?);
-            let role = match decoder.u8()? {
-                ROLE_JOINS if count == 1 => {
-                    return Ok(MembershipChange::Join(replica, NodeId(decoder.varint()?)));
-                }
-                ROLE_NONE => None,
-                ROLE_VOTER => Some(Role::Voter),
-                ROLE_LEARNER => Some(Role::Learner),
-                _ => return Err(DecodeError::UnknownTag("role")),
-            };
-            roles.push((replica, role));
+            let code = decoder.u8()?;
+            if code == ROLE_JOINS && count == 1 {
+                return Ok(MembershipChange::Join(replica, NodeId(decoder.varint()?)));
+            }
+            roles.push((replica, role_of(code)?));
         }
         Ok(if roles.is_empty() { MembershipChange::LeaveJoint } else { MembershipChange::Roles(roles) })
     }

@@ -99,7 +99,7 @@ impl KnownStarts {
     /// # Errors
     /// When it may not, with the reason.
     pub fn judge(&self, node: NodeId, claimed: KnownStart) -> Result<(), StartRefusal> {
-        if self.faults.has(Fault::OldCopyBelieved) {
+        if self.faults.has(Fault::OldCopyAccepted) {
             return Ok(());
         }
         // Whether the number belongs to this disk is checked separately, by the registry.

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use uuid::Uuid;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::membership::{Role, decode_nodes, encode_nodes};
+use crate::membership::{Role, decode_nodes, encode_nodes, role_code, role_of};
 use crate::slots::slot_set::SlotSet;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId};
 
@@ -190,29 +190,21 @@ impl Replica {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_varint(out, self.shard.0);
         codec::put_varint(out, self.node.0);
-        out.push(match self.wanted {
-            None => 0,
-            Some(Role::Voter) => 1,
-            Some(Role::Learner) => 2,
-        });
+        out.push(role_code(self.wanted));
         codec::put_varint(out, self.created.0);
         codec::put_varint(out, self.updated.0);
     }
 
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Replica, DecodeError> {
         let (shard, node) = (ShardId(decoder.varint()?), NodeId(decoder.varint()?));
-        let wanted = match decoder.u8()? {
-            0 => None,
-            1 => Some(Role::Voter),
-            2 => Some(Role::Learner),
-            _ => return Err(DecodeError::UnknownTag("role of a replica")),
-        };
+        let wanted = role_of(decoder.u8()?)?;
         let (created, updated) = (LogIndex(decoder.varint()?), LogIndex(decoder.varint()?));
         Ok(Replica { shard, node, wanted, created, updated })
     }
 }
 
-fn put_tags(out: &mut Vec<u8>, tags: &BTreeMap<String, String>) {
+/// Appends tags.
+pub(crate) fn put_tags(out: &mut Vec<u8>, tags: &BTreeMap<String, String>) {
     codec::put_varint(out, tags.len() as u64);
     for (name, value) in tags {
         codec::put_bytes(out, name.as_bytes());
@@ -220,7 +212,8 @@ fn put_tags(out: &mut Vec<u8>, tags: &BTreeMap<String, String>) {
     }
 }
 
-fn tags(decoder: &mut Decoder<'_>) -> Result<BTreeMap<String, String>, DecodeError> {
+/// Reads what [`put_tags`] wrote.
+pub(crate) fn tags(decoder: &mut Decoder<'_>) -> Result<BTreeMap<String, String>, DecodeError> {
     let mut tags = BTreeMap::new();
     for _ in 0..decoder.varint()? {
         let name = decoder.text()?;

@@ -28,12 +28,23 @@ use crate::counters::Counter;
 use crate::descriptors::{REFUSALS_MAX, is_shortage};
 use crate::metrics::raise;
 
+/// How a connection should continue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CloseMode {
+    /// Serve requests.
+    Serve,
+    /// Answer the requests that were received, accept no others, and close.
+    Finish,
+    /// Close at once.
+    Cut,
+}
+
 /// Number of client classes, above every [`ConnectionHandler::client_class`].
 const CLIENT_CLASSES: u64 = 4;
 
 /// How long accepting pauses after the system had no descriptor or memory for another connection:
 /// long enough not to spin, short enough that a client's connect does not time out.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// How long a client may take to read why its connection ends.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -151,13 +162,13 @@ impl Acceptor {
     }
 
     /// Passes connections to `host` until it is dropped.
-    pub(crate) async fn welcome<H: ConnectionHandler>(&mut self, host: &H) -> Infallible {
+    pub(crate) async fn serve<H: ConnectionHandler>(&mut self, host: &H) -> Infallible {
         match &mut self.0 {
             Side::Accepts { listener, workers } => accept(listener, host, workers).await,
             Side::IsGiven(given) => {
-                while let Some(arrival) = given.recv().await {
-                    match TcpStream::from_std(arrival.stream) {
-                        Ok(stream) => host.admit(stream, arrival.permit),
+                while let Some(connection) = given.recv().await {
+                    match TcpStream::from_std(connection.stream) {
+                        Ok(stream) => host.admit(stream, connection.permit),
                         Err(error) => {
                             raise(host.errors());
                             tracing::warn!(%error, protocol = H::PROTOCOL, "cannot serve a connection");
@@ -187,7 +198,7 @@ async fn accept<H: ConnectionHandler>(listener: &TcpListener, host: &H, workers:
                 let open = loads.iter().map(Load::count).sum();
                 let permit = host.has_room(open).then(|| clients.permit(open)).flatten();
                 let Some(descriptor) = permit else {
-                    host.rejections().say(stream, host.refusal());
+                    host.rejections().send(stream, host.refusal());
                     continue;
                 };
                 number += 1;
@@ -206,7 +217,7 @@ async fn accept<H: ConnectionHandler>(listener: &TcpListener, host: &H, workers:
                 }
                 shortage.noted(H::PROTOCOL, &error);
                 if !is_shortage(&error) || !shortage.refuse_one(listener, host).await {
-                    sleep(ACCEPT_REST).await;
+                    sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }
@@ -250,7 +261,7 @@ impl Shortage {
             drop(spare);
             let accepted = poll_fn(|context| Poll::Ready(listener.poll_accept(context))).await;
             if let Poll::Ready(Ok((stream, _))) = accepted {
-                tell_and_close(&stream, &host.refusal());
+                reject_at_once(&stream, &host.refusal());
             }
         }
         self.spare = open_spare();
@@ -262,7 +273,7 @@ impl Shortage {
 /// socket before the end of the stream. What the client has sent is read first: closing with unread
 /// bytes would reset the connection, and the reset could overtake the text. A client whose bytes
 /// arrive later sees the reset after the text.
-fn tell_and_close(stream: &TcpStream, text: &[u8]) {
+fn reject_at_once(stream: &TcpStream, text: &[u8]) {
     // The connection ends even if these fail.
     let _ = stream.try_write(text);
     let _ = stream.try_read(&mut [0; 4096]);
@@ -311,14 +322,15 @@ pub(crate) struct RejectionWriter(Rc<()>);
 impl RejectionWriter {
     /// Sends `text`, which may be empty, and closes once the client has read it or its time is
     /// over.
-    pub fn say(&self, stream: TcpStream, text: Vec<u8>) {
-        self.say_and_keep(stream, text, None);
+    pub fn send(&self, stream: TcpStream, text: Vec<u8>) {
+        self.send_and_hold(stream, text, None);
     }
 
-    /// As [`RejectionWriter::say`], for a connection that was served: it counts until it is closed.
-    pub fn say_and_keep(&self, mut stream: TcpStream, text: Vec<u8>, permit: Option<ConnectionPermit>) {
+    /// As [`RejectionWriter::send`], for a connection that was served: it counts until it is
+    /// closed.
+    pub fn send_and_hold(&self, mut stream: TcpStream, text: Vec<u8>, permit: Option<ConnectionPermit>) {
         if Rc::strong_count(&self.0) > REFUSALS_MAX {
-            return tell_and_close(&stream, &text);
+            return reject_at_once(&stream, &text);
         }
         let counted = self.0.clone();
         tokio::task::spawn_local(async move {
@@ -396,7 +408,7 @@ mod tests {
         let welcoming = Acceptor::split(listener, 3, Clients::default()).into_iter().zip(keepers.clone());
         let tasks = LocalSet::new();
         for (mut acceptor, keeper) in welcoming {
-            tasks.spawn_local(async move { acceptor.welcome(&*keeper).await });
+            tasks.spawn_local(async move { acceptor.serve(&*keeper).await });
         }
         tasks.run_until(test(address, keepers)).await;
     }

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use tidelock_core::machine::RestoreError;
-use tidelock_core::storage::backup::{Header, Writer};
+use tidelock_core::storage::backup::{BackupWriter, Header};
 use tidelock_core::storage::disk::{DiskError, DiskFile};
 use tidelock_core::storage::snapshot::SnapshotId;
 use tidelock_core::storage::snapshot_files::{self, Readers, Reading, SnapshotFileError};
@@ -153,7 +153,7 @@ fn write(
     parts: &mpsc::Sender<io::Result<Bytes>>,
 ) -> Result<(), Break> {
     let mut out = Vec::new();
-    let mut writer = Writer::begin(header, &mut out);
+    let mut writer = BackupWriter::begin(header, &mut out);
     for (id, file) in shards {
         writer.begin_shard(id, &mut out);
         if let Some(file) = file {
@@ -185,7 +185,7 @@ mod tests {
     use tidelock_core::command::{Condition, Operation, Write};
     use tidelock_core::machine::Machine;
     use tidelock_core::membership::Membership;
-    use tidelock_core::storage::backup::{Part, Reader, Summary};
+    use tidelock_core::storage::backup::{BackupReader, Part, Summary};
     use tidelock_core::storage::disk::Disk;
     use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
     use tidelock_core::storage::snapshot_files::SnapshotFiles;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn read(bytes: &[u8]) -> Summary {
-        let mut reader = Reader::default();
+        let mut reader = BackupReader::default();
         reader.push(bytes);
         while reader.next_part().unwrap().is_some_and(|part| part != Part::End) {}
         reader.finish().unwrap()
@@ -279,7 +279,7 @@ mod tests {
             let open = source.open(vec![id(1, 9)], false).await.unwrap();
             let (bytes, error) = taken(open.read(source.place().unwrap())).await;
             assert!(error.is_some_and(|error| error.contains("checksum") && error.contains("snapshot-")));
-            let mut reader = Reader::default();
+            let mut reader = BackupReader::default();
             reader.push(&bytes);
             while reader.next_part().unwrap().is_some() {}
             assert!(reader.finish().is_err(), "what was handed out is no whole backup");

@@ -84,7 +84,7 @@ impl LeaderClocks {
 #[derive(Debug)]
 pub struct Ticker {
     interval: Interval,
-    ledger: Ledger,
+    account: TickAccount,
 }
 
 impl Ticker {
@@ -96,7 +96,7 @@ impl Ticker {
         let now = Instant::now();
         let mut interval = interval_at(now + period, period);
         interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        Ticker { interval, ledger: Ledger { period, paid_until: now } }
+        Ticker { interval, account: TickAccount { period, paid_until: now } }
     }
 
     /// Waits for the next tick; returns how many to deliver, 1 to [`TICKS_AT_ONCE_MAX`].
@@ -104,7 +104,7 @@ impl Ticker {
     pub async fn ticks(&mut self) -> u32 {
         loop {
             self.interval.tick().await;
-            let owed = self.ledger.pay(Instant::now());
+            let owed = self.account.take_due(Instant::now());
             if owed > 0 {
                 return owed;
             }
@@ -114,14 +114,14 @@ impl Ticker {
 
 /// Counts the ticks that were delivered.
 #[derive(Debug)]
-struct Ledger {
+struct TickAccount {
     period: Duration,
     paid_until: Instant,
 }
 
-impl Ledger {
+impl TickAccount {
     /// The ticks to deliver now. Fractions of a tick carry over, unless ticks are dropped.
-    fn pay(&mut self, now: Instant) -> u32 {
+    fn take_due(&mut self, now: Instant) -> u32 {
         let elapsed = now.saturating_duration_since(self.paid_until);
         let owed = elapsed.as_nanos() / self.period.as_nanos();
         if owed > u128::from(TICKS_AT_ONCE_MAX) {
@@ -141,12 +141,12 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_millis(10);
 
-    /// Calls the ledger at times since its start, in milliseconds, and collects the ticks to
+    /// Calls the account at times since its start, in milliseconds, and collects the ticks to
     /// deliver.
     fn paid(times: &[u64]) -> Vec<u32> {
         let start = Instant::now();
-        let mut ledger = Ledger { period: PERIOD, paid_until: start };
-        times.iter().map(|millis| ledger.pay(start + Duration::from_millis(*millis))).collect()
+        let mut account = TickAccount { period: PERIOD, paid_until: start };
+        times.iter().map(|millis| account.take_due(start + Duration::from_millis(*millis))).collect()
     }
 
     #[test]

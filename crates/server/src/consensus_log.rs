@@ -28,13 +28,13 @@ pub struct ConsensusLog {
 
 #[derive(Debug, Default)]
 struct Budgets {
-    leaders: Budget,
-    others: Budget,
+    leaders: LineBudget,
+    others: LineBudget,
 }
 
 /// The lines of the present interval.
 #[derive(Debug, Default)]
-struct Budget {
+struct LineBudget {
     begun: Option<Instant>,
     lines: usize,
 }
@@ -78,7 +78,7 @@ impl ConsensusLog {
             if line.is_first_lowered {
                 tracing::info!(
                     node = self.node.0,
-                    "many shards change at once: further changes of this second are logged at the level debug"
+                    "many shards change at once: further changes in this second are logged at level debug"
                 );
             }
             match line.level {
@@ -97,7 +97,7 @@ impl ConsensusLog {
         let mut budgets = self.budgets.borrow_mut();
         let budget = if is_about_leader(kind) { &mut budgets.leaders } else { &mut budgets.others };
         if budget.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= INTERVAL) {
-            *budget = Budget { begun: Some(now), lines: 0 };
+            *budget = LineBudget { begun: Some(now), lines: 0 };
         }
         budget.lines += 1;
         let level = if budget.lines > LINES_MAX { Level::DEBUG } else { level };

@@ -42,6 +42,15 @@ impl<T: Default> PerWorker<T> {
         let all: Arc<[Arc<T>]> = (0..workers.max(1)).map(|_| Arc::default()).collect();
         all.iter().map(|own| PerWorker { own: own.clone(), all: all.clone() }).collect()
     }
+
+    /// The sums over all workers of the counters that `list` returns, in the same order for each.
+    pub fn totals(&self, list: impl Fn(&T) -> Vec<&Counter>) -> T {
+        let totals = T::default();
+        for worker in self.all() {
+            list(&totals).iter().zip(list(worker)).for_each(|(total, count)| total.add(count.get()));
+        }
+        totals
+    }
 }
 
 impl<T> PerWorker<T> {

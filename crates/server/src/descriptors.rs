@@ -56,7 +56,7 @@ const PART_FOR_OTHERS: usize = 8;
 
 /// The descriptors of this process and their distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub struct DescriptorBudget {
     /// The limit of open files of this process.
     pub limit: u64,
     /// Reserved for log, snapshots, peers and workers.
@@ -84,9 +84,9 @@ pub struct TooFewDescriptors {
 ///
 /// # Errors
 /// When the limit leaves no room for clients.
-pub fn claim(workers: usize) -> Result<Budget, TooFewDescriptors> {
-    let budget = Budget::of(raise_limit(), workers)?;
-    let Budget { limit, reserved, clients_max, http_max, resp_max } = budget;
+pub fn claim(workers: usize) -> Result<DescriptorBudget, TooFewDescriptors> {
+    let budget = DescriptorBudget::of(raise_limit(), workers)?;
+    let DescriptorBudget { limit, reserved, clients_max, http_max, resp_max } = budget;
     tracing::info!(limit, reserved, clients_max, http_max, resp_max, "file descriptors");
     if http_max < CONNECTIONS_MAX || resp_max < CONNECTIONS_MAX {
         tracing::warn!(
@@ -119,9 +119,9 @@ const fn clients_wanted() -> usize {
     2 * CONNECTIONS_MAX + WATCHERS_MAX
 }
 
-impl Budget {
+impl DescriptorBudget {
     /// Divides a limit.
-    fn of(limit: u64, workers: usize) -> Result<Budget, TooFewDescriptors> {
+    fn of(limit: u64, workers: usize) -> Result<DescriptorBudget, TooFewDescriptors> {
         let reserved = PROCESS + FILES + PEERS + REFUSED + PER_WORKER * workers as u64;
         let left = limit.saturating_sub(reserved);
         if left < CLIENTS_MIN {
@@ -129,7 +129,7 @@ impl Budget {
         }
         let clients_max = usize::try_from(left).unwrap_or(usize::MAX).min(clients_wanted());
         let most = share(clients_max);
-        Ok(Budget {
+        Ok(DescriptorBudget {
             limit,
             reserved,
             clients_max,
@@ -199,16 +199,17 @@ mod tests {
 
     #[test]
     fn a_large_limit_gives_every_protocol_its_default() {
-        let budget = Budget::of(1 << 20, 8).unwrap();
+        let budget = DescriptorBudget::of(1 << 20, 8).unwrap();
         assert_eq!((budget.http_max, budget.resp_max), (CONNECTIONS_MAX, CONNECTIONS_MAX));
         assert_eq!(budget.clients_max, clients_wanted());
-        assert_eq!(Budget::of(u64::MAX, 1).unwrap().clients_max, clients_wanted());
+        assert_eq!(DescriptorBudget::of(u64::MAX, 1).unwrap().clients_max, clients_wanted());
     }
 
     #[test]
     fn a_small_limit_is_divided_and_none_is_given_twice() {
         for limit in [500, 1024, 4096, 20_000] {
-            let Budget { reserved, clients_max, http_max, resp_max, .. } = Budget::of(limit, 2).unwrap();
+            let DescriptorBudget { reserved, clients_max, http_max, resp_max, .. } =
+                DescriptorBudget::of(limit, 2).unwrap();
             assert_eq!(reserved + clients_max as u64, limit);
             assert!(http_max < clients_max && resp_max < clients_max, "one protocol cannot take all");
         }
@@ -216,8 +217,11 @@ mod tests {
 
     #[test]
     fn a_limit_without_room_for_clients_is_an_error_that_says_what_is_needed() {
-        let error = Budget::of(100, 1).unwrap_err();
-        assert!(Budget::of(error.needed, 1).is_ok() && Budget::of(error.needed - 1, 1).is_err());
+        let error = DescriptorBudget::of(100, 1).unwrap_err();
+        assert!(
+            DescriptorBudget::of(error.needed, 1).is_ok()
+                && DescriptorBudget::of(error.needed - 1, 1).is_err()
+        );
         assert!(error.to_string().contains("ulimit -n"), "{error}");
     }
 

@@ -36,7 +36,7 @@ pub(crate) enum WorkerMessage {
     News(ConfigUpdate),
     /// Slots without a local replica, of whose changes this node is not notified: watchers of
     /// configuration in them should check.
-    Elsewhere(Vec<Range<u16>>),
+    RemoteSlots(Vec<Range<u16>>),
     /// The slot map, when it has changed.
     Slots(Arc<SlotMap>),
 }

@@ -46,13 +46,13 @@ pub enum Change {
 #[derive(Debug)]
 pub struct StatusLog {
     election_timeout: Duration,
-    shards: BTreeMap<ShardId, Seen>,
+    shards: BTreeMap<ShardId, ObservedShard>,
     silent: BTreeMap<NodeId, Instant>,
     apart: Vec<NodeId>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct ObservedShard {
     leads: bool,
     /// The last known leader, and its term.
     leader: Option<(NodeId, Term)>,
@@ -94,7 +94,7 @@ impl StatusLog {
     }
 
     fn look_for_leaderless(&mut self, status: &NodeStatus, now: Instant) -> Vec<Change> {
-        let patience = self.election_timeout * LEADERLESS_ELECTION_TIMEOUTS;
+        let leaderless_max = self.election_timeout * LEADERLESS_ELECTION_TIMEOUTS;
         let (mut lost, mut back) = (Vec::new(), Vec::new());
         let (mut lost_for, mut back_after) = (Duration::ZERO, Duration::ZERO);
         for shard in &status.shards {
@@ -116,7 +116,7 @@ impl StatusLog {
         // A lost majority leaves one shard after the other without a leader, within about an
         // election timeout. Once the first has waited long enough, it is logged together with the
         // others.
-        if lost_for <= patience {
+        if lost_for <= leaderless_max {
             lost.clear();
         }
         for shard in &lost {

@@ -25,21 +25,21 @@ pub const WATCHERS_MAX: usize = 10_000;
 /// The watchers of one worker's connections.
 #[derive(Debug, Default)]
 pub struct WatchRegistry {
-    table: Mutex<Table>,
+    table: Mutex<WatchTable>,
     /// Number of watchers of all workers.
     count: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    watchers: Slab<Watcher>,
+struct WatchTable {
+    watchers: Slab<WatchEntry>,
     /// Positions of watchers by namespace, then by container.
     by_container: HashMap<Name, HashMap<Arc<str>, Vec<usize>>>,
     is_closed: bool,
 }
 
 #[derive(Debug)]
-struct Watcher {
+struct WatchEntry {
     /// Something may have changed since it last looked.
     is_due: bool,
     waker: Option<Waker>,
@@ -77,7 +77,7 @@ impl WatchRegistry {
             return None;
         }
         let mut table = self.lock();
-        let position = table.watchers.insert(Watcher { is_due: false, waker: None });
+        let position = table.watchers.insert(WatchEntry { is_due: false, waker: None });
         let of_namespace = table.by_container.entry(namespace.clone()).or_default();
         of_namespace.entry(container.clone()).or_default().push(position);
         Some(Watch { watch_registry: self.clone(), position, namespace, container })
@@ -88,7 +88,7 @@ impl WatchRegistry {
         let mut woken = Vec::new();
         {
             let mut table = self.lock();
-            let Table { watchers, by_container, .. } = &mut *table;
+            let WatchTable { watchers, by_container, .. } = &mut *table;
             let Some(of_namespace) = by_container.get(&news.namespace) else { return };
             let positions = news.containers.iter().filter_map(|key| of_namespace.get(key)).flatten();
             for &position in positions {
@@ -104,7 +104,7 @@ impl WatchRegistry {
         let mut woken = Vec::new();
         {
             let mut table = self.lock();
-            let Table { watchers, by_container, .. } = &mut *table;
+            let WatchTable { watchers, by_container, .. } = &mut *table;
             let is_concerned = |name: &Name| {
                 let slot = slot_of(name.routing_key());
                 slots.iter().any(|range| range.contains(&slot))
@@ -133,7 +133,7 @@ impl WatchRegistry {
         self.count.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, WatchTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

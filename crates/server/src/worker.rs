@@ -45,7 +45,7 @@ use uuid::Uuid;
 use crate::clock::{LeaderClocks, WallClock};
 use crate::disk::DiskReport;
 use crate::exchange::{Exchange, WorkerMessage, WorkerRequest};
-use crate::remote::Link;
+use crate::remote::WorkerLink;
 use crate::store::{Mailbox, Store};
 use crate::turns::{Turn, TurnGauges, Turns};
 use crate::waiting::{Crossing, Waiting};
@@ -143,9 +143,9 @@ pub enum WorkerFailure {
 
 /// A handle to the worker of this thread.
 #[derive(Clone)]
-pub struct Worker(Rc<Inner>, ClientId);
+pub struct Worker(Rc<WorkerState>, ClientId);
 
-struct Inner {
+struct WorkerState {
     node: RefCell<Node>,
     /// Which mailbox waits for which token.
     waiting: Waiting,
@@ -159,9 +159,8 @@ struct Inner {
     watch_registry: Arc<WatchRegistry>,
     clocks: LeaderClocks,
     durable_seen: Cell<u64>,
-    /// Events since the last drive.
-    told: Cell<u32>,
-    /// Why the disk takes no writes, as the node was last told.
+    events_since_drive: Cell<u32>,
+    /// Why the disk takes no writes, as last reported to the node.
     disk_error: Arc<Mutex<Option<String>>>,
 }
 
@@ -175,7 +174,7 @@ struct Other {
 impl Worker {
     /// A worker that owns `node` and receives disk results through `reports`.
     pub fn new(node: Node, reports: Arc<DiskReports>) -> Worker {
-        let inner = Inner {
+        let inner = WorkerState {
             slots: RefCell::new(node.slot_map().clone()),
             node: RefCell::new(node),
             waiting: Waiting::default(),
@@ -186,22 +185,22 @@ impl Worker {
             watch_registry: Arc::default(),
             clocks: LeaderClocks::default(),
             durable_seen: Cell::new(0),
-            told: Cell::new(0),
+            events_since_drive: Cell::new(0),
             disk_error: Arc::default(),
         };
         Worker(Rc::new(inner), ClientId::NODE)
     }
 
-    /// Connects one more worker with the node; that worker uses the returned [`Link`].
+    /// Connects one more worker with the node; that worker uses the returned [`WorkerLink`].
     ///
     /// # Panics
     /// While the node is driven.
-    pub fn attach(&self) -> Link {
+    pub fn attach(&self) -> WorkerLink {
         let mut others = self.0.others.borrow_mut();
         let exchange = Arc::new(Exchange::new(self.0.reports.wake.clone()));
         others.push(Other { exchange: exchange.clone(), messages: Vec::new() });
         let (slots, watch_registry) = (self.0.slots.borrow().clone(), self.0.watch_registry.beside().into());
-        Link { exchange, slots, watch_registry, clocks: self.0.clocks.clone() }
+        WorkerLink { exchange, slots, watch_registry, clocks: self.0.clocks.clone() }
     }
 
     /// Disconnects all other workers, which notice it.
@@ -223,7 +222,7 @@ impl Worker {
         }
         node.handle(event);
         drop(node);
-        self.0.told.set(self.0.told.get() + 1);
+        self.0.events_since_drive.set(self.0.events_since_drive.get() + 1);
         self.0.reports.wake.notify_one();
     }
 
@@ -232,9 +231,9 @@ impl Worker {
         self.0.turns.gauges()
     }
 
-    /// Counts a tick: requests that have waited for longer than `patience` are refused.
-    pub fn tick_turns(&self, patience: Duration) {
-        for turn in self.0.turns.tick(patience) {
+    /// Counts a tick: requests that have waited for longer than `timeout` are refused.
+    pub fn tick_turns(&self, timeout: Duration) {
+        for turn in self.0.turns.tick(timeout) {
             self.answer(turn.token, Reply::Refused(Refusal::Overloaded));
         }
         self.0.reports.wake.notify_one();
@@ -244,7 +243,7 @@ impl Worker {
     /// something to do.
     fn request(&self, client: ClientId, turn: Turn) {
         if self.offer(client, turn) || self.0.turns.is_ready() {
-            self.0.told.set(self.0.told.get() + 1);
+            self.0.events_since_drive.set(self.0.events_since_drive.get() + 1);
             self.0.reports.wake.notify_one();
         }
     }
@@ -334,27 +333,27 @@ impl Worker {
             if durable > self.0.durable_seen.replace(durable) {
                 self.0.node.borrow_mut().handle(Event::Durable(WalSequence(durable)));
             }
-            self.tell_disk();
+            self.report_disk();
             for done in self.0.reports.take_snapshots() {
                 self.0.node.borrow_mut().handle(Event::Snapshot(done));
             }
-            self.take_asks(&mut requests);
+            self.take_requests(&mut requests);
             self.take_turns();
             let contradiction = self.drive(&sinks);
-            self.tell_others();
+            self.send_messages();
             if let Some(contradiction) = contradiction {
                 return WorkerFailure::Contradiction(contradiction);
             }
             if self.0.turns.is_ready() {
                 // Take the next turns after all ready tasks have run: their requests take part.
-                self.0.told.set(2);
+                self.0.events_since_drive.set(2);
                 self.0.reports.wake.notify_one();
             }
         }
     }
 
     /// Takes the requests that other workers passed on.
-    fn take_asks(&self, requests: &mut Vec<WorkerRequest>) {
+    fn take_requests(&self, requests: &mut Vec<WorkerRequest>) {
         for (worker, other) in self.0.others.borrow().iter().enumerate() {
             other.exchange.requests().take(requests);
             for request in requests.drain(..) {
@@ -371,7 +370,7 @@ impl Worker {
     }
 
     /// Sends the other workers what the drive produced for them.
-    fn tell_others(&self) {
+    fn send_messages(&self) {
         let mut others = self.0.others.borrow_mut();
         if others.is_empty() {
             return;
@@ -392,7 +391,7 @@ impl Worker {
     }
 
     /// Adds a message to the next batch of each other worker.
-    fn tell_all(&self, message: impl Fn() -> WorkerMessage) {
+    fn broadcast(&self, message: impl Fn() -> WorkerMessage) {
         self.0.others.borrow_mut().iter_mut().for_each(|other| other.messages.push(message()));
     }
 
@@ -400,24 +399,24 @@ impl Worker {
     /// does not block costs little beside a round of messages and a sync for the first few
     /// requests.
     async fn gather(&self) {
-        if self.0.told.get() > 1 {
+        if self.0.events_since_drive.get() > 1 {
             tokio::task::yield_now().await;
             // The drive that follows also handles what has woken us meanwhile.
             pin!(self.0.reports.wake.notified()).enable();
         }
-        self.0.told.set(0);
+        self.0.events_since_drive.set(0);
     }
 
     /// Tells the node when the disk begins or ceases to reject writes or to be slow.
-    fn tell_disk(&self) {
+    fn report_disk(&self) {
         let stall = self.0.reports.stall();
-        let mut told = self.0.disk_error.lock().unwrap_or_else(PoisonError::into_inner);
-        if *told == stall.as_ref().map(|(_, text)| text.clone()) {
+        let mut reported = self.0.disk_error.lock().unwrap_or_else(PoisonError::into_inner);
+        if *reported == stall.as_ref().map(|(_, text)| text.clone()) {
             return;
         }
         let event = stall.as_ref().map_or(Event::DiskRecovered, |(reason, _)| Event::DiskStalled(*reason));
         self.0.node.borrow_mut().handle(event);
-        *told = stall.map(|(_, text)| text);
+        *reported = stall.map(|(_, text)| text);
     }
 
     /// Drives the node once. Returns why it must stop, if it must.
@@ -452,12 +451,12 @@ impl Worker {
         // watchers have been checked.
         for news in actions.config.drain(..) {
             self.0.watch_registry.tell(&news);
-            self.tell_all(|| WorkerMessage::News(news.clone()));
+            self.broadcast(|| WorkerMessage::News(news.clone()));
         }
-        if !actions.elsewhere.is_empty() {
-            self.0.watch_registry.tell_slots(&actions.elsewhere);
-            self.tell_all(|| WorkerMessage::Elsewhere(actions.elsewhere.clone()));
-            actions.elsewhere.clear();
+        if !actions.remote_slots.is_empty() {
+            self.0.watch_registry.tell_slots(&actions.remote_slots);
+            self.broadcast(|| WorkerMessage::RemoteSlots(actions.remote_slots.clone()));
+            actions.remote_slots.clear();
         }
         actions.contradiction.take()
     }
@@ -470,18 +469,18 @@ impl Store for Worker {
 
     fn submit(&self, request: Request) -> impl Future<Output = Reply> {
         let pending = match self.answer_at_once(&request) {
-            Some(reply) => Pending::Answered(reply),
+            Some(reply) => SubmittedRequest::Answered(reply),
             None => {
                 let (number, receiver) = self.0.waiting.in_task();
                 self.request(self.1, Turn { token: Token(number), request });
-                Pending::Waiting(receiver)
+                SubmittedRequest::Waiting(receiver)
             }
         };
         async {
             match pending {
-                Pending::Answered(reply) => reply,
+                SubmittedRequest::Answered(reply) => reply,
                 // The worker drops a sender only if the whole node stops before the reply.
-                Pending::Waiting(receiver) => {
+                SubmittedRequest::Waiting(receiver) => {
                     receiver.await.unwrap_or(Reply::Refused(Refusal::UnknownOutcome))
                 }
             }
@@ -519,7 +518,7 @@ impl Store for Worker {
     }
 }
 
-enum Pending {
+enum SubmittedRequest {
     Answered(Reply),
     Waiting(oneshot::Receiver<Reply>),
 }

@@ -28,7 +28,7 @@ use crate::http::{self, AllowedHosts, Documents, HttpContext, HttpOptions, NodeA
 use crate::memory::Memory;
 use crate::metrics::{DiskCounters, HttpCounters, RespCounters, SnapshotCounters};
 use crate::offload::Offload;
-use crate::remote::{HandoverCounters, Link, Remote};
+use crate::remote::{HandoverCounters, Remote, WorkerLink};
 use crate::resp::{self, Acceptors, RespContext, RespOptions};
 use crate::store::Store;
 use crate::transport::TransportCounters;
@@ -39,7 +39,7 @@ use crate::worker::Worker;
 #[derive(Clone)]
 pub(crate) struct SharedContext {
     pub workers: usize,
-    pub descriptors: descriptors::Budget,
+    pub descriptors: descriptors::DescriptorBudget,
     pub addresses: NodeAddresses,
     pub allowed_hosts: AllowedHosts,
     pub warnings: Vec<String>,
@@ -71,12 +71,12 @@ impl WorkerContext {
     pub fn split(shared: SharedContext, http: Vec<Acceptor>, resp: Vec<Acceptors>) -> Vec<WorkerContext> {
         let (workers, started) = (shared.workers, Instant::now());
         let counters = PerWorker::of(workers).into_iter().zip(PerWorker::of(workers));
-        let posts = http.into_iter().zip(resp).zip(counters).zip(PerWorker::of(workers));
-        let post = |((acceptors, (http, resp)), handovers)| {
+        let contexts = http.into_iter().zip(resp).zip(counters).zip(PerWorker::of(workers));
+        let context = |((acceptors, (http, resp)), handovers)| {
             let shared = shared.clone();
             WorkerContext { shared, started, acceptors, http, resp, handovers }
         };
-        posts.map(post).collect()
+        contexts.map(context).collect()
     }
 
     /// Starts both servers on this thread. They end when the node stops and the last connection is
@@ -137,13 +137,13 @@ pub(crate) struct WorkerPool {
     node: Worker,
     threads: Vec<JoinHandle<()>>,
     serving: usize,
-    ends: mpsc::UnboundedReceiver<End>,
+    ends: mpsc::UnboundedReceiver<WorkerEnd>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct End {
+struct WorkerEnd {
     number: usize,
-    was_told: bool,
+    was_stopped: bool,
 }
 
 impl WorkerPool {
@@ -151,15 +151,15 @@ impl WorkerPool {
     ///
     /// # Errors
     /// When the system has no descriptors or no thread for another one.
-    pub fn start(node: &Worker, posts: impl Iterator<Item = WorkerContext>) -> io::Result<WorkerPool> {
+    pub fn start(node: &Worker, contexts: impl Iterator<Item = WorkerContext>) -> io::Result<WorkerPool> {
         let (ended, ends) = mpsc::unbounded_channel();
         let mut worker_pool = WorkerPool { node: node.clone(), threads: Vec::new(), serving: 0, ends };
-        for (number, post) in (2..).zip(posts) {
+        for (number, context) in (2..).zip(contexts) {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             let (link, ended) = (node.attach(), ended.clone());
-            let life = WorkerGuard { number, stopping: post.shared.stopping.clone(), ended };
+            let guard = WorkerGuard { number, stopping: context.shared.stopping.clone(), ended };
             let thread = std::thread::Builder::new().name(format!("worker-{number}"));
-            worker_pool.threads.push(thread.spawn(move || life.live(runtime, link, post))?);
+            worker_pool.threads.push(thread.spawn(move || guard.run(runtime, link, context))?);
             worker_pool.serving += 1;
         }
         Ok(worker_pool)
@@ -172,8 +172,8 @@ impl WorkerPool {
     pub async fn finished(&mut self) -> Result<(), usize> {
         while self.serving > 0 {
             match self.ends.recv().await {
-                Some(End { was_told: true, .. }) | None => self.serving -= 1,
-                Some(End { number, .. }) => return Err(number),
+                Some(WorkerEnd { was_stopped: true, .. }) | None => self.serving -= 1,
+                Some(WorkerEnd { number, .. }) => return Err(number),
             }
         }
         Ok(())
@@ -195,14 +195,14 @@ impl Drop for WorkerPool {
 struct WorkerGuard {
     number: usize,
     stopping: watch::Receiver<bool>,
-    ended: mpsc::UnboundedSender<End>,
+    ended: mpsc::UnboundedSender<WorkerEnd>,
 }
 
 impl WorkerGuard {
-    fn live(self, runtime: Runtime, link: Link, post: WorkerContext) {
+    fn run(self, runtime: Runtime, link: WorkerLink, context: WorkerContext) {
         LocalSet::new().block_on(&runtime, async {
-            let remote = Remote::new(link, post.handovers.clone());
-            let servers = post.serve(remote.clone());
+            let remote = Remote::new(link, context.handovers.clone());
+            let servers = context.serve(remote.clone());
             tokio::select! {
                 // The owning worker is gone, and no request can be answered: connections end with
                 // this thread.
@@ -215,7 +215,7 @@ impl WorkerGuard {
 
 impl Drop for WorkerGuard {
     fn drop(&mut self) {
-        let end = End { number: self.number, was_told: *self.stopping.borrow() };
+        let end = WorkerEnd { number: self.number, was_stopped: *self.stopping.borrow() };
         // The receiver may have been dropped already.
         let _ = self.ended.send(end);
     }

@@ -29,7 +29,7 @@ pub enum Fault {
         /// The host whose process dies.
         target: Target,
         /// What happens to the host's disk.
-        loss: Loss,
+        loss: CrashKind,
         /// It dies inside this many disk operations from now, rather than between two events.
         inside_operations: Option<u64>,
     },
@@ -144,7 +144,7 @@ pub enum Target {
 
 /// What happens to the disk when a process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub enum CrashKind {
     /// Nothing: the operating system stays up and keeps its pages.
     Process,
     /// Power loss: some data that was not synced is lost.
@@ -222,11 +222,29 @@ pub struct Severity {
     pub lasts_max: Micros,
 }
 
+impl Severity {
+    fn rarer(self, factor: u64) -> Severity {
+        Severity { interval_max: self.interval_max * factor, ..self }
+    }
+}
+
 /// Draws the faults of a run, by time.
 pub fn draw(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
     // Each run favours some kinds: with all kinds equally likely, particular ones would coincide
     // too rarely.
     let favoured: Vec<u8> = (0..random.usize(1..=4)).map(|_| random.u8(0..KINDS)).collect();
+    schedule(severity, random, |random| {
+        let kind = if random.u8(0..4) == 0 { random.u8(0..KINDS) } else { *choose(random, &favoured) };
+        vec![draw_fault(kind, severity, random)]
+    })
+}
+
+/// Schedules what `draw` returns, at random intervals.
+fn schedule(
+    severity: Severity,
+    random: &mut fastrand::Rng,
+    draw: impl Fn(&mut fastrand::Rng) -> Vec<Fault>,
+) -> Vec<ScheduledFault> {
     let mut faults = Vec::new();
     let mut at = severity.from;
     loop {
@@ -235,77 +253,48 @@ pub fn draw(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFaul
             return faults;
         }
         let lasts = Micros(random.u64(1_000..=severity.lasts_max.0));
-        let kind = if random.u8(0..4) == 0 { random.u8(0..KINDS) } else { *choose(random, &favoured) };
-        faults.push(ScheduledFault { at, lasts, fault: draw_fault(kind, severity, random) });
+        faults.extend(draw(random).into_iter().map(|fault| ScheduledFault { at, lasts, fault }));
     }
 }
 
-/// Draws further faults for one run in three: disks that take no writes, of one host or of all at
-/// once. They are drawn separately, so that existing seeds keep their other faults.
+/// As [`schedule`], for one run in three. These faults are drawn separately, so that existing seeds
+/// keep their other faults.
+fn schedule_in_some(
+    severity: Severity,
+    random: &mut fastrand::Rng,
+    draw: impl Fn(&mut fastrand::Rng) -> Vec<Fault>,
+) -> Vec<ScheduledFault> {
+    if random.u8(0..3) > 0 { Vec::new() } else { schedule(severity.rarer(2), random, draw) }
+}
+
+/// Draws disks that take no writes, of one host or of all at once.
 pub fn draw_stalls(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
-    let mut faults = Vec::new();
-    if random.u8(0..3) > 0 {
-        return faults;
-    }
-    let mut at = severity.from;
-    loop {
-        at = at + Micros(random.u64(1..=2 * severity.interval_max.0));
-        if at >= severity.until {
-            return faults;
-        }
-        let lasts = Micros(random.u64(1_000..=severity.lasts_max.0));
+    schedule_in_some(severity, random, |random| {
         let targets = match random.u8(0..4) {
             0 => (1..=severity.nodes).map(|node| Target::Node(NodeId(node))).collect(),
             _ => vec![draw_target(severity, random)],
         };
         let is_full = random.bool();
         let free_bytes_below = 1 << random.u8(8..18);
-        for target in targets {
-            let fault = if is_full {
-                Fault::FullDisk { target, free_bytes: random.u64(0..free_bytes_below) }
-            } else {
-                Fault::ReadOnlyDisk { target }
-            };
-            faults.push(ScheduledFault { at, lasts, fault });
-        }
-    }
+        let stall = |target| match is_full {
+            true => Fault::FullDisk { target, free_bytes: random.u64(0..free_bytes_below) },
+            false => Fault::ReadOnlyDisk { target },
+        };
+        targets.into_iter().map(stall).collect()
+    })
 }
 
-/// Draws further faults for one run in three: processes without file descriptors. They are drawn
-/// separately for the same reason.
+/// Draws processes without file descriptors.
 pub fn draw_shortages(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
-    let mut faults = Vec::new();
-    if random.u8(0..3) > 0 {
-        return faults;
-    }
-    let mut at = severity.from;
-    loop {
-        at = at + Micros(random.u64(1..=2 * severity.interval_max.0));
-        if at >= severity.until {
-            return faults;
-        }
-        let lasts = Micros(random.u64(1_000..=severity.lasts_max.0));
-        let target = draw_target(severity, random);
-        faults.push(ScheduledFault { at, lasts, fault: Fault::NoDescriptors { target } });
-    }
+    schedule_in_some(severity, random, |random| {
+        vec![Fault::NoDescriptors { target: draw_target(severity, random) }]
+    })
 }
 
-/// Draws further faults for one run in three: disks that are slow or hang. They are drawn
-/// separately for the same reason.
+/// Draws disks that are slow or hang.
 pub fn draw_hangs(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
-    let mut faults = Vec::new();
-    if random.u8(0..3) > 0 {
-        return faults;
-    }
-    let mut at = severity.from;
-    loop {
-        at = at + Micros(random.u64(1..=4 * severity.interval_max.0));
-        if at >= severity.until {
-            return faults;
-        }
-        let lasts = Micros(random.u64(1_000..=4 * severity.lasts_max.0));
-        faults.push(ScheduledFault { at, lasts, fault: draw_hang(draw_target(severity, random), random) });
-    }
+    let severity = Severity { lasts_max: severity.lasts_max * 4, ..severity.rarer(2) };
+    schedule_in_some(severity, random, |random| vec![draw_hang(draw_target(severity, random), random)])
 }
 
 /// Draws disks that hang, of fewer than half of the nodes at a time, one time after the other.
@@ -341,42 +330,22 @@ pub fn draw_hang(target: Target, random: &mut fastrand::Rng) -> Fault {
     Fault::HangDisk { target, longer: Micros::MILLISECOND * random.u64(50..=longest_ms) }
 }
 
-/// Draws further faults for one run in two: clocks that jump. They are drawn separately for the
-/// same reason.
+/// Draws clocks that jump, for one run in two.
 pub fn draw_clocks(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
-    let mut faults = Vec::new();
     if random.bool() {
-        return faults;
+        return Vec::new();
     }
-    let mut at = severity.from;
-    loop {
-        at = at + Micros(random.u64(1..=2 * severity.interval_max.0));
-        if at >= severity.until {
-            return faults;
-        }
-        let lasts = Micros(random.u64(1_000..=severity.lasts_max.0));
+    schedule(severity.rarer(2), random, |random| {
         let (target, ahead_ms) = (draw_target(severity, random), random.i64(-20_000..20_000));
-        faults.push(ScheduledFault { at, lasts, fault: Fault::SetClock { target, ahead_ms } });
-    }
+        vec![Fault::SetClock { target, ahead_ms }]
+    })
 }
 
-/// Draws further faults for one run in three: hosts with disks that were put back. They are drawn
-/// separately for the same reason.
+/// Draws hosts with disks that were put back.
 pub fn draw_old_copies(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
-    let mut faults = Vec::new();
-    if random.u8(0..3) > 0 {
-        return faults;
-    }
-    let mut at = severity.from;
-    loop {
-        at = at + Micros(random.u64(1..=2 * severity.interval_max.0));
-        if at >= severity.until {
-            return faults;
-        }
-        let lasts = Micros(random.u64(1_000..=severity.lasts_max.0));
-        let target = draw_target(severity, random);
-        faults.push(ScheduledFault { at, lasts, fault: Fault::OldCopy { target } });
-    }
+    schedule_in_some(severity, random, |random| {
+        vec![Fault::OldCopy { target: draw_target(severity, random) }]
+    })
 }
 
 const KINDS: u8 = 13;
@@ -385,10 +354,10 @@ fn draw_fault(kind: u8, severity: Severity, random: &mut fastrand::Rng) -> Fault
     let target = draw_target(severity, random);
     let way = *choose(random, &[Way::Both, Way::Both, Way::In, Way::Out]);
     match kind {
-        0 => Fault::Crash { target, loss: Loss::Process, inside_operations: None },
-        1 => Fault::Crash { target, loss: Loss::Power, inside_operations: None },
+        0 => Fault::Crash { target, loss: CrashKind::Process, inside_operations: None },
+        1 => Fault::Crash { target, loss: CrashKind::Power, inside_operations: None },
         2 | 3 => {
-            let loss = *choose(random, &[Loss::Process, Loss::Power, Loss::Power]);
+            let loss = *choose(random, &[CrashKind::Process, CrashKind::Power, CrashKind::Power]);
             Fault::Crash { target, loss, inside_operations: Some(random.u64(1..20)) }
         }
         4 => Fault::Blackout,

@@ -68,7 +68,7 @@ pub struct Load {
     /// Longest pause of a client between two operations.
     pub pause_max: Micros,
     /// A client abandons an operation after this long and continues with the next.
-    pub patience: Micros,
+    pub client_timeout: Micros,
     /// Of a thousand operations, how many are reads.
     pub reads_per_mille: u32,
     /// Of a thousand requests, how many have operations.
@@ -164,7 +164,7 @@ impl Plan {
         let load = Load {
             clients: random.usize(4..=12),
             pause_max: Micros::MILLISECOND * random.u64(1..=100),
-            patience: Micros::MILLISECOND * random.u64(100..=1_000),
+            client_timeout: Micros::MILLISECOND * random.u64(100..=1_000),
             config_per_mille: 0,
             ..drawn.load
         };
@@ -267,7 +267,7 @@ fn draw_load(
         scanners: *choose(scans, &[0, 0, 1, 2]),
         keys_per_shard: random.usize(1..=4),
         pause_max: Micros::MILLISECOND * random.u64(1..=200),
-        patience: Micros::MILLISECOND * random.u64(100..=5_000),
+        client_timeout: Micros::MILLISECOND * random.u64(100..=5_000),
         reads_per_mille: random.u32(100..=900),
         operations_per_mille: *choose(operations, &[0, 100, 300, 300, 900]),
         config_per_mille: *choose(config, &[0, 0, 200, 800]),

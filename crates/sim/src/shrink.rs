@@ -40,7 +40,7 @@ pub fn shrink(plan: &Plan, attempts_max: u32) -> Option<Shrunk> {
         let before = search.best.clone();
         search.stop_at_the_failure();
         search.remove_faults();
-        search.remove_deeds();
+        search.remove_operator_actions();
         search.reduce(shorter);
         search.reduce(fewer_nodes);
         search.reduce(fewer_shards);
@@ -101,7 +101,7 @@ impl Search {
     }
 
     /// Leaves out operator actions, beginning with the last.
-    fn remove_deeds(&mut self) {
+    fn remove_operator_actions(&mut self) {
         for index in (0..self.best.operator_actions.len()).rev() {
             let mut candidate = self.best.clone();
             candidate.operator_actions.remove(index);

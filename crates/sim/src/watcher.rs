@@ -23,7 +23,7 @@ pub struct WatchedContent {
     pub revision: u64,
     /// The document since then; `None` if the container was deleted.
     pub document: Option<String>,
-    /// Whether the watcher was told that revisions before this one are no longer kept.
+    /// Whether the answer said that revisions before this one are no longer kept.
     pub after_gap: bool,
 }
 
@@ -41,7 +41,7 @@ pub struct Watcher {
     /// A change was reported while it waited for that request: it sends one at a time.
     pub is_due: bool,
     /// The events that it received, in order.
-    pub told: Vec<WatchedContent>,
+    pub received: Vec<WatchedContent>,
     /// At its last read the namespace did not exist.
     pub is_without: bool,
 }
@@ -57,7 +57,7 @@ impl Watcher {
                 node: None,
                 asked: None,
                 is_due: false,
-                told: Vec::new(),
+                received: Vec::new(),
                 is_without: false,
             })
         };
@@ -77,7 +77,7 @@ impl Watcher {
 
     /// A read of the changes since its last event.
     pub fn question(&self) -> ConfigRead {
-        let after = self.told.last().map_or(0, |told| told.revision);
+        let after = self.received.last().map_or(0, |event| event.revision);
         let query = Query::Changes { key: self.container.clone(), after };
         ConfigRead { namespace: self.namespace.clone(), query }
     }
@@ -90,18 +90,18 @@ impl Watcher {
 
     /// The document as it knows it.
     pub fn document(&self) -> Option<&String> {
-        self.told.last().filter(|_| !self.is_without).and_then(|told| told.document.as_ref())
+        self.received.last().filter(|_| !self.is_without).and_then(|event| event.document.as_ref())
     }
 
     /// Whether its knowledge is current: its last event, unless it has seen that the namespace was
     /// deleted.
     pub fn knows(&self, present: Option<&Reply>) -> bool {
-        let told = self.document();
+        let document = self.document();
         match present {
             Some(Reply::Read(ReadReply::Config(Ok(ConfigReply::Container(found))))) => {
-                told == Some(&found.document())
+                document == Some(&found.document())
             }
-            Some(Reply::Read(ReadReply::Config(Err(ConfigError::NoContainer(_))))) => told.is_none(),
+            Some(Reply::Read(ReadReply::Config(Err(ConfigError::NoContainer(_))))) => document.is_none(),
             _ => true,
         }
     }
@@ -125,7 +125,7 @@ impl Watcher {
             panic!("{reply:?} answers a watcher");
         };
         self.is_without = changes.revision == 0;
-        self.told.extend(changes.events.iter().map(|event| WatchedContent {
+        self.received.extend(changes.events.iter().map(|event| WatchedContent {
             revision: event.revision,
             document: event.found.as_ref().map(|found| found.document()),
             after_gap: changes.has_gap,

@@ -116,7 +116,7 @@ impl Workload {
     /// A client waits for `token` from now on. Returns when it times out.
     pub fn waits(&mut self, client: usize, token: Token, now: Micros) -> Micros {
         self.clients[client].waits_for = Some(token);
-        self.clients[client].next_step = now + self.load.patience;
+        self.clients[client].next_step = now + self.load.client_timeout;
         self.clients[client].next_step
     }
 

@@ -9,7 +9,7 @@ use tidelock_core::command::HostChange;
 use tidelock_core::deliberate::{Fault, Faults};
 use tidelock_core::types::{NodeId, ShardId};
 use tidelock_sim::event_queue::Micros;
-use tidelock_sim::faults::{Fault as Strike, Loss, ScheduledFault, Target, Way, choose};
+use tidelock_sim::faults::{CrashKind, Fault as Strike, ScheduledFault, Target, Way, choose};
 use tidelock_sim::operator_actions::{OperatorAction, ScheduledAction};
 use tidelock_sim::plan::Plan;
 use tidelock_sim::run::{self, Failure};
@@ -54,10 +54,10 @@ fn plan(seed: u64, fault: Fault) -> Plan {
 /// Adds the load, the sizes and the actions of operators that the deliberate fault needs to show.
 fn provoke(plan: &mut Plan, fault: Fault) {
     match fault {
-        Fault::NewsOfLeaderAlone => plan.load.config_per_mille = 800,
-        Fault::ExpiredByLeaderAlone | Fault::TimeOfNodeAsked => plan.load.operations_per_mille = 900,
+        Fault::OnlyLeaderNotifies => plan.load.config_per_mille = 800,
+        Fault::OnlyLeaderExpires | Fault::ReceiverClockUsed => plan.load.operations_per_mille = 900,
         // Slots move back and forth under load; a copy takes a while, and its leader changes often.
-        Fault::OwnedBeforeLastRows | Fault::OldAttemptBelieved | Fault::ScanByLaterMap => {
+        Fault::OwnedBeforeLastRows | Fault::OldAttemptAccepted | Fault::ScanByLaterMap => {
             plan.data_shards = 2;
             plan.load.keys_per_shard = 4;
             plan.load.pause_max = Micros::MILLISECOND * 4;
@@ -72,7 +72,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
             plan.data_shards = 2;
             plan.operator_actions = vec![operator_action(3_000, OperatorAction::RemoveShard(ShardId(2)))];
         }
-        Fault::StaleSnapshotInstalled | Fault::OvertakenTriedAgain => {
+        Fault::StaleSnapshotInstalled | Fault::OvertakenCommandRetried => {
             plan.snapshot_log_bytes_min = 500;
             plan.disk.segment_bytes = 8 << 10;
         }
@@ -87,7 +87,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::OutcomeThroughLaterLink => {
             plan.faults = young_lives(&mut plan.generator("lives"));
             plan.load.reads_per_mille = 50;
-            plan.load.patience = Micros::MILLISECOND * 200;
+            plan.load.client_timeout = Micros::MILLISECOND * 200;
         }
         // A founder with followers that have no vote.
         Fault::LedBeforeDurable => {
@@ -96,7 +96,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
                 [1, 2].map(|second| operator_action(second * 500, OperatorAction::Join)).to_vec();
         }
         // Two voters, then one: the remaining one has to remember that durably.
-        Fault::ChangeNotRemembered => {
+        Fault::MembershipNotPersisted => {
             let leave = |node| OperatorAction::Change { node: NodeId(node), change: HostChange::Leave };
             // Any further write would bring the commit index along.
             plan.load.clients = 1;
@@ -148,7 +148,7 @@ fn young_lives(random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
         vec![ScheduledFault { at, lasts, fault: isolate }, ScheduledFault { at, lasts, fault: slow }];
     for _ in 0..10 {
         let at = at + Micros::MILLISECOND * random.u64(0..9_000);
-        let fault = Strike::Crash { target, loss: Loss::Process, inside_operations: None };
+        let fault = Strike::Crash { target, loss: CrashKind::Process, inside_operations: None };
         faults.push(ScheduledFault { at, lasts: Micros::MILLISECOND * random.u64(1..100), fault });
     }
     faults
@@ -156,37 +156,40 @@ fn young_lives(random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
 
 /// The plan that is likely to reveal a fault.
 fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
-    let power = Strike::Crash { target, loss: Loss::Power, inside_operations: None };
-    let torn = Strike::Crash { target, loss: Loss::Power, inside_operations: Some(random.u64(1..20)) };
+    let power = Strike::Crash { target, loss: CrashKind::Power, inside_operations: None };
+    let torn = Strike::Crash { target, loss: CrashKind::Power, inside_operations: Some(random.u64(1..20)) };
     let isolate = Strike::Isolate { target, way: *choose(random, &[Way::Both, Way::In, Way::Out]) };
     let partition = Strike::Partition { side: random.u64(1..7), way: Way::Both };
     let pause = Strike::Pause { target };
     let break_links = Strike::BreakLinks { per_mille: 700 };
     let slow = Strike::SlowDisk { target, factor: random.u64(5..50) };
     let strikes = match fault {
-        Fault::AcknowledgedBeforeSync | Fault::TornTailBelieved => [torn, power, Strike::Blackout, slow],
-        Fault::LedBeforeDurable | Fault::ChangeNotRemembered => [power.clone(), power, torn, slow],
+        Fault::AcknowledgedBeforeSync | Fault::TornTailAccepted => [torn, power, Strike::Blackout, slow],
+        Fault::LedBeforeDurable | Fault::MembershipNotPersisted => [power.clone(), power, torn, slow],
         Fault::VoteNotPersisted | Fault::ReplicaIdReused => [power, Strike::Blackout, isolate, break_links],
         Fault::ReadWithoutRound
         | Fault::AppliedOutOfOrder
-        | Fault::NewsOfLeaderAlone
-        | Fault::ExpiredByLeaderAlone => [isolate, partition, pause, slow],
+        | Fault::OnlyLeaderNotifies
+        | Fault::OnlyLeaderExpires => [isolate, partition, pause, slow],
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
-        Fault::ScanByLaterMap => {
-            [Strike::Crash { target, loss: Loss::Process, inside_operations: None }, isolate, pause, slow]
-        }
+        Fault::ScanByLaterMap => [
+            Strike::Crash { target, loss: CrashKind::Process, inside_operations: None },
+            isolate,
+            pause,
+            slow,
+        ],
         Fault::OwnedBeforeLastRows
-        | Fault::OldAttemptBelieved
+        | Fault::OldAttemptAccepted
         | Fault::ShardRemovedWithSlots
         | Fault::WritesDiscarded => [isolate, pause, slow, break_links],
-        Fault::TimeOfNodeAsked => {
+        Fault::ReceiverClockUsed => {
             let set = Strike::SetClock { target, ahead_ms: random.i64(-60_000..60_000) };
             [set.clone(), set.clone(), set, isolate]
         }
-        Fault::OldCopyBelieved => [Strike::OldCopy { target }, Strike::OldCopy { target }, power, isolate],
+        Fault::OldCopyAccepted => [Strike::OldCopy { target }, Strike::OldCopy { target }, power, isolate],
         Fault::StaleSnapshotInstalled | Fault::CheckpointTakenLate => [isolate, pause, slow, break_links],
-        Fault::DeposedSessionAnswered | Fault::OvertakenTriedAgain | Fault::OutcomeThroughLaterLink => {
+        Fault::DeposedSessionAnswered | Fault::OvertakenCommandRetried | Fault::OutcomeThroughLaterLink => {
             [isolate, partition, pause, slow]
         }
         Fault::SlowDiskIgnored | Fault::HangingDiskAwaited => {
@@ -263,7 +266,7 @@ fn owned_before_last_rows_is_caught() {
 
 #[test]
 fn old_attempt_believed_is_caught() {
-    caught(Fault::OldAttemptBelieved, &["durability", "linearizability", "lineage", "operations"]);
+    caught(Fault::OldAttemptAccepted, &["durability", "linearizability", "lineage", "operations"]);
 }
 
 #[test]
@@ -283,22 +286,22 @@ fn shard_removed_with_slots_is_caught() {
 
 #[test]
 fn news_of_the_leader_alone() {
-    caught(Fault::NewsOfLeaderAlone, &["config"]);
+    caught(Fault::OnlyLeaderNotifies, &["config"]);
 }
 
 #[test]
 fn expired_by_leader_alone_is_caught() {
-    caught(Fault::ExpiredByLeaderAlone, &["replicas", "operations"]);
+    caught(Fault::OnlyLeaderExpires, &["replicas", "operations"]);
 }
 
 #[test]
 fn time_of_node_asked_is_caught() {
-    caught(Fault::TimeOfNodeAsked, &["operations"]);
+    caught(Fault::ReceiverClockUsed, &["operations"]);
 }
 
 #[test]
 fn change_not_remembered_is_caught() {
-    caught(Fault::ChangeNotRemembered, &["membership", "service"]);
+    caught(Fault::MembershipNotPersisted, &["membership", "service"]);
 }
 
 #[test]
@@ -332,7 +335,7 @@ fn replica_id_reused_is_caught() {
 #[test]
 fn old_copy_believed_is_caught() {
     caught(
-        Fault::OldCopyBelieved,
+        Fault::OldCopyAccepted,
         &["agreement", "contradiction", "durability", "leaders", "linearizability", "operations", "replicas"],
     );
 }
@@ -344,7 +347,7 @@ fn deposed_session_answered_is_caught() {
 
 #[test]
 fn torn_tail_believed_is_caught() {
-    caught(Fault::TornTailBelieved, &["agreement", "recovery", "replicas"]);
+    caught(Fault::TornTailAccepted, &["agreement", "recovery", "replicas"]);
 }
 
 #[test]
@@ -354,7 +357,7 @@ fn outcome_through_later_link_is_caught() {
 
 #[test]
 fn overtaken_tried_again_is_caught() {
-    caught(Fault::OvertakenTriedAgain, &["linearizability", "operations", "lineage"]);
+    caught(Fault::OvertakenCommandRetried, &["linearizability", "operations", "lineage"]);
 }
 
 #[test]

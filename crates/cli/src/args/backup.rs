@@ -23,17 +23,17 @@ pub struct BackupArgs {
 pub enum BackupCommand {
     /// Save the state of every shard to a file
     ///
-    /// It contains every write acknowledged before; writes continue meanwhile. It holds one
-    /// consistent state of each shard. The file gets its name when it is complete, verified and on
-    /// disk; until then an earlier one stays.
+    /// The backup contains every write that was acknowledged before it began; writes continue
+    /// meanwhile. Each shard is saved in one consistent state. An existing file is replaced only
+    /// when the new one is complete, verified and on disk.
     Save(SaveArgs),
     /// Restore a backup into a fresh cluster
     ///
     /// The file is read and verified first. Keys get their old versions, and every later version is
-    /// above all that the old cluster gave out. A cluster that was ever written to refuses. Keep
-    /// clients away until it is done; if it is interrupted, run it again.
+    /// above all that the old cluster assigned. A cluster that clients have written to refuses it.
+    /// Keep clients away until it is done; if it is interrupted, run it again.
     Restore(RestoreArgs),
-    /// Read all of a backup and check that it is intact and can be restored; exit 1 if not
+    /// Verify that a backup is intact and can be restored; exit 1 if not
     Verify(FileArgs),
     /// Show the content of a backup: cluster, time, shards, versions, numbers of keys, sizes
     Inspect(FileArgs),
@@ -48,7 +48,7 @@ pub struct SaveArgs {
     /// The file to write; - is standard output
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Save what the node has applied, without asking the others: for a cluster that has lost its
+    /// Save what the node has applied, without asking other nodes; for a cluster without a
     /// majority. Acknowledged writes may be missing
     #[arg(long)]
     pub stale: bool,
@@ -60,7 +60,7 @@ pub struct RestoreArgs {
     /// How to reach the cluster.
     #[command(flatten)]
     pub client: ClientArgs,
-    /// The backup
+    /// The backup file
     pub file: PathBuf,
     /// First remove what another restore has stored (an unfinished one, or one of the wrong file).
     /// Refused if a client has written to the cluster
@@ -71,9 +71,9 @@ pub struct RestoreArgs {
 /// Arguments of `backup verify` and `backup inspect`.
 #[derive(Debug, Args)]
 pub struct FileArgs {
-    /// The backup
+    /// The backup file
     pub file: PathBuf,
-    /// Output for people or for programs
+    /// Format of the output
     #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }

@@ -39,8 +39,8 @@ pub enum ClusterCommand {
     Drain(DrainArgs),
     /// Take a node out of the cluster for good, whether it is up or not
     ///
-    /// Its leaderships are transferred first. A running node then stops by itself, with exit code
-    /// 0. Its number is never given out again: to use the host again, start it with an empty data
+    /// Its leaderships are transferred first. A running node then exits by itself with code 0. Its
+    /// number is never given out again: to use the host again, start it with an empty data
     /// directory and --join.
     Remove(HostArgs),
     /// Transfer the leadership of a shard to another node
@@ -54,7 +54,7 @@ pub enum ClusterCommand {
     /// The cluster begins to move replicas at once, a few at a time; `cluster explain` shows the
     /// targets.
     Set(SetArgs),
-    /// Add a data shard, which holds nothing until slots are moved there
+    /// Add a data shard, which holds nothing until slots are moved to it
     ///
     /// `cluster rebalance` gives it its share.
     AddShard(AddShardArgs),
@@ -63,7 +63,7 @@ pub enum ClusterCommand {
     /// Move its slots to other shards first, with `cluster move-slots`. Its number is never given
     /// out again.
     RemoveShard(RemoveShardArgs),
-    /// Move slots until every data shard holds as many as any other
+    /// Move slots until all data shards hold equally many
     ///
     /// It moves as few slots as possible, one move per shard at a time, while clients read and
     /// write. Waits until these moves and all earlier ones are done.
@@ -82,7 +82,7 @@ pub enum ClusterCommand {
 /// Arguments of `cluster clients`.
 #[derive(Debug, Args)]
 pub struct ClientsArgs {
-    /// Most connections to show
+    /// Maximum number of connections to show
     #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub limit: u16,
 }
@@ -90,7 +90,7 @@ pub struct ClientsArgs {
 /// Arguments of `cluster add-shard`.
 #[derive(Debug, Args)]
 pub struct AddShardArgs {
-    /// Its name, for people [default: made from its number]
+    /// Display name [default: derived from its number]
     #[arg(long)]
     pub name: Option<String>,
     /// A tag, such as a placement policy; may be given several times
@@ -117,9 +117,9 @@ pub struct WaitForMoves {
 /// Arguments of `cluster move-slots`.
 #[derive(Debug, Args)]
 pub struct MoveSlotsArgs {
-    /// Which of the 16384, such as 0-99,200; the shard may hold some of them already
+    /// The slots, 0 to 16383, such as 0-99,200; the shard may hold some of them already
     pub slots: String,
-    /// The shard that gets them
+    /// The shard that receives the slots
     #[arg(long, value_name = "SHARD")]
     pub to: u64,
     /// How long to wait.
@@ -136,11 +136,11 @@ pub struct ExplainArgs {
 
 /// Arguments of `cluster set`.
 #[derive(Debug, Args)]
-#[command(after_help = "Three voters in one region, each in a zone of its own:\n  \
+#[command(after_help = "Three voters in one region, each in a different zone:\n  \
     tidelock cluster set 1 'placement:member=3;geo:region=us-central1' placement:vary=geo:zone\n\n\
     Two more replicas without a vote on hosts with large disks, and one on every host in another region:\n  \
     tidelock cluster set 1 'placement:replica:reports=2;disk=large' placement:cover=geo:region=us-east1\n\n\
-    NAME= takes a tag away.")]
+    NAME= removes a tag.")]
 pub struct SetArgs {
     /// The shard
     pub shard: u64,
@@ -178,7 +178,7 @@ pub struct HostArgs {
 pub struct DrainArgs {
     /// The node's number
     pub node: u64,
-    /// Let it lead again
+    /// End the drain: the node may lead again
     #[arg(long)]
     pub undo: bool,
     /// How long to wait.

@@ -29,19 +29,19 @@ pub struct ConfigArgs {
 /// The commands of `config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Namespaces: list, create, delete, what they hold, how much history they keep
+    /// List, create, delete and describe namespaces, and set how much history they keep
     Ns {
         /// What to do.
         #[command(subcommand)]
         command: NsCommand,
     },
-    /// Typed values by key
+    /// Read and change pairs: typed values by key
     Pair {
         /// What to do.
         #[command(subcommand)]
         command: PairCommand,
     },
-    /// Sets of fields that refer to pairs, and what they resolve to
+    /// Read and change containers: fields that refer to pairs, and the documents that result
     Container {
         /// What to do.
         #[command(subcommand)]
@@ -52,63 +52,63 @@ pub enum ConfigCommand {
     /// The file is JSON: {"changes":[{"pair":"timeout","value":30},{"pair":"old","delete":true},
     /// {"container":"app","fields":[{"key":"timeout","fieldType":1,"value":"timeout"}]}]}.
     Publish(PublishArgs),
-    /// Revisions, the newest first: who changed what, when and why
+    /// List revisions, the newest first: who changed what, when and why
     History(HistoryArgs),
-    /// What differs between two revisions
+    /// Show the differences between two revisions
     Diff(DiffArgs),
-    /// Bring back the content of an earlier revision, as a new one
+    /// Restore the content of an earlier revision, as a new revision
     Rollback(RollbackArgs),
-    /// Print a container now and whenever it resolves to something else, until Ctrl-C
+    /// Print a container's document, and again whenever it changes, until Ctrl-C
     Watch(WatchArgs),
-    /// Read a file into a container, or a whole namespace as it was exported
+    /// Import a file into a container, or an exported namespace
     Import(ImportArgs),
-    /// Write a container's document, or a whole namespace, to standard output or a file
+    /// Export a container's document, or a whole namespace
     Export(ExportArgs),
 }
 
 /// The commands of `config ns`.
 #[derive(Debug, Subcommand)]
 pub enum NsCommand {
-    /// Names of namespaces
+    /// List the namespaces
     #[command(visible_alias = "ls")]
     List {
-        /// Only names that start with this
+        /// Only names that start with this prefix
         #[arg(default_value = "")]
         prefix: String,
     },
-    /// Create one
+    /// Create a namespace
     Create {
-        /// Its name, at most 32 characters
+        /// The name, at most 32 characters
         name: String,
         /// Who and why.
         #[command(flatten)]
         terms: TermsArgs,
     },
-    /// Delete one; with --force also what is in it, and its history
+    /// Delete a namespace and its history; with --force even if it holds pairs or containers
     #[command(visible_alias = "del")]
     Delete {
-        /// Its name
+        /// The name
         name: String,
-        /// Also if it holds pairs or containers
+        /// Delete it even if it holds pairs or containers
         #[arg(long)]
         force: bool,
         /// Who and why.
         #[command(flatten)]
         terms: TermsArgs,
     },
-    /// What one holds
+    /// Show how much a namespace holds: revisions, pairs, containers, bytes
     Info {
-        /// Its name
+        /// The name
         name: String,
     },
-    /// Set how much history one keeps
+    /// Set how much history a namespace keeps
     Policy {
-        /// Its name
+        /// The name
         name: String,
-        /// Most revisions
+        /// Maximum number of revisions
         #[arg(long, value_name = "N", required_unless_present = "days")]
         revisions: Option<u64>,
-        /// Longest age, in days
+        /// Maximum age of a revision, in days
         #[arg(long, value_name = "N")]
         days: Option<u64>,
         /// Who and why.
@@ -120,12 +120,12 @@ pub enum NsCommand {
 /// The commands of `config pair`.
 #[derive(Debug, Subcommand)]
 pub enum PairCommand {
-    /// Pairs of a namespace
+    /// List the pairs of a namespace
     #[command(visible_alias = "ls")]
     List {
         /// The namespace
         namespace: String,
-        /// Only keys that hold this
+        /// Only keys that contain this text
         #[arg(default_value = "")]
         key: String,
     },
@@ -135,7 +135,7 @@ pub enum PairCommand {
         namespace: String,
         /// The key
         key: String,
-        /// As of this revision
+        /// Read this revision instead of the newest
         #[arg(long, value_name = "N")]
         revision: Option<u64>,
     },
@@ -152,7 +152,7 @@ pub enum PairCommand {
         /// The value
         #[arg(allow_hyphen_values = true)]
         value: String,
-        /// Its datatype
+        /// The datatype
         #[arg(long = "type", value_enum)]
         datatype: Option<Datatype>,
         /// Who and why.
@@ -175,25 +175,25 @@ pub enum PairCommand {
 /// The commands of `config container`.
 #[derive(Debug, Subcommand)]
 pub enum ContainerCommand {
-    /// Containers of a namespace, with their checksums
+    /// List the containers of a namespace, with their checksums
     #[command(visible_alias = "ls")]
     List {
         /// The namespace
         namespace: String,
-        /// Only keys that hold this
+        /// Only keys that contain this text
         #[arg(default_value = "")]
         key: String,
     },
-    /// Print what a container resolves to
+    /// Print a container's document
     Get {
         /// The namespace
         namespace: String,
         /// The key
         key: String,
-        /// In which format
+        /// The format
         #[arg(long, value_enum, default_value_t = Format::Json)]
         format: Format,
-        /// As of this revision
+        /// Read this revision instead of the newest
         #[arg(long, value_name = "N")]
         revision: Option<u64>,
     },
@@ -213,7 +213,7 @@ pub enum ContainerCommand {
         /// Take the fields from this file; - reads standard input
         #[arg(long, value_name = "FILE", conflicts_with = "fields")]
         file: Option<PathBuf>,
-        /// Fields may come to refer to pairs of another datatype
+        /// Allow fields to refer to pairs of another datatype than before
         #[arg(long)]
         retype: bool,
         /// Who and why.
@@ -236,13 +236,13 @@ pub enum ContainerCommand {
 /// Author, reason and condition of a change.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TermsArgs {
-    /// Who makes the change
+    /// The author of the change, kept in the history
     #[arg(long, env = "TIDELOCK_AUTHOR", value_name = "NAME")]
     pub author: Option<String>,
-    /// Why
+    /// The reason for the change, kept in the history
     #[arg(long, short, value_name = "TEXT")]
     pub message: Option<String>,
-    /// Only if the namespace is at this revision now
+    /// Change nothing unless the namespace is at this revision
     #[arg(long, value_name = "N")]
     pub expected: Option<u64>,
 }
@@ -288,10 +288,10 @@ pub struct PublishArgs {
     pub namespace: String,
     /// The changes; - reads standard input
     pub file: PathBuf,
-    /// Create the namespace if there is none
+    /// Create the namespace if it does not exist
     #[arg(long)]
     pub create: bool,
-    /// Pairs and fields may become ones of other datatypes
+    /// Allow pairs and fields to change their datatypes
     #[arg(long)]
     pub retype: bool,
     /// Who and why.
@@ -318,10 +318,10 @@ pub struct HistoryArgs {
     /// Of what.
     #[command(flatten)]
     pub item: ItemArgs,
-    /// Most revisions
+    /// Maximum number of revisions to list
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: u32,
-    /// Only those before this one
+    /// Only revisions before this one
     #[arg(long, value_name = "N")]
     pub before: Option<u64>,
 }
@@ -333,10 +333,10 @@ pub struct DiffArgs {
     pub namespace: String,
     /// The container; without it, all pairs and containers
     pub container: Option<String>,
-    /// From this revision
+    /// The earlier revision
     #[arg(long, value_name = "N")]
     pub from: u64,
-    /// To this one [default: the newest]
+    /// The later revision [default: the newest]
     #[arg(long, value_name = "N")]
     pub to: Option<u64>,
 }
@@ -363,10 +363,10 @@ pub struct WatchArgs {
     pub namespace: String,
     /// The container
     pub container: String,
-    /// Begin with the changes after this revision
+    /// Print only changes after this revision
     #[arg(long, value_name = "N")]
     pub after: Option<u64>,
-    /// End after so many changes
+    /// Exit after this many changes
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
 }
@@ -382,13 +382,13 @@ pub struct ImportArgs {
     /// namespace
     #[arg(long, value_name = "KEY")]
     pub container: Option<String>,
-    /// The file's format [default: by its name, else json]
+    /// The file's format [default: by its extension, otherwise json]
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// Delete what the file does not hold
+    /// Delete everything that the file does not contain
     #[arg(long, conflicts_with = "container")]
     pub replace: bool,
-    /// Pairs and fields may become ones of other datatypes
+    /// Allow pairs and fields to change their datatypes
     #[arg(long)]
     pub retype: bool,
     /// Who and why.
@@ -407,7 +407,7 @@ pub struct ExportArgs {
     /// The format
     #[arg(long, value_enum, default_value_t = Format::Json)]
     pub format: Format,
-    /// As of this revision
+    /// Read this revision instead of the newest
     #[arg(long, value_name = "N")]
     pub revision: Option<u64>,
     /// Write to this file instead of standard output

@@ -50,10 +50,10 @@ pub enum KvCommand {
 pub struct GetArgs {
     /// The key
     pub key: KeyArg,
-    /// Answer from the node's own memory at once, without asking the others: it may lag behind
+    /// Read the node's own replica without asking other nodes; the result may be outdated
     #[arg(long)]
     pub stale: bool,
-    /// Exactly the bytes of the value, on a terminal too
+    /// Print exactly the bytes of the value, also on a terminal
     #[arg(long, conflicts_with = "output")]
     pub raw: bool,
 }
@@ -69,10 +69,10 @@ pub struct PutArgs {
     /// Take the value from this file, byte for byte
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     pub file: Option<PathBuf>,
-    /// Only if this is the key's version now
+    /// Change nothing unless the key has this version
     #[arg(long, value_name = "VERSION")]
     pub if_version: Option<u64>,
-    /// Only if there is no such key
+    /// Change nothing if the key exists
     #[arg(long, conflicts_with = "if_version")]
     pub if_absent: bool,
 }
@@ -82,7 +82,7 @@ pub struct PutArgs {
 pub struct DelArgs {
     /// The key
     pub key: KeyArg,
-    /// Only if this is the key's version now
+    /// Change nothing unless the key has this version
     #[arg(long, value_name = "VERSION")]
     pub if_version: Option<u64>,
 }
@@ -90,21 +90,21 @@ pub struct DelArgs {
 /// Arguments of `kv list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Only keys that start with this
+    /// Only keys that start with this prefix
     pub prefix: Option<KeyArg>,
-    /// Only keys, one per line
+    /// Print keys without values, one per line
     #[arg(long)]
     pub keys: bool,
-    /// Most keys on one page [default: 1000]
+    /// Maximum number of keys on one page [default: 1000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: Option<u32>,
     /// Only keys after this one
     #[arg(long, value_name = "KEY")]
     pub after: Option<KeyArg>,
-    /// All pages, not only the first
+    /// Print all pages instead of only the first
     #[arg(long)]
     pub all: bool,
-    /// Answer from the node's own memory at once, without asking the others: it may lag behind
+    /// Read the node's own replica without asking other nodes; the result may be outdated
     #[arg(long)]
     pub stale: bool,
 }
@@ -131,7 +131,7 @@ pub struct AtomicArgs {
 pub enum AtomicCommand {
     /// Print a register's value; 0 if it was never written
     Get(AtomicGetArgs),
-    /// Store a value and print the one that was there
+    /// Store a value and print the previous one
     Exchange(AtomicExchangeArgs),
     /// Store a value if the register holds the expected one; exit 1 if it does not
     Cas(AtomicCasArgs),
@@ -142,7 +142,7 @@ pub enum AtomicCommand {
 pub struct AtomicGetArgs {
     /// The register's name
     pub id: KeyArg,
-    /// Answer from the node's own memory at once, without asking the others: it may lag behind
+    /// Read the node's own replica without asking other nodes; the result may be outdated
     #[arg(long)]
     pub stale: bool,
 }

@@ -9,11 +9,12 @@ mod config;
 mod keys;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use tidelock_bench::BenchArgs;
-use tidelock_client::NodeUrl;
 pub use tidelock_client::Output;
+use tidelock_client::{Client, NodeUrl};
 use tidelock_server::config::RawSettings;
 
 pub use backup::{BackupArgs, BackupCommand, FileArgs, RestoreArgs, SaveArgs};
@@ -77,7 +78,7 @@ pub enum Command {
     Kv(KvArgs),
     /// Typed configuration with history: namespaces, pairs, containers
     Config(Box<ConfigArgs>),
-    /// Read and exchange numbers, each in one step
+    /// Read and exchange numbers atomically
     Atomic(AtomicArgs),
     /// Show the cluster, and change its hosts, shards and placement
     Cluster(ClusterArgs),
@@ -115,19 +116,20 @@ pub struct DevArgs {
     /// Delete what an earlier run left in the directory first
     #[arg(long)]
     pub fresh: bool,
-    /// HTTP port of the first node; the next ones follow
+    /// HTTP port of the first node; each further node uses the next port
     #[arg(long, default_value_t = 8001, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub http_base: u16,
-    /// Redis port of the first node; the next ones follow
+    /// Redis port of the first node; each further node uses the next port
     #[arg(long, default_value_t = 7001, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub resp_base: u16,
-    /// Redis Cluster port of the first node; the next ones follow [default: --resp-base + 100]
+    /// Redis Cluster port of the first node; each further node uses the next port
+    /// [default: --resp-base + 100]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub resp_cluster_base: Option<u16>,
-    /// Peer port of the first node; the next ones follow
+    /// Peer port of the first node; each further node uses the next port
     #[arg(long, default_value_t = 9001, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub peer_base: u16,
-    /// Print the registry, as `tidelock cluster dump` does, once it has all nodes
+    /// Print the registry once all nodes are in it, as `tidelock cluster dump` does
     #[arg(long)]
     pub dump: bool,
 }
@@ -135,9 +137,9 @@ pub struct DevArgs {
 /// How to reach a cluster, and the format of the output.
 #[derive(Debug, Args)]
 pub struct ClientArgs {
-    /// A node's HTTP endpoint. Give several (repeat it, or separate them by commas) and the next
-    /// one is asked when one is unreachable or has no leader. A write whose answer was lost is
-    /// never sent again: it may have happened
+    /// A node's HTTP endpoint. If several are given (repeated, or separated by commas), the next
+    /// one is used when one is unreachable or has no leader. A write whose answer was lost is
+    /// never repeated, because it may have happened
     #[arg(
         long = "url",
         env = "TIDELOCK_URL",
@@ -147,7 +149,7 @@ pub struct ClientArgs {
         global = true
     )]
     pub urls: Vec<NodeUrl>,
-    /// Output for people or for programs
+    /// Format of the output
     #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text, global = true)]
     pub output: Output,
     /// How long to wait for a node, in milliseconds. A node answers within its own
@@ -155,6 +157,13 @@ pub struct ClientArgs {
     #[arg(long, env = "TIDELOCK_TIMEOUT_MS", value_name = "MS", default_value_t = 10_000, global = true)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub timeout_ms: u64,
+}
+
+impl ClientArgs {
+    /// A client of the given nodes.
+    pub fn client(&self) -> Client {
+        Client::new(self.urls.clone(), Duration::from_millis(self.timeout_ms))
+    }
 }
 
 #[cfg(test)]

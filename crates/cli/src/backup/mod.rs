@@ -15,7 +15,7 @@ use std::io::Read;
 use std::path::Path;
 
 use tidelock_client::CliError;
-use tidelock_core::storage::backup::{BackupError, Part, Reader, Summary};
+use tidelock_core::storage::backup::{BackupError, BackupReader, Part, Summary};
 
 use crate::args::{BackupArgs, BackupCommand};
 use progress::Progress;
@@ -43,7 +43,7 @@ fn read(
     mut pass_on: impl FnMut(&[u8]) -> Result<(), CliError>,
 ) -> Result<Summary, CliError> {
     let failed = |source: BackupError| CliError::Damaged { file: name.to_owned(), source: Box::new(source) };
-    let mut reader = Reader::default();
+    let mut reader = BackupReader::default();
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         let bytes = source.read(&mut piece).map_err(CliError::io(name))?;

@@ -8,7 +8,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidelock_client::{Answer, Call, CliError, Client, output};
+use tidelock_client::{Call, CliError, Client, Response, output};
 use tidelock_core::storage::backup::{Part, Summary};
 
 use crate::args::{Output, RestoreArgs};
@@ -17,34 +17,34 @@ use crate::args::{Output, RestoreArgs};
 /// backup added, it stays below a node's limit of 8 MiB.
 const REQUEST_BYTES_CLOSE: usize = 4 << 20;
 
-/// How long the cluster may be unable to do the first step, and any later one: long enough for an
+/// How long to retry the first request, and each later one: long enough for an
 /// election, short enough to report a wrong URL.
-const PATIENCE_TO_BEGIN: Duration = Duration::from_secs(10);
-const PATIENCE: Duration = Duration::from_secs(120);
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// Runs `backup restore`.
 pub fn run(args: RestoreArgs) -> Result<(), CliError> {
-    let client = Client::new(args.client.urls, Duration::from_millis(args.client.timeout_ms));
+    let client = args.client.client();
     let summary = super::read_file(&args.file, "verifying", |_| Ok(()))?;
     let revision = summary.restored_revision();
     let target = format!("/v1/restore?backup={}&revision={revision}&expiring=true", summary.header.backup);
-    let send = |keys: &[u8], patience| send(&client, &Call::post(&*target, keys), patience);
+    let send = |keys: &[u8], timeout| send(&client, &Call::post(&*target, keys), timeout);
     let claim = if args.discard { format!("{target}&discard=true") } else { target.clone() };
-    self::send(&client, &Call::post(&*claim, &[]), PATIENCE_TO_BEGIN)?;
+    self::send(&client, &Call::post(&*claim, &[]), FIRST_REQUEST_TIMEOUT)?;
 
     let mut keys = Vec::new();
     let again = super::read_file(&args.file, "restoring", |part| {
         if let Part::Keys(block) = part {
             keys.extend_from_slice(&block);
             if keys.len() >= REQUEST_BYTES_CLOSE {
-                send(&keys, PATIENCE)?;
+                send(&keys, REQUEST_TIMEOUT)?;
                 keys.clear();
             }
         } else if let Part::Config(block) = part {
-            send(&block, PATIENCE)?;
+            send(&block, REQUEST_TIMEOUT)?;
         }
         Ok(())
     })?;
@@ -54,7 +54,7 @@ pub fn run(args: RestoreArgs) -> Result<(), CliError> {
         return Err(CliError::Refused(text));
     }
     if !keys.is_empty() {
-        send(&keys, PATIENCE)?;
+        send(&keys, REQUEST_TIMEOUT)?;
     }
     match args.client.output {
         Output::Json => output::line(&json(&summary)),
@@ -72,43 +72,43 @@ fn json(summary: &Summary) -> String {
 
 /// Sends one request until it is done or refused. After a failure or an unknown outcome it is sent
 /// again, which has no effect if it was already done.
-fn send(client: &Client, call: &Call<'_>, patience: Duration) -> Result<(), CliError> {
+fn send(client: &Client, call: &Call<'_>, timeout: Duration) -> Result<(), CliError> {
     let begun = Instant::now();
     loop {
         let failure = match judge(client.ask(call)) {
-            Verdict::Done => return Ok(()),
-            Verdict::Refused(error) => return Err(error),
-            Verdict::Again(error) => error,
+            RequestOutcome::Done => return Ok(()),
+            RequestOutcome::Refused(error) => return Err(error),
+            RequestOutcome::Again(error) => error,
         };
-        if begun.elapsed() >= patience {
+        if begun.elapsed() >= timeout {
             return Err(failure);
         }
         thread::sleep(PAUSE);
     }
 }
 
-enum Verdict {
+enum RequestOutcome {
     Done,
     Refused(CliError),
     Again(CliError),
 }
 
-fn judge(answer: Result<Answer, CliError>) -> Verdict {
+fn judge(answer: Result<Response, CliError>) -> RequestOutcome {
     match answer {
         Ok(answer) => match answer.status {
-            204 => Verdict::Done,
-            409 => Verdict::Refused(CliError::Refused(format!(
+            204 => RequestOutcome::Done,
+            409 => RequestOutcome::Refused(CliError::Refused(format!(
                 "{} refuses: the cluster has been written to by something else than this restore. \
                  A backup goes into a fresh cluster: start one with empty data directories, and keep clients away \
                  until it is restored. If no client has written, and it was another restore, --discard removes what \
                  that has brought",
                 answer.url
             ))),
-            503 | 504 => Verdict::Again(answer.refusal()),
-            _ => Verdict::Refused(answer.refusal()),
+            503 | 504 => RequestOutcome::Again(answer.refusal()),
+            _ => RequestOutcome::Refused(answer.refusal()),
         },
-        Err(error @ CliError::Unreachable(_)) => Verdict::Again(error),
-        Err(error) => Verdict::Refused(error),
+        Err(error @ CliError::Unreachable(_)) => RequestOutcome::Again(error),
+        Err(error) => RequestOutcome::Refused(error),
     }
 }
 
@@ -119,14 +119,14 @@ mod tests {
     #[test]
     fn what_may_pass_is_tried_again_and_nothing_else() {
         let answer =
-            |status| Ok(Answer { url: "http://a:1".to_owned(), status, version: None, body: vec![] });
-        assert!(matches!(judge(answer(204)), Verdict::Done));
+            |status| Ok(Response { url: "http://a:1".to_owned(), status, version: None, body: vec![] });
+        assert!(matches!(judge(answer(204)), RequestOutcome::Done));
         for status in [503, 504] {
-            assert!(matches!(judge(answer(status)), Verdict::Again(_)), "{status}");
+            assert!(matches!(judge(answer(status)), RequestOutcome::Again(_)), "{status}");
         }
         for status in [200, 400, 404, 409, 413, 500] {
-            assert!(matches!(judge(answer(status)), Verdict::Refused(_)), "{status}");
+            assert!(matches!(judge(answer(status)), RequestOutcome::Refused(_)), "{status}");
         }
-        assert!(matches!(judge(Err(CliError::Unreachable(String::new()))), Verdict::Again(_)));
+        assert!(matches!(judge(Err(CliError::Unreachable(String::new()))), RequestOutcome::Again(_)));
     }
 }

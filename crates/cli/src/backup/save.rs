@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tidelock_client::{CliError, Client};
+use tidelock_client::CliError;
 
 use super::inspect;
 use super::progress::Progress;
@@ -17,16 +17,16 @@ use crate::args::SaveArgs;
 
 /// A node that sends nothing for this long is taken to hang. It reads from a disk that others may
 /// use, too.
-const PATIENCE: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs `backup save`.
 pub fn run(args: SaveArgs) -> Result<(), CliError> {
-    let client = Client::new(args.client.urls, Duration::from_millis(args.client.timeout_ms));
+    let client = args.client.client();
     let target = if args.stale { "/v1/backup?stale=true" } else { "/v1/backup" };
     let progress = Progress::begin("waiting for the node's snapshots");
     let (url, answer) = client.download(target)?;
     drop(progress);
-    let source = StallGuard::new(answer, PATIENCE);
+    let source = StallGuard::new(answer, READ_TIMEOUT);
     let progress = Progress::begin("saving");
     if args.out == Path::new("-") {
         let mut out = io::stdout().lock();

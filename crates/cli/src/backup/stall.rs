@@ -19,12 +19,12 @@ pub struct StallGuard {
     pieces: Receiver<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
     taken: usize,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl StallGuard {
-    /// Reads `source` until it ends, fails, or delivers nothing for as long as `patience`.
-    pub fn new(mut source: impl Read + Send + 'static, patience: Duration) -> StallGuard {
+    /// Reads `source` until it ends, fails, or delivers nothing for as long as `timeout`.
+    pub fn new(mut source: impl Read + Send + 'static, timeout: Duration) -> StallGuard {
         let (sender, pieces) = mpsc::sync_channel(PIECES_AHEAD);
         // The thread ends when the source does, or when the reader is dropped.
         thread::spawn(move || {
@@ -40,7 +40,7 @@ impl StallGuard {
                 }
             }
         });
-        StallGuard { pieces, piece: Vec::new(), taken: 0, patience }
+        StallGuard { pieces, piece: Vec::new(), taken: 0, timeout }
     }
 }
 
@@ -48,11 +48,11 @@ impl Read for StallGuard {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.taken == self.piece.len() {
             self.taken = 0;
-            self.piece = match self.pieces.recv_timeout(self.patience) {
+            self.piece = match self.pieces.recv_timeout(self.timeout) {
                 Ok(piece) => piece?,
                 Err(RecvTimeoutError::Disconnected) => Vec::new(),
                 Err(RecvTimeoutError::Timeout) => {
-                    let text = format!("nothing came for {} seconds", self.patience.as_secs_f64());
+                    let text = format!("nothing came for {} seconds", self.timeout.as_secs_f64());
                     return Err(io::Error::new(io::ErrorKind::TimedOut, text));
                 }
             };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tidelock_api::cluster::HostRole;
 use tidelock_api::membership::{Progress, WantedOfHost, WantedOfShard};
-use tidelock_client::{Answer, Call, CliError, Client, output};
+use tidelock_client::{Call, CliError, Client, Response, output};
 
 use super::goal::Goal;
 use super::retry;
@@ -32,8 +32,7 @@ impl Change {
     /// Prepares the request for `goal`; sends nothing yet.
     pub fn new(goal: Goal, args: ClientArgs) -> Change {
         let watch = Watch::new(&args, goal.leaving());
-        let client = Client::new(args.urls, Duration::from_millis(args.timeout_ms));
-        Change { goal, client, watch, format: args.output }
+        Change { goal, client: args.client(), watch, format: args.output }
     }
 
     /// Sends the request, and waits for the goal unless `--no-wait` is set.
@@ -127,7 +126,7 @@ enum Stage {
 }
 
 /// A repeated request for a goal that was already reached is no failure.
-fn is_removed_already(answer: &Answer) -> bool {
+fn is_removed_already(answer: &Response) -> bool {
     answer.problem().as_deref() == Some("host-removed")
 }
 
@@ -191,7 +190,7 @@ mod tests {
 
     #[test]
     fn only_a_host_that_is_gone_counts_as_removed() {
-        let answer = |problem: &str| Answer {
+        let answer = |problem: &str| Response {
             url: "http://a:1".to_owned(),
             status: 409,
             version: None,

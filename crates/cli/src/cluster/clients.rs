@@ -2,23 +2,15 @@
 //!
 //! Owns the table. The node counts and orders.
 
-use std::time::Duration;
-
 use tidelock_api::clients::Clients;
-use tidelock_client::{Call, CliError, Client, output};
+use tidelock_client::{Call, CliError, output};
 
-use crate::args::{ClientArgs, ClientsArgs, Output};
+use crate::args::{ClientArgs, ClientsArgs};
 
-pub(super) fn show(args: &ClientsArgs, client: ClientArgs) -> Result<(), CliError> {
-    let asked = Client::new(client.urls, Duration::from_millis(client.timeout_ms));
-    let answer = asked.ask(&Call::get(format!("/v1/cluster/clients?limit={}", args.limit)))?;
-    if answer.status != 200 {
-        return Err(answer.refusal());
-    }
-    match client.output {
-        Output::Json => output::line(&String::from_utf8_lossy(&answer.body)),
-        Output::Text => output::line(&render(&answer.json()?)),
-    }
+pub(super) fn show(args: &ClientsArgs, client: &ClientArgs) -> Result<(), CliError> {
+    let call = Call::get(format!("/v1/cluster/clients?limit={}", args.limit));
+    let answer = client.client().ask_for(200, &call)?;
+    output::answer(client.output, &answer, || Ok(render(&answer.json()?)))
 }
 
 fn render(answer: &Clients) -> String {

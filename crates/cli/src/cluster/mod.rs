@@ -28,16 +28,16 @@ use crate::args::{ClientArgs, ClusterArgs, ClusterCommand, Output, StatusArgs};
 /// Runs one of the `cluster` commands.
 pub fn run(args: ClusterArgs) -> Result<(), CliError> {
     let (goal, wait) = match args.command {
-        ClusterCommand::Status(of) => return look(of, args.client),
-        ClusterCommand::Dump => return placement::dump(args.client),
-        ClusterCommand::Explain(of) => return placement::explain(of, args.client),
-        ClusterCommand::Set(tags) => return placement::set(tags, args.client),
-        ClusterCommand::AddShard(shard) => return slots::add_shard(shard, args.client),
-        ClusterCommand::RemoveShard(shard) => return slots::remove_shard(&shard, args.client),
-        ClusterCommand::Rebalance(wait) => return slots::rebalance(&wait, args.client),
-        ClusterCommand::MoveSlots(moved) => return slots::move_slots(&moved, args.client),
-        ClusterCommand::Slots => return slots::show(args.client),
-        ClusterCommand::Clients(most) => return clients::show(&most, args.client),
+        ClusterCommand::Status(of) => return look(&of, &args.client),
+        ClusterCommand::Dump => return placement::dump(&args.client),
+        ClusterCommand::Explain(of) => return placement::explain(&of, &args.client),
+        ClusterCommand::Set(tags) => return placement::set(&tags, &args.client),
+        ClusterCommand::AddShard(shard) => return slots::add_shard(shard, &args.client),
+        ClusterCommand::RemoveShard(shard) => return slots::remove_shard(&shard, &args.client),
+        ClusterCommand::Rebalance(wait) => return slots::rebalance(&wait, &args.client),
+        ClusterCommand::MoveSlots(moved) => return slots::move_slots(&moved, &args.client),
+        ClusterCommand::Slots => return slots::show(&args.client),
+        ClusterCommand::Clients(most) => return clients::show(&most, &args.client),
         ClusterCommand::Add(host) => (Goal::Votes(host.node), host.wait),
         ClusterCommand::Follow(host) => (Goal::Follows(host.node), host.wait),
         ClusterCommand::Drain(drain) if drain.undo => (Goal::MayLead(drain.node), drain.wait),
@@ -50,8 +50,8 @@ pub fn run(args: ClusterArgs) -> Result<(), CliError> {
     Change::new(goal, args.client).run(wait)
 }
 
-fn look(args: StatusArgs, client: ClientArgs) -> Result<(), CliError> {
-    let asked = Client::new(client.urls, Duration::from_millis(client.timeout_ms));
+fn look(args: &StatusArgs, client: &ClientArgs) -> Result<(), CliError> {
+    let asked = client.client();
     if args.verify {
         verify::run(&asked, client.output, Duration::from_secs(args.wait_s))
     } else {
@@ -60,15 +60,9 @@ fn look(args: StatusArgs, client: ClientArgs) -> Result<(), CliError> {
 }
 
 fn status(client: &Client, format: Output) -> Result<(), CliError> {
-    let answer = client.ask(&Call::get("/v1/cluster"))?;
-    if answer.status != 200 {
-        return Err(answer.refusal());
-    }
+    let answer = client.ask_for(200, &Call::get("/v1/cluster"))?;
     let cluster: Cluster = answer.json()?;
-    match format {
-        Output::Json => output::line(String::from_utf8_lossy(&answer.body).trim_end())?,
-        Output::Text => output::write(render(&cluster).as_bytes())?,
-    }
+    output::answer(format, &answer, || Ok(render(&cluster).trim_end().to_owned()))?;
     match leaderless(&cluster) {
         Some(what) => Err(CliError::Unavailable(what)),
         None => Ok(()),

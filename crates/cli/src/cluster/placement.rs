@@ -2,35 +2,22 @@
 //!
 //! Owns the output. The cluster decides the placement.
 
-use std::time::Duration;
-
 use tidelock_api::shards::{ExplainedHost, Explanation, PlacedRole, TagChanges};
-use tidelock_client::{Call, CliError, Client, output};
+use tidelock_client::{Call, CliError, output};
 
-use crate::args::{ClientArgs, ExplainArgs, Output, SetArgs};
+use crate::args::{ClientArgs, ExplainArgs, SetArgs};
 
-pub(super) fn dump(client: ClientArgs) -> Result<(), CliError> {
-    let answer = reach(&client).ask(&Call::get("/v1/cluster/dump"))?;
-    if answer.status != 200 {
-        return Err(answer.refusal());
-    }
-    output::write(&answer.body)
+pub(super) fn dump(client: &ClientArgs) -> Result<(), CliError> {
+    output::write(&client.client().ask_for(200, &Call::get("/v1/cluster/dump"))?.body)
 }
 
-pub(super) fn explain(args: ExplainArgs, client: ClientArgs) -> Result<(), CliError> {
+pub(super) fn explain(args: &ExplainArgs, client: &ClientArgs) -> Result<(), CliError> {
     let target = format!("/v1/cluster/shards/{}/explain", args.shard);
-    let answer = reach(&client).ask(&Call::get(target))?;
-    if answer.status != 200 {
-        return Err(answer.refusal());
-    }
-    if client.output == Output::Json {
-        return output::line(&String::from_utf8_lossy(&answer.body));
-    }
-    let explanation: Explanation = answer.json()?;
-    output::line(&table(&explanation))
+    let answer = client.client().ask_for(200, &Call::get(target))?;
+    output::answer(client.output, &answer, || Ok(table(&answer.json()?)))
 }
 
-pub(super) fn set(args: SetArgs, client: ClientArgs) -> Result<(), CliError> {
+pub(super) fn set(args: &SetArgs, client: &ClientArgs) -> Result<(), CliError> {
     let mut tags = TagChanges::default();
     for tag in &args.tags {
         let Some((name, value)) = tag.split_once('=').filter(|(name, _)| !name.is_empty()) else {
@@ -42,16 +29,8 @@ pub(super) fn set(args: SetArgs, client: ClientArgs) -> Result<(), CliError> {
     }
     let target = format!("/v1/cluster/shards/{}/tags", args.shard);
     let body = serde_json::to_vec(&tags).expect("invariant: a map of texts is JSON");
-    let answer = reach(&client).ask(&Call::post(target, &body))?;
-    match (answer.status, client.output) {
-        (202, Output::Json) => output::line(&String::from_utf8_lossy(&answer.body)),
-        (202, Output::Text) => output::line(&format!("shard {} has its tags", args.shard)),
-        _ => Err(answer.refusal()),
-    }
-}
-
-fn reach(client: &ClientArgs) -> Client {
-    Client::new(client.urls.clone(), Duration::from_millis(client.timeout_ms))
+    let answer = client.client().ask_for(202, &Call::post(target, &body))?;
+    output::answer(client.output, &answer, || Ok(format!("shard {} has its tags", args.shard)))
 }
 
 fn table(explanation: &Explanation) -> String {

@@ -8,7 +8,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidelock_client::{Answer, CliError};
+use tidelock_client::{CliError, Response};
 
 /// Interval between attempts: an election takes about a second.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
@@ -19,9 +19,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 pub(super) fn until(
     end: Instant,
     own_doing: Option<&str>,
-    mut ask: impl FnMut() -> Result<Answer, CliError>,
+    mut ask: impl FnMut() -> Result<Response, CliError>,
     mut show: impl FnMut(&str),
-) -> Result<Answer, CliError> {
+) -> Result<Response, CliError> {
     let (mut maybe_done, mut is_first, mut shown) = (false, true, None);
     loop {
         let outcome = ask();
@@ -51,16 +51,19 @@ pub(super) fn until(
 mod tests {
     use super::*;
 
-    fn answered(status: u16) -> Result<Answer, CliError> {
-        Ok(Answer { url: "http://a:1".to_owned(), status, version: None, body: vec![] })
+    fn answered(status: u16) -> Result<Response, CliError> {
+        Ok(Response { url: "http://a:1".to_owned(), status, version: None, body: vec![] })
     }
 
-    fn silent() -> Result<Answer, CliError> {
+    fn silent() -> Result<Response, CliError> {
         Err(CliError::Unreachable("  http://a:1: refused".to_owned()))
     }
 
     /// Replays attempts; returns the outcome and the number of calls of `show`.
-    fn play(time: Duration, attempts: Vec<Result<Answer, CliError>>) -> (Result<Answer, CliError>, usize) {
+    fn play(
+        time: Duration,
+        attempts: Vec<Result<Response, CliError>>,
+    ) -> (Result<Response, CliError>, usize) {
         let (mut attempts, mut shown) = (attempts.into_iter(), 0);
         let ask = || attempts.next().expect("one attempt too many");
         let outcome = until(Instant::now() + time, Some("slots-moving"), ask, |_| shown += 1);
@@ -82,7 +85,7 @@ mod tests {
     fn what_an_attempt_of_unknown_outcome_began_is_waited_for() {
         let moving = || {
             let body = br#"{"type":"https://tidelock.dev/problems/slots-moving","title":"","status":409,"detail":""}"#.to_vec();
-            answered(409).map(|answer| Answer { body, ..answer })
+            answered(409).map(|answer| Response { body, ..answer })
         };
         let (outcome, _) = play(LONG, vec![answered(504), moving(), moving(), answered(202)]);
         assert_eq!(outcome.expect("an answer").status, 202);

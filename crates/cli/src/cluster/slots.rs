@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tidelock_api::shards::{AddShardRequest, ChangedShard};
 use tidelock_api::slots::{Moves, RequestedMoves, SlotMove, WantedSlots};
-use tidelock_client::{Answer, Call, CliError, Client, output};
+use tidelock_client::{Call, CliError, output};
 
 use super::retry;
 use crate::args::{AddShardArgs, ClientArgs, MoveSlotsArgs, Output, RemoveShardArgs, WaitForMoves};
@@ -19,7 +19,7 @@ use crate::args::{AddShardArgs, ClientArgs, MoveSlotsArgs, Output, RemoveShardAr
 /// Interval between polls of the moves that are left.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-pub(super) fn add_shard(args: AddShardArgs, client: ClientArgs) -> Result<(), CliError> {
+pub(super) fn add_shard(args: AddShardArgs, client: &ClientArgs) -> Result<(), CliError> {
     let mut tags = BTreeMap::new();
     for tag in &args.tags {
         let Some((name, value)) = tag.split_once('=').filter(|(name, _)| !name.is_empty()) else {
@@ -28,58 +28,44 @@ pub(super) fn add_shard(args: AddShardArgs, client: ClientArgs) -> Result<(), Cl
         tags.insert(name.to_owned(), value.to_owned());
     }
     let body = encode(&AddShardRequest { name: args.name, tags });
-    let answer = accepted(reach(&client).ask(&Call::post("/v1/cluster/shards", &body))?)?;
-    match client.output {
-        Output::Json => output::line(&String::from_utf8_lossy(&answer.body)),
-        Output::Text => {
-            let ChangedShard { shard } = answer.json()?;
-            output::line(&format!(
-                "shard {shard} is there, without slots; `tidelock cluster rebalance` gives it its share"
-            ))
-        }
-    }
+    let answer = client.client().ask_for(202, &Call::post("/v1/cluster/shards", &body))?;
+    output::answer(client.output, &answer, || {
+        let ChangedShard { shard } = answer.json()?;
+        Ok(format!("shard {shard} is there, without slots; `tidelock cluster rebalance` gives it its share"))
+    })
 }
 
-pub(super) fn remove_shard(args: &RemoveShardArgs, client: ClientArgs) -> Result<(), CliError> {
+pub(super) fn remove_shard(args: &RemoveShardArgs, client: &ClientArgs) -> Result<(), CliError> {
     let target = format!("/v1/cluster/shards/{}", args.shard);
-    let answer = accepted(reach(&client).ask(&Call::delete(target))?)?;
-    match client.output {
-        Output::Json => output::line(&String::from_utf8_lossy(&answer.body)),
-        Output::Text => {
-            output::line(&format!("shard {} is removed; its replicas release their disk", args.shard))
-        }
-    }
+    let answer = client.client().ask_for(202, &Call::delete(target))?;
+    output::answer(client.output, &answer, || {
+        Ok(format!("shard {} is removed; its replicas release their disk", args.shard))
+    })
 }
 
-pub(super) fn rebalance(wait: &WaitForMoves, client: ClientArgs) -> Result<(), CliError> {
-    let asked = ask(&Call::post("/v1/cluster/rebalance", b""), wait, &client)?;
-    follow(&asked, wait, &client)
+pub(super) fn rebalance(wait: &WaitForMoves, client: &ClientArgs) -> Result<(), CliError> {
+    let asked = ask(&Call::post("/v1/cluster/rebalance", b""), wait, client)?;
+    follow(&asked, wait, client)
 }
 
-pub(super) fn move_slots(args: &MoveSlotsArgs, client: ClientArgs) -> Result<(), CliError> {
+pub(super) fn move_slots(args: &MoveSlotsArgs, client: &ClientArgs) -> Result<(), CliError> {
     let target = format!("/v1/cluster/shards/{}/slots", args.to);
     let body = encode(&WantedSlots { slots: args.slots.clone() });
-    let asked = ask(&Call::post(target, &body), &args.wait, &client)?;
-    follow(&asked, &args.wait, &client)
+    let asked = ask(&Call::post(target, &body), &args.wait, client)?;
+    follow(&asked, &args.wait, client)
 }
 
 /// Requests moves until a leader has recorded them or the time is over.
 fn ask(call: &Call<'_>, wait: &WaitForMoves, client: &ClientArgs) -> Result<RequestedMoves, CliError> {
     let end = Instant::now() + Duration::from_secs(wait.wait_s);
-    let client = reach(client);
+    let client = client.client();
     let answer = retry::until(end, Some("slots-moving"), || client.ask(call), output::progress)?;
-    accepted(answer)?.json()
+    answer.accept(202)?.json()
 }
 
-pub(super) fn show(client: ClientArgs) -> Result<(), CliError> {
-    let answer = reach(&client).ask(&Call::get("/v1/cluster/moves"))?;
-    if answer.status != 200 {
-        return Err(answer.refusal());
-    }
-    match client.output {
-        Output::Json => output::line(&String::from_utf8_lossy(&answer.body)),
-        Output::Text => output::line(&table(&answer.json()?)),
-    }
+pub(super) fn show(client: &ClientArgs) -> Result<(), CliError> {
+    let answer = client.client().ask_for(200, &Call::get("/v1/cluster/moves"))?;
+    output::answer(client.output, &answer, || Ok(table(&answer.json()?)))
 }
 
 /// Waits until all moves requested so far are done, and prints the remaining ones whenever they
@@ -95,9 +81,9 @@ fn follow(asked: &RequestedMoves, wait: &WaitForMoves, client: &ClientArgs) -> R
             _ => format!("{moves} moves begin; `tidelock cluster slots` shows how far they are"),
         })?;
     }
-    let (began, patience) = (Instant::now(), Duration::from_secs(wait.wait_s));
-    let (mut shown, asker) = (None, reach(client));
-    while began.elapsed() < patience {
+    let (began, timeout) = (Instant::now(), Duration::from_secs(wait.wait_s));
+    let (mut shown, asker) = (None, client.client());
+    while began.elapsed() < timeout {
         // The node that answers may be behind the one that took the request, or briefly
         // unreachable.
         if let Ok(answer) = asker.ask(&Call::get(format!("/v1/cluster/moves?until={last}")))
@@ -143,14 +129,6 @@ fn progress(left: &[&SlotMove], nothing_was_to_do: bool) -> String {
 
 fn encode(body: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(body).expect("invariant: numbers, texts and maps of texts are JSON")
-}
-
-fn accepted(answer: Answer) -> Result<Answer, CliError> {
-    if answer.status == 202 { Ok(answer) } else { Err(answer.refusal()) }
-}
-
-fn reach(client: &ClientArgs) -> Client {
-    Client::new(client.urls.clone(), Duration::from_millis(client.timeout_ms))
 }
 
 fn table(state: &Moves) -> String {

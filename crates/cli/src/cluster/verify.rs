@@ -16,21 +16,18 @@ use tidelock_client::{Call, CliError, Client, Output, output};
 /// Interval between polls of the replicas' reports.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Checkpoints every shard, waits until every reachable replica has reported or `patience` is over,
+/// Checkpoints every shard, waits until every reachable replica has reported or `timeout` is over,
 /// and prints the comparison.
 ///
 /// # Errors
 /// Also if replicas differ, or cannot be compared.
-pub fn run(client: &Client, format: Output, patience: Duration) -> Result<(), CliError> {
+pub fn run(client: &Client, format: Output, timeout: Duration) -> Result<(), CliError> {
     let wanted = checkpoint(client)?;
     let begun = Instant::now();
     let shards = loop {
-        let answer = client.ask(&Call::get("/v1/cluster"))?;
-        if answer.status != 200 {
-            return Err(answer.refusal());
-        }
+        let answer = client.ask_for(200, &Call::get("/v1/cluster"))?;
         let shards = compare(&wanted, &answer.json()?);
-        if shards.iter().all(Comparison::is_settled) || begun.elapsed() >= patience {
+        if shards.iter().all(Comparison::is_settled) || begun.elapsed() >= timeout {
             break shards;
         }
         thread::sleep(LOOK);
@@ -48,10 +45,7 @@ pub fn run(client: &Client, format: Output, patience: Duration) -> Result<(), Cl
 
 /// Requests a checkpoint of every shard. Returns their indexes.
 fn checkpoint(client: &Client) -> Result<BTreeMap<u64, u64>, CliError> {
-    let answer = client.ask(&Call::post("/v1/cluster/checkpoint", &[]))?;
-    if answer.status != 200 {
-        return Err(answer.refusal());
-    }
+    let answer = client.ask_for(200, &Call::post("/v1/cluster/checkpoint", &[]))?;
     let checkpoints: Checkpoints = answer.json()?;
     Ok(checkpoints.shards.into_iter().map(|shard| (shard.id, shard.index)).collect())
 }

@@ -55,10 +55,7 @@ impl Watch {
 
     /// The progress of a change, as a node knows it.
     pub fn look(&mut self, target: &str) -> Result<Progress, CliError> {
-        let answer = self.client.of(self.candidates()).ask(&Call::get(target))?;
-        if answer.status != 200 {
-            return Err(answer.refusal());
-        }
+        let answer = self.client.of(self.candidates()).ask_for(200, &Call::get(target))?;
         let url: NodeUrl = answer.url.parse().expect("invariant: what was asked is a URL of a node");
         if self.seen.as_ref().is_none_or(|(seen, _)| *seen != url) {
             self.learn_from(vec![url]);

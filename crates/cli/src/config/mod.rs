@@ -23,7 +23,7 @@ use tidelock_api::config::{
     Refers, RollbackRequest, Success,
 };
 use tidelock_client::http::Method;
-use tidelock_client::{Answer, Call, CliError, Client, keys, output};
+use tidelock_client::{Call, CliError, Client, Response, keys, output};
 
 use crate::args::{
     ConfigArgs, ConfigCommand, ContainerCommand, Datatype, ExportArgs, Format, HistoryArgs, ImportArgs,
@@ -46,8 +46,7 @@ struct Session {
 /// Runs one of the `config` commands.
 pub fn run(args: ConfigArgs) -> Result<(), CliError> {
     let timeout = Duration::from_millis(args.client.timeout_ms);
-    let client = Client::new(args.client.urls, timeout);
-    let session = Session { client, format: args.client.output, timeout };
+    let session = Session { client: args.client.client(), format: args.client.output, timeout };
     match args.command {
         ConfigCommand::Ns { command } => session.namespaces(command),
         ConfigCommand::Pair { command } => session.pairs(command),
@@ -111,7 +110,7 @@ impl Target {
 }
 
 /// The data of an envelope, or the error that it reports.
-fn data<T: DeserializeOwned>(answer: &Answer) -> Result<T, CliError> {
+fn data<T: DeserializeOwned>(answer: &Response) -> Result<T, CliError> {
     if answer.status == 200 {
         return Ok(answer.json::<Success<T>>()?.data);
     }
@@ -129,7 +128,7 @@ impl Session {
         self.parse_or_print(&self.client.ask(&Call::get(target.into_text()))?)
     }
 
-    fn parse_or_print<T: DeserializeOwned>(&self, answer: &Answer) -> Result<Option<T>, CliError> {
+    fn parse_or_print<T: DeserializeOwned>(&self, answer: &Response) -> Result<Option<T>, CliError> {
         match self.format {
             Output::Json => output::line(data::<Box<RawValue>>(answer)?.get()).map(|()| None),
             Output::Text => data(answer).map(Some),

@@ -44,7 +44,7 @@ pub fn run(session: &Session, args: &WatchArgs) -> Result<(), CliError> {
         };
         has_begun = true;
         if found.gap {
-            eprintln!("there were changes before that history does not hold any more");
+            eprintln!("earlier changes are no longer in the history");
         }
         for change in &found.changes {
             print(session, change, &mut shown)?;

@@ -152,7 +152,7 @@ fn a_node_whose_committed_log_is_contradicted_stops_and_is_shown_to_differ() {
     put_all(&cluster, 2, "after the loss");
 
     let message = refused(&mut cluster, 1);
-    for clue in ["replicas exclude each other", "is committed here", "put back to an earlier state"] {
+    for clue in ["replicas contradict each other", "is committed here", "put back to an earlier state"] {
         assert!(message.contains(clue), "{message}");
     }
     let verified = Shell::by_way_of(&cluster, &[2]).run(&["cluster", "status", "--verify", "--wait-s", "20"]);

@@ -10,15 +10,17 @@ const DOCUMENT_COLUMNS_MAX: usize = 120;
 
 /// Names that the field has another word for. They must not come back as names of types, functions
 /// or modules.
-const NAMES: [&str; 39] = [
+const NAMES: [&str; 45] = [
     "Agenda",
     "Cargo",
     "Carrying",
     "Complaint",
+    "Complaints",
     "Crew",
     "Deed",
     "Desk",
     "Displaced",
+    "Elsewhere",
     "Entrance",
     "Errand",
     "Farewells",
@@ -28,8 +30,11 @@ const NAMES: [&str; 39] = [
     "Hub",
     "Judged",
     "Keeper",
+    "Knock",
     "Knocker",
+    "Lane",
     "Lanes",
+    "NotWhole",
     "Outlets",
     "Patience",
     "RecoverError",
@@ -39,6 +44,7 @@ const NAMES: [&str; 39] = [
     "Roster",
     "Sabotage",
     "Seat",
+    "Spoilt",
     "Standing",
     "Story",
     "Struck",
@@ -53,7 +59,7 @@ const NAMES: [&str; 39] = [
 ];
 
 /// Turns of phrase that a reader stumbles over.
-const PHRASES: [&str; 14] = [
+const PHRASES: [&str; 19] = [
     "whoever",
     "who is to",
     "none any more",
@@ -68,6 +74,11 @@ const PHRASES: [&str; 14] = [
     "hearsay",
     "threefold",
     "of its own accord",
+    "by the same number",
+    "knock",
+    "of nobody",
+    "told of",
+    "word of it",
 ];
 
 /// The comment of a line that holds nothing else.

@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::config::Name;
-use super::{RestoredKey, RowLayout, ShardRefusal, validate_key, validate_value};
-use crate::codec::{self, DecodeError, Decoder};
+use super::{RestoredKey, RowLayout, ShardRefusal, validate_key};
+use crate::codec::{self, DecodeError, Decoder, codes};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
 use crate::types::{MigrationId, ShardId, Version};
@@ -213,15 +213,7 @@ impl Import {
     }
 
     fn validate(&self) -> Result<(), ShardRefusal> {
-        let mut bytes = 0;
-        for RestoredKey { key, version, value, .. } in &self.rows {
-            validate_key(key)?;
-            validate_value(value)?;
-            if *version == Version::ABSENT || *version > self.revision {
-                return Err(ShardRefusal::invalid("version of a key beyond the revision of its shard"));
-            }
-            bytes += key.len() + value.len();
-        }
+        let mut bytes = RestoredKey::validate_all(&self.rows, self.revision)?;
         for key in &self.removals {
             validate_key(key)?;
             bytes += key.len();
@@ -284,21 +276,12 @@ fn check_config(block: &[u8]) -> Result<(), ShardRefusal> {
         .map_err(|_| ShardRefusal::invalid("what is no block of configuration"))
 }
 
-impl MoveReply {
-    /// Codes on the wire. A code is never reused.
-    const CODES: [(MoveReply, u8); 4] =
-        [(MoveReply::Done, 1), (MoveReply::Again, 2), (MoveReply::Owned, 3), (MoveReply::Outdated, 4)];
-
-    pub(crate) fn code(self) -> u8 {
-        let found = MoveReply::CODES.iter().find(|(reply, _)| *reply == self);
-        found.expect("invariant: every reply has a code").1
-    }
-
-    pub(crate) fn from_code(code: u8) -> Result<MoveReply, DecodeError> {
-        let found = MoveReply::CODES.iter().find(|(_, known)| *known == code);
-        found.map(|(reply, _)| *reply).ok_or(DecodeError::UnknownTag("reply to a step of a move"))
-    }
-}
+codes!(MoveReply as "reply to a step of a move" {
+    MoveReply::Done => 1,
+    MoveReply::Again => 2,
+    MoveReply::Owned => 3,
+    MoveReply::Outdated => 4,
+});
 
 #[cfg(test)]
 mod tests {
@@ -341,7 +324,7 @@ mod tests {
             let (shard, migration) = (ShardId(200), MigrationId(300));
             assert_round_trip(Write::from(Move { shard, migration, step }));
         }
-        for (reply, code) in MoveReply::CODES {
+        for &(reply, code) in MoveReply::CODES {
             assert_eq!((MoveReply::from_code(code), reply.code()), (Ok(reply), code));
         }
     }

@@ -7,6 +7,7 @@
 pub mod config;
 pub mod migration;
 mod operation;
+mod operations;
 mod outcome;
 mod placement;
 mod read;
@@ -23,8 +24,9 @@ pub use crate::topology::{HostInfo, HostRole};
 use crate::types::{NodeId, ShardId, Version};
 pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
 pub use migration::{Import, Move, MoveReply, MoveStep};
-pub use operation::{Expiry, ExpiryCondition, Operation, Operations, OperationsBuilder, Set, SetCondition};
+pub use operation::{Expiry, ExpiryCondition, Operation, Set, SetCondition};
 pub(crate) use operation::{expiry, put_expiry};
+pub use operations::{Operations, OperationsBuilder};
 pub use outcome::{
     Exchange, OperationReplies, OperationRepliesBuilder, OperationRepliesReader, OperationReply, Rejection,
 };

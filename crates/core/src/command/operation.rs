@@ -1,19 +1,12 @@
-//! Operations on single keys, and sequences of them as one unit.
+//! Operations on single keys.
 //!
-//! Owns what can be done with a key, and the layout of operations in the log and on the wire.
-//! Operations stay encoded from the protocol that receives them to the state machine that applies
-//! them. A pipeline of a thousand operations is one buffer that is copied as a whole, instead of a
-//! thousand values that every layer builds and takes apart.
-//!
-//! Invariant: the bytes in an [`Operations`] decode. Code that receives bytes from outside checks
-//! them once.
+//! Owns what can be done with a key, and the layout of one operation in the log and on the wire.
+//! [`Operations`](super::Operations) are a sequence of them.
 
 use alloc::vec::Vec;
-use bytes::Bytes;
-use core::fmt;
 
 use super::{Condition, ShardRefusal, validate_key, validate_value};
-use crate::codec::{self, DecodeError, Decoder};
+use crate::codec::{self, DecodeError, Decoder, codes};
 use crate::types::{UnixMillis, Version};
 
 /// An operation on one key. It borrows the bytes of the key and the value.
@@ -80,7 +73,8 @@ pub enum Operation<'a> {
         condition: ExpiryCondition,
     },
     /// Sets the expiry of a key relative to the time at which the shard's leader proposes the
-    /// operation. Answered as `Expire` is. It never enters a log: see [`Operations::at`].
+    /// operation. Answered as `Expire` is. It never enters a log: see
+    /// [`Operations::at`](super::Operations::at).
     ExpireAfter {
         /// Its value does not change, but it gets a new version.
         key: &'a [u8],
@@ -146,7 +140,7 @@ pub enum Expiry {
     /// set.
     At(UnixMillis),
     /// This many milliseconds after the shard's leader proposes the set. It never enters a log: see
-    /// [`Operations::at`].
+    /// [`Operations::at`](super::Operations::at).
     After(u64),
 }
 
@@ -168,22 +162,6 @@ pub enum ExpiryCondition {
     SomeLater,
     /// Only if the key has an expiry, and the new one is earlier.
     SomeEarlier,
-}
-
-/// Encoded operations, in order. A command holds at least one.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Operations {
-    bytes: Bytes,
-    count: usize,
-    needs_clock: bool,
-}
-
-/// Builder of [`Operations`].
-#[derive(Debug, Default)]
-pub struct OperationsBuilder {
-    bytes: Vec<u8>,
-    count: usize,
-    needs_clock: bool,
 }
 
 const TAG_GET: u8 = 1;
@@ -230,7 +208,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Whether its effect depends on the time at which the shard's leader proposes it.
-    fn needs_clock(&self) -> bool {
+    pub(super) fn needs_clock(&self) -> bool {
         match *self {
             Operation::Set(Set { expiry: Expiry::After(_), .. }) | Operation::ExpireAfter { .. } => true,
             // A time that has passed removes the key at once.
@@ -242,7 +220,7 @@ impl<'a> Operation<'a> {
     }
 
     /// The operation as the log holds it, proposed at `now`.
-    fn at(self, now: UnixMillis) -> Operation<'a> {
+    pub(super) fn at(self, now: UnixMillis) -> Operation<'a> {
         let end = |after_ms: u64| UnixMillis(now.0.saturating_add(after_ms));
         match self {
             Operation::Set(set @ Set { expiry: Expiry::After(after_ms), .. }) => {
@@ -262,9 +240,9 @@ impl<'a> Operation<'a> {
     }
 
     /// Bytes that it takes when encoded, or a few more, if its value is its only long part. Exact
-    /// for an unconditional put: [`Bytes`] of a buffer without spare capacity take one allocation
+    /// for an unconditional put: `Bytes` of a buffer without spare capacity take one allocation
     /// instead of two.
-    fn bytes_about(&self) -> usize {
+    pub(super) fn encoded_bytes_estimate(&self) -> usize {
         let value = match *self {
             Operation::Put { key, value, condition: Condition::Always } => {
                 return 2 + codec::length_prefixed_bytes(key) + codec::length_prefixed_bytes(value);
@@ -293,7 +271,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Appends the encoding used in the log and on the wire.
-    fn encode(&self, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Operation::Get { key } => put_tagged(out, TAG_GET, key),
             Operation::Describe { key } => put_tagged(out, TAG_DESCRIBE, key),
@@ -338,7 +316,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    fn decode(decoder: &mut Decoder<'a>) -> Result<Operation<'a>, DecodeError> {
+    pub(super) fn decode(decoder: &mut Decoder<'a>) -> Result<Operation<'a>, DecodeError> {
         let tag = decoder.u8()?;
         let key = decoder.bytes()?;
         Ok(match tag {
@@ -445,28 +423,17 @@ impl<'a> Set<'a> {
     }
 }
 
+codes!(ExpiryCondition as "condition of an expiry" {
+    ExpiryCondition::Always => 0,
+    ExpiryCondition::Never => 1,
+    ExpiryCondition::Some => 2,
+    ExpiryCondition::Later => 3,
+    ExpiryCondition::Earlier => 4,
+    ExpiryCondition::SomeLater => 5,
+    ExpiryCondition::SomeEarlier => 6,
+});
+
 impl ExpiryCondition {
-    /// Codes in the log and on the wire. A code is never reused.
-    const CODES: [(ExpiryCondition, u8); 7] = [
-        (ExpiryCondition::Always, 0),
-        (ExpiryCondition::Never, 1),
-        (ExpiryCondition::Some, 2),
-        (ExpiryCondition::Later, 3),
-        (ExpiryCondition::Earlier, 4),
-        (ExpiryCondition::SomeLater, 5),
-        (ExpiryCondition::SomeEarlier, 6),
-    ];
-
-    fn code(self) -> u8 {
-        let found = ExpiryCondition::CODES.iter().find(|(condition, _)| *condition == self);
-        found.expect("invariant: every condition has a code").1
-    }
-
-    fn from_code(code: u8) -> Result<ExpiryCondition, DecodeError> {
-        let found = ExpiryCondition::CODES.iter().find(|(_, known)| *known == code);
-        found.map(|(condition, _)| *condition).ok_or(DecodeError::UnknownTag("condition of an expiry"))
-    }
-
     /// Whether a key that expires at `current` may expire at `next` instead. `None` is never.
     pub fn holds(self, current: Option<UnixMillis>, next: Option<UnixMillis>) -> bool {
         let late = |at: Option<UnixMillis>| at.map_or((1, 0), |at| (0, at.0));
@@ -480,123 +447,6 @@ impl ExpiryCondition {
             ExpiryCondition::SomeLater => current.is_some() && later,
             ExpiryCondition::SomeEarlier => current.is_some() && earlier,
         }
-    }
-}
-
-impl Operations {
-    /// Encodes `operations`.
-    pub fn of(operations: &[Operation<'_>]) -> Operations {
-        let bytes_about = operations.iter().map(Operation::bytes_about).sum();
-        let mut builder =
-            OperationsBuilder { bytes: Vec::with_capacity(bytes_about), ..OperationsBuilder::default() };
-        operations.iter().for_each(|operation| builder.push(operation));
-        builder.finish()
-    }
-
-    /// Number of operations.
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there are no operations.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Bytes that they take in the log.
-    pub fn encoded_bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// The operations, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Operation<'_>> {
-        let mut decoder = Decoder::new(&self.bytes);
-        (0..self.count).map(move |_| {
-            Operation::decode(&mut decoder).expect("invariant: operations were checked when they were taken")
-        })
-    }
-
-    /// The operation, if there is exactly one.
-    pub fn only(&self) -> Option<Operation<'_>> {
-        if self.count == 1 { self.iter().next() } else { None }
-    }
-
-    /// Whether the shard's leader must fill in the time at which it proposes them.
-    pub fn needs_clock(&self) -> bool {
-        self.needs_clock
-    }
-
-    /// The operations as the log holds them, proposed at `now` by the clock of the shard's leader.
-    /// Relative expiries become absolute. Expiries that have passed become [`UnixMillis`] 0, which
-    /// removes the key at once.
-    pub fn at(&self, now: UnixMillis) -> Operations {
-        let mut builder = OperationsBuilder::default();
-        self.iter().for_each(|operation| builder.push(&operation.at(now)));
-        Operations { needs_clock: false, ..builder.finish() }
-    }
-
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        codec::put_varint(out, self.count as u64);
-        codec::put_bytes(out, &self.bytes);
-    }
-
-    /// Reads operations of a log entry. They were checked before they entered the log; if one of
-    /// them does not decode when it is applied, the node stops.
-    pub(crate) fn decode_logged(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Operations, DecodeError> {
-        let count = decoder.varint()? as usize;
-        Ok(Operations { count, bytes: decoder.shared(owner)?, needs_clock: false })
-    }
-
-    /// Reads operations and checks that each of them decodes.
-    pub(crate) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Operations, DecodeError> {
-        let mut needs_clock = false;
-        let (count, bytes) = decoder.packed(owner, "number of operations", |item| {
-            needs_clock |= Operation::decode(item)?.needs_clock();
-            Ok(())
-        })?;
-        Ok(Operations { count, bytes, needs_clock })
-    }
-}
-
-impl fmt::Debug for Operations {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
-    }
-}
-
-impl OperationsBuilder {
-    /// The operations so far, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Operation<'_>> {
-        let mut decoder = Decoder::new(&self.bytes);
-        (0..self.count)
-            .map(move |_| Operation::decode(&mut decoder).expect("invariant: operations were encoded here"))
-    }
-
-    /// Appends an operation.
-    pub fn push(&mut self, operation: &Operation<'_>) {
-        operation.encode(&mut self.bytes);
-        self.count += 1;
-        self.needs_clock |= operation.needs_clock();
-    }
-
-    /// Number of operations so far.
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there are no operations yet.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Bytes that they take so far.
-    pub fn encoded_bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Returns the operations.
-    pub fn finish(self) -> Operations {
-        Operations { bytes: self.bytes.into(), count: self.count, needs_clock: self.needs_clock }
     }
 }
 
@@ -618,112 +468,6 @@ pub(crate) fn expiry(decoder: &mut Decoder<'_>) -> Result<Option<UnixMillis>, De
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
-
-    #[test]
-    fn the_buffer_of_an_unconditional_put_has_no_spare_capacity() {
-        for bytes in [0, 1, 127, 128, 20_000] {
-            let text = vec![b'x'; bytes];
-            let put = Operation::Put { key: &text, value: &text, condition: Condition::Always };
-            assert_eq!(put.bytes_about(), Operations::of(&[put]).encoded_bytes());
-        }
-    }
-
-    fn all() -> Vec<Operation<'static>> {
-        let key = &b"key\xff"[..];
-        let set = Set {
-            key,
-            value: b"value",
-            condition: SetCondition::Version(Condition::Version(Version(7))),
-            expiry: Expiry::At(UnixMillis(u64::MAX - 1)),
-            previous: true,
-        };
-        vec![
-            Operation::Get { key },
-            Operation::Describe { key },
-            Operation::Put { key, value: b"", condition: Condition::Exists },
-            Operation::Set(set),
-            Operation::Set(Set { condition: SetCondition::Equals(b"a"), expiry: Expiry::Keep, ..set }),
-            Operation::Set(Set { condition: SetCondition::Differs(b""), expiry: Expiry::Never, ..set }),
-            Operation::Delete { key, condition: Condition::Always },
-            Operation::Take { key },
-            Operation::Add { key, delta: i64::MIN },
-            Operation::Append { key, suffix: b"s" },
-            Operation::Expire { key, at: None, condition: ExpiryCondition::Some },
-            Operation::Expire { key, at: Some(UnixMillis(0)), condition: ExpiryCondition::SomeEarlier },
-            Operation::Set(Set {
-                condition: SetCondition::Equals(b"a"),
-                expiry: Expiry::After(1 << 40),
-                ..set
-            }),
-            Operation::ExpireAfter { key, after_ms: 300, condition: ExpiryCondition::Later },
-            Operation::Exchange { key, value: -1 },
-            Operation::CompareExchange { key, expected: i64::MAX, new: 0 },
-        ]
-    }
-
-    #[test]
-    fn operations_round_trip_and_no_part_of_them_is_believed() {
-        let operations = Operations::of(&all());
-        assert_eq!(operations.iter().collect::<Vec<_>>(), all());
-        let mut out = vec![];
-        operations.encode(&mut out);
-        let bytes = Bytes::from(out);
-        let mut decoder = Decoder::new(&bytes);
-        assert_eq!(Operations::decode(&mut decoder, &bytes), Ok(operations));
-        assert!(decoder.is_empty());
-        for cut in 0..bytes.len() {
-            assert!(Operations::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
-        }
-        let mut miscounted = bytes.to_vec();
-        miscounted[0] += 1;
-        let miscounted = Bytes::from(miscounted);
-        assert!(Operations::decode(&mut Decoder::new(&miscounted), &miscounted).is_err());
-    }
-
-    #[test]
-    #[should_panic(expected = "invariant: operations were checked")]
-    fn operations_of_the_log_that_do_not_decode_stop_the_node() {
-        let mut out = vec![];
-        Operations::of(&all()).encode(&mut out);
-        // The tag of the first operation, after the count and the length in bytes.
-        let tag = out.len() - Operations::of(&all()).encoded_bytes();
-        out[tag] = 0xff;
-        let bytes = Bytes::from(out);
-        assert!(Operations::decode(&mut Decoder::new(&bytes), &bytes).is_err());
-        let logged = Operations::decode_logged(&mut Decoder::new(&bytes), &bytes).expect("not decoded yet");
-        logged.iter().for_each(drop);
-    }
-
-    #[test]
-    fn the_leader_makes_times_absolute_and_judges_which_have_passed() {
-        let key = &b"k"[..];
-        let condition = ExpiryCondition::Always;
-        let set = |expiry| {
-            let condition = SetCondition::Version(Condition::Always);
-            Operation::Set(Set { key, value: b"v", condition, expiry, previous: false })
-        };
-        let expire = |at: u64| Operation::Expire { key, at: Some(UnixMillis(at)), condition };
-        let now = UnixMillis(1_000);
-        for (asked, logged) in [
-            (set(Expiry::After(500)), set(Expiry::At(UnixMillis(1_500)))),
-            (set(Expiry::After(u64::MAX)), set(Expiry::At(UnixMillis(u64::MAX)))),
-            (Operation::ExpireAfter { key, after_ms: 500, condition }, expire(1_500)),
-            (set(Expiry::At(UnixMillis(1_001))), set(Expiry::At(UnixMillis(1_001)))),
-            (set(Expiry::At(UnixMillis(1_000))), set(Expiry::At(UnixMillis(0)))),
-            (expire(1_001), expire(1_001)),
-            (expire(1_000), expire(0)),
-        ] {
-            let operations = Operations::of(&[asked]);
-            assert!(operations.needs_clock(), "{asked:?}");
-            assert_eq!(operations.at(now).iter().collect::<Vec<_>>(), [logged], "{asked:?}");
-            assert!(!operations.at(now).needs_clock());
-        }
-        for asked in [set(Expiry::At(UnixMillis(0))), set(Expiry::Keep), expire(0), Operation::Get { key }] {
-            assert!(!Operations::of(&[asked]).needs_clock(), "{asked:?}");
-            assert!(Operations::of(&[asked]).at(now).iter().eq([asked]));
-        }
-    }
 
     #[test]
     fn never_is_later_than_any_time() {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use core::fmt;
 
 use super::operation::{expiry, put_expiry};
-use crate::codec::{self, DecodeError, Decoder};
+use crate::codec::{self, DecodeError, Decoder, codes};
 use crate::limits;
 use crate::types::{UnixMillis, Version};
 
@@ -256,25 +256,12 @@ impl Exchange {
     }
 }
 
-impl Rejection {
-    /// Codes on the wire. A code is never reused.
-    const CODES: [(Rejection, u8); 4] = [
-        (Rejection::NotANumber, 1),
-        (Rejection::Overflow, 2),
-        (Rejection::ValueTooLong, 3),
-        (Rejection::RepliesTooLong, 4),
-    ];
-
-    pub(crate) fn code(self) -> u8 {
-        let found = Rejection::CODES.iter().find(|(rejection, _)| *rejection == self);
-        found.expect("invariant: every rejection has a code").1
-    }
-
-    pub(crate) fn from_code(code: u8) -> Result<Rejection, DecodeError> {
-        let found = Rejection::CODES.iter().find(|(_, known)| *known == code);
-        found.map(|(rejection, _)| *rejection).ok_or(DecodeError::UnknownTag("rejection"))
-    }
-}
+codes!(Rejection as "rejection" {
+    Rejection::NotANumber => 1,
+    Rejection::Overflow => 2,
+    Rejection::ValueTooLong => 3,
+    Rejection::RepliesTooLong => 4,
+});
 
 /// Bytes of most replies without a value.
 const REPLY_BYTES: usize = 16;
@@ -457,7 +444,7 @@ mod tests {
             OperationReply::Length { version, value_bytes: 1 << 20 },
             OperationReply::Exchanged(Exchange { swapped: true, old: -1, version }),
         ];
-        replies.extend(Rejection::CODES.map(|(rejection, _)| OperationReply::Rejected(rejection)));
+        replies.extend(Rejection::CODES.iter().map(|(rejection, _)| OperationReply::Rejected(*rejection)));
         replies
     }
 

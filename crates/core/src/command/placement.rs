@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::ShardRefusal;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
-use crate::membership::Role;
+use crate::membership::{Role, role_code, role_of};
 use crate::placement_policy;
 use crate::types::{NodeId, ShardId};
 
@@ -36,22 +36,12 @@ impl Assignment {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_varint(out, self.shard.0);
         codec::put_varint(out, self.node.0);
-        out.push(match self.role {
-            None => 0,
-            Some(Role::Voter) => 1,
-            Some(Role::Learner) => 2,
-        });
+        out.push(role_code(self.role));
     }
 
     pub(super) fn decode(decoder: &mut Decoder<'_>) -> Result<Assignment, DecodeError> {
         let (shard, node) = (ShardId(decoder.varint()?), NodeId(decoder.varint()?));
-        let role = match decoder.u8()? {
-            0 => None,
-            1 => Some(Role::Voter),
-            2 => Some(Role::Learner),
-            _ => return Err(DecodeError::UnknownTag("role of a replica")),
-        };
-        Ok(Assignment { shard, node, role })
+        Ok(Assignment { shard, node, role: role_of(decoder.u8()?)? })
     }
 }
 

@@ -9,9 +9,10 @@ use alloc::vec::Vec;
 use uuid::Uuid;
 
 use super::{Assignment, HostInfo, ShardRefusal, ShardTags};
-use crate::codec::{self, DecodeError, Decoder};
+use crate::codec::{self, DecodeError, Decoder, codes};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
+use crate::topology;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId};
 
 /// A change of the registry.
@@ -135,13 +136,13 @@ pub enum Denial {
     #[error("the cluster has as many shards as it can have; remove one that owns no slots")]
     TooManyShards,
     /// The shard owns slots, or is the giver or the receiver of a move.
-    #[error("the shard owns slots, or some are on their way to it; move them to other shards first")]
+    #[error("the shard owns slots, or slots are being moved to it; move them to other shards first")]
     ShardInUse,
     /// See [`limits::MIGRATIONS_MAX`].
-    #[error("there would be more moves of slots under way than there may be; wait until some are done")]
+    #[error("too many moves of slots are in progress; wait until some are done")]
     TooManyMoves,
     /// Some of the slots are already being moved.
-    #[error("some of these slots are on their way already; wait until that is done")]
+    #[error("some of these slots are being moved already; wait until that is done")]
     SlotsMoving,
     /// No shard was ever given this number, or the shard was removed.
     #[error("there is no such shard")]
@@ -216,11 +217,7 @@ impl RegistryWrite {
             RegistryWrite::AddShard { name, tags } => {
                 out.push(TAG_ADD_SHARD);
                 codec::put_bytes(out, name.as_deref().unwrap_or_default().as_bytes());
-                codec::put_varint(out, tags.len() as u64);
-                for (name, value) in tags {
-                    codec::put_bytes(out, name.as_bytes());
-                    codec::put_bytes(out, value.as_bytes());
-                }
+                topology::put_tags(out, tags);
             }
             RegistryWrite::RemoveShard { shard } => put_numbered(out, TAG_REMOVE_SHARD, shard.0),
             RegistryWrite::Rebalance => out.push(TAG_REBALANCE),
@@ -255,12 +252,7 @@ impl RegistryWrite {
             TAG_TAG_SHARD => RegistryWrite::TagShard(ShardTags::decode(decoder)?),
             TAG_ADD_SHARD => {
                 let name = Some(decoder.text()?).filter(|name| !name.is_empty());
-                let mut tags = BTreeMap::new();
-                for _ in 0..decoder.varint()? {
-                    let name = decoder.text()?;
-                    tags.insert(name, decoder.text()?);
-                }
-                RegistryWrite::AddShard { name, tags }
+                RegistryWrite::AddShard { name, tags: topology::tags(decoder)? }
             }
             TAG_REMOVE_SHARD => RegistryWrite::RemoveShard { shard: ShardId(decoder.varint()?) },
             TAG_REBALANCE => RegistryWrite::Rebalance,
@@ -281,56 +273,30 @@ fn put_numbered(out: &mut Vec<u8>, tag: u8, number: u64) {
     codec::put_varint(out, number);
 }
 
-/// Codes on wire and disk. A code is never reused.
-const HOST_CHANGE_CODES: [(HostChange, u8); 8] = [
-    (HostChange::Vote, 1),
-    (HostChange::Follow, 2),
-    (HostChange::Drain(true), 3),
-    (HostChange::Drain(false), 4),
-    (HostChange::Leave, 5),
-    (HostChange::Removed, 6),
-    (HostChange::Dead(true), 7),
-    (HostChange::Dead(false), 8),
-];
+codes!(HostChange as "change of a host" {
+    HostChange::Vote => 1,
+    HostChange::Follow => 2,
+    HostChange::Drain(true) => 3,
+    HostChange::Drain(false) => 4,
+    HostChange::Leave => 5,
+    HostChange::Removed => 6,
+    HostChange::Dead(true) => 7,
+    HostChange::Dead(false) => 8,
+});
 
-impl HostChange {
-    fn code(self) -> u8 {
-        let found = HOST_CHANGE_CODES.iter().find(|(change, _)| *change == self);
-        found.expect("invariant: every change has a code").1
-    }
-
-    fn from_code(code: u8) -> Result<HostChange, DecodeError> {
-        let found = HOST_CHANGE_CODES.iter().find(|(_, known)| *known == code);
-        found.map(|(change, _)| *change).ok_or(DecodeError::UnknownTag("change of a host"))
-    }
-}
-
-/// Codes on the wire. A code is never reused.
-const DENIAL_CODES: [(Denial, u8); 11] = [
-    (Denial::UnknownHost, 1),
-    (Denial::HostRemoved, 2),
-    (Denial::LastVoter, 3),
-    (Denial::NotLeaving, 4),
-    (Denial::TooManyHosts, 5),
-    (Denial::UnknownShard, 6),
-    (Denial::InvalidPolicy, 7),
-    (Denial::TooManyShards, 8),
-    (Denial::TooManyMoves, 9),
-    (Denial::SlotsMoving, 10),
-    (Denial::ShardInUse, 11),
-];
-
-impl Denial {
-    pub(crate) fn code(self) -> u8 {
-        let found = DENIAL_CODES.iter().find(|(denial, _)| *denial == self);
-        found.expect("invariant: every denial has a code").1
-    }
-
-    pub(crate) fn from_code(code: u8) -> Result<Denial, DecodeError> {
-        let found = DENIAL_CODES.iter().find(|(_, known)| *known == code);
-        found.map(|(denial, _)| *denial).ok_or(DecodeError::UnknownTag("denial"))
-    }
-}
+codes!(Denial as "denial" {
+    Denial::UnknownHost => 1,
+    Denial::HostRemoved => 2,
+    Denial::LastVoter => 3,
+    Denial::NotLeaving => 4,
+    Denial::TooManyHosts => 5,
+    Denial::UnknownShard => 6,
+    Denial::InvalidPolicy => 7,
+    Denial::TooManyShards => 8,
+    Denial::TooManyMoves => 9,
+    Denial::SlotsMoving => 10,
+    Denial::ShardInUse => 11,
+});
 
 impl HostInfo {
     /// Checks the size of an announcement. Every node keeps it permanently, so a large one is a

@@ -121,6 +121,22 @@ impl Discard {
     }
 }
 
+impl RestoredKey {
+    /// Checks keys that came from a state of this revision. Returns their bytes.
+    pub(super) fn validate_all(keys: &[RestoredKey], revision: Version) -> Result<usize, ShardRefusal> {
+        let mut bytes = 0;
+        for RestoredKey { key, version, value, .. } in keys {
+            validate_key(key)?;
+            validate_value(value)?;
+            if *version == Version::ABSENT || *version > revision {
+                return Err(ShardRefusal::invalid("version of a key beyond the revision of its origin"));
+            }
+            bytes += key.len() + value.len();
+        }
+        Ok(bytes)
+    }
+}
+
 impl Restoration {
     /// The layout that has room for the records.
     pub(super) fn layout(&self) -> RowLayout {
@@ -132,16 +148,7 @@ impl Restoration {
         if self.revision.0 > limits::RESTORE_REVISION_MAX {
             return Err(ShardRefusal::invalid("revision beyond any that a cluster gives out"));
         }
-        let mut bytes = 0;
-        for RestoredKey { key, version, value, .. } in &self.records {
-            validate_key(key)?;
-            validate_value(value)?;
-            if *version == Version::ABSENT || *version > self.revision {
-                return Err(ShardRefusal::invalid("version of a key beyond the revision of its backup"));
-            }
-            bytes += key.len() + value.len();
-        }
-        if bytes > limits::RESTORE_BYTES_MAX {
+        if RestoredKey::validate_all(&self.records, self.revision)? > limits::RESTORE_BYTES_MAX {
             return Err(ShardRefusal::invalid("too much of a backup at a time"));
         }
         Ok(())

@@ -38,9 +38,9 @@ pub fn plan(shares: &BTreeMap<ShardId, SlotSet>) -> Vec<SlotMove> {
         .collect();
     let mut spare: Vec<(ShardId, SlotSet)> = Vec::new();
     for (shard, share) in shares {
-        let surplus = share.count().saturating_sub(wanted[shard]);
-        if surplus > 0 {
-            spare.push((*shard, share.last(surplus)));
+        let excess = share.count().saturating_sub(wanted[shard]);
+        if excess > 0 {
+            spare.push((*shard, share.last(excess)));
         }
     }
     let mut moves = Vec::new();
@@ -104,12 +104,11 @@ mod tests {
             // those shards as possible keep one more.
             let (share, larger) =
                 (u32::from(SLOTS) / counts.len() as u32, u32::from(SLOTS) % counts.len() as u32);
-            let mut surplus: Vec<u32> =
-                before.values().map(|set| set.count().saturating_sub(share)).collect();
-            surplus.sort_unstable_by(|a, b| b.cmp(a));
-            let kept = surplus.iter().take(larger as usize).filter(|surplus| **surplus > 0).count() as u32;
+            let mut excess: Vec<u32> = before.values().map(|set| set.count().saturating_sub(share)).collect();
+            excess.sort_unstable_by(|a, b| b.cmp(a));
+            let kept = excess.iter().take(larger as usize).filter(|excess| **excess > 0).count() as u32;
             let moved: u32 = moves.iter().map(|a_move| a_move.slots.count()).sum();
-            assert_eq!(moved, surplus.iter().sum::<u32>() - kept);
+            assert_eq!(moved, excess.iter().sum::<u32>() - kept);
             assert_eq!(plan(&after), [], "what is even stays as it is");
         }
     }

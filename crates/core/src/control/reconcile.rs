@@ -37,32 +37,32 @@ pub(crate) struct Situation<'a> {
 
 /// The leader's next step.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ReconcileStep {
     Change(MembershipChange),
     /// Transfers leadership to another voter.
     HandOver,
 }
 
 /// The next step; `None` if none is needed or none is possible now.
-pub(crate) fn next_step(situation: &Situation<'_>) -> Option<Step> {
+pub(crate) fn next_step(situation: &Situation<'_>) -> Option<ReconcileStep> {
     let Situation { membership, own, wanted, .. } = situation;
     if membership.is_joint() {
-        return Some(Step::Change(MembershipChange::LeaveJoint));
+        return Some(ReconcileStep::Change(MembershipChange::LeaveJoint));
     }
     let newcomer =
         wanted.iter().find(|(replica, role)| role.is_some() && membership.role(**replica).is_none());
     if let Some((&newcomer, _)) = newcomer {
-        return Some(Step::Change(MembershipChange::Roles(vec![(newcomer, Some(Role::Learner))])));
+        return Some(ReconcileStep::Change(MembershipChange::Roles(vec![(newcomer, Some(Role::Learner))])));
     }
     let roles = next_roles(situation);
     if !roles.is_empty() {
-        return Some(Step::Change(MembershipChange::Roles(roles)));
+        return Some(ReconcileStep::Change(MembershipChange::Roles(roles)));
     }
     let leads_wrongly = wanted.get(own).is_some_and(|role| *role != Some(Role::Voter));
     let is_successor = |replica: &ReplicaId| {
         wanted.get(replica) == Some(&Some(Role::Voter)) && situation.caught_up.contains(replica)
     };
-    (leads_wrongly && membership.voters.iter().any(is_successor)).then_some(Step::HandOver)
+    (leads_wrongly && membership.voters.iter().any(is_successor)).then_some(ReconcileStep::HandOver)
 }
 
 /// All changes of roles that are possible now.
@@ -118,7 +118,7 @@ mod tests {
         learners: &[u64],
         wanted: &str,
         (active, caught_up): (&[u64], &[u64]),
-    ) -> Option<Step> {
+    ) -> Option<ReconcileStep> {
         let membership = Membership { voters: ids(voters), learners: ids(learners), ..Membership::default() };
         let role = |letter| match letter {
             'v' => Some(Role::Voter),
@@ -136,9 +136,9 @@ mod tests {
         })
     }
 
-    fn change(roles: &[(u64, Option<Role>)]) -> Option<Step> {
+    fn change(roles: &[(u64, Option<Role>)]) -> Option<ReconcileStep> {
         let roles = roles.iter().map(|&(replica, role)| (ReplicaId(replica), role)).collect();
-        Some(Step::Change(MembershipChange::Roles(roles)))
+        Some(ReconcileStep::Change(MembershipChange::Roles(roles)))
     }
 
     const VOTER: Option<Role> = Some(Role::Voter);
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_leader_hands_over_before_it_goes() {
-        assert_eq!(step(&[1, 2, 3], &[], "-vv", (&[2, 3], &[2, 3])), Some(Step::HandOver));
+        assert_eq!(step(&[1, 2, 3], &[], "-vv", (&[2, 3], &[2, 3])), Some(ReconcileStep::HandOver));
         assert_eq!(step(&[1, 2, 3], &[], "-vv", (&[2, 3], &[])), None, "nobody could go on at once");
         assert_eq!(step(&[1], &[], "-", (&[], &[])), None, "the last voter stays");
     }
@@ -224,6 +224,6 @@ mod tests {
             connected: &[],
             caught_up: &[],
         };
-        assert_eq!(next_step(&situation), Some(Step::Change(MembershipChange::LeaveJoint)));
+        assert_eq!(next_step(&situation), Some(ReconcileStep::Change(MembershipChange::LeaveJoint)));
     }
 }

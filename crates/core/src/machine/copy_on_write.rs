@@ -100,7 +100,7 @@ impl KeyValue {
                 (record.key(), Some((record, self.expires(record.key()))))
             };
             if let Some((record, expires)) = held {
-                let (version, value) = record.behind_key();
+                let (version, value) = record.version_and_value();
                 codec::put_bytes(block, key);
                 codec::put_varint(block, version.0);
                 codec::put_bytes(block, value);

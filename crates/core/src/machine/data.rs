@@ -104,8 +104,8 @@ impl Data {
 
     /// Removes what another restore has put here.
     fn discard_restore(&mut self, backup: Uuid) -> WriteReply {
-        let is_of_restores = self.config.is_pristine() && self.kv.is_of_restores();
-        if !is_of_restores && !self.faults.has(Fault::WritesDiscarded) {
+        let holds_only_restored = self.config.is_pristine() && self.kv.holds_only_restored();
+        if !holds_only_restored && !self.faults.has(Fault::WritesDiscarded) {
             return WriteReply::ConditionFailed { current: self.kv.revision };
         }
         let left = self.kv.discard_restore(backup);
@@ -116,8 +116,8 @@ impl Data {
     }
 
     /// Takes the configuration changes since the last call.
-    pub(super) fn take_news(&mut self) -> Vec<ConfigUpdate> {
-        self.config.take_news()
+    pub(super) fn take_updates(&mut self) -> Vec<ConfigUpdate> {
+        self.config.take_updates()
     }
 
     /// Applies a block of a snapshot that holds no keys. Returns whether it was such a block.

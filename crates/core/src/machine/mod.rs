@@ -140,23 +140,23 @@ impl Machine {
     }
 
     /// Takes the configuration changes since the last call.
-    pub fn take_news(&mut self) -> Vec<ConfigUpdate> {
+    pub fn take_updates(&mut self) -> Vec<ConfigUpdate> {
         match self {
-            Machine::Data(data) => data.take_news(),
+            Machine::Data(data) => data.take_updates(),
             Machine::Registry(_) => Vec::new(),
         }
     }
 
     /// Configuration that differs from `before`, which this state replaces.
-    pub fn news_against(&self, before: &Machine) -> Vec<ConfigUpdate> {
+    pub fn updates_since(&self, before: &Machine) -> Vec<ConfigUpdate> {
         match (self, before) {
             // Clients that watch configuration in slots that moved must query another shard now.
             (Machine::Data(data), Machine::Data(before)) if data.kv.ownership != before.kv.ownership => {
-                let mut news = data.config.news_of_all();
-                news.extend(before.config.news_of_all());
+                let mut news = data.config.all_updates();
+                news.extend(before.config.all_updates());
                 news
             }
-            (Machine::Data(data), Machine::Data(before)) => data.config.news_against(&before.config),
+            (Machine::Data(data), Machine::Data(before)) => data.config.updates_since(&before.config),
             _ => Vec::new(),
         }
     }

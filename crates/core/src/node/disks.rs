@@ -112,7 +112,7 @@ impl Node {
 
     fn disks_changed(&mut self) {
         // A snapshot may free the space that the disk lacks.
-        self.look_at_snapshots();
+        self.schedule_compaction_check();
         let shards: Vec<ShardId> = self.groups.iter().map(Group::shard).collect();
         let (disks, router): (&Disks, _) = (&self.disks, &self.router);
         for shard in shards {

@@ -101,7 +101,7 @@ impl LocalReplicas {
 
 impl Node {
     /// Begins and ends replicas as the registry says.
-    pub(super) fn carry(&mut self) {
+    pub(super) fn update_replicas(&mut self) {
         let registry = self.registry();
         let (last_replica, _) = registry.last_numbers();
         let is_forgotten = |group: &&Group| {
@@ -112,7 +112,7 @@ impl Node {
         let over: Vec<ShardId> = self.groups.iter().filter(is_forgotten).map(Group::shard).collect();
         let own = self.options.host.node;
         let due: Vec<(ReplicaId, ShardId)> = registry
-            .carried_by(own)
+            .replicas_on(own)
             .into_iter()
             .filter(|(replica, shard)| {
                 let ended = self.local_replicas.ended.get(shard).is_some_and(|ended| ended >= replica);
@@ -170,24 +170,25 @@ impl Node {
     /// All files of an ended replica are gone; another replica may begin.
     pub(super) fn files_removed(&mut self, shard: ShardId) {
         self.local_replicas.closing.remove(&shard);
-        self.look_again();
+        self.reapply_registry();
     }
 
     /// Reports the slots whose shards have no replica here. Slots that came here since the last
     /// report are included once more, because changes between the clients' last query and the first
     /// local notification were not reported.
-    pub(super) fn tell_of_elsewhere(&mut self) {
+    pub(super) fn report_remote_slots(&mut self) {
         let ranges = self.router.slot_map().ranges();
-        let elsewhere = ranges.filter(|(_, shard)| self.groups.member(*shard).is_none());
-        let elsewhere: Vec<Range<u16>> = elsewhere.map(|(range, _)| range).collect();
-        let before = core::mem::replace(&mut self.was_elsewhere, elsewhere.clone());
-        self.elsewhere = elsewhere;
+        let remote_slots = ranges.filter(|(_, shard)| self.groups.member(*shard).is_none());
+        let remote_slots: Vec<Range<u16>> = remote_slots.map(|(range, _)| range).collect();
+        let before = core::mem::replace(&mut self.reported_remote_slots, remote_slots.clone());
+        self.remote_slots = remote_slots;
         // Queries during the move of slots may have been refused.
         let version = self.router.slot_map().version;
-        if core::mem::replace(&mut self.told_map, version) != version {
-            self.elsewhere.push(0..SLOTS);
+        if core::mem::replace(&mut self.reported_map, version) != version {
+            self.remote_slots.push(0..SLOTS);
         }
-        self.elsewhere.extend(before.into_iter().filter(|range| !self.was_elsewhere.contains(range)));
+        self.remote_slots
+            .extend(before.into_iter().filter(|range| !self.reported_remote_slots.contains(range)));
     }
 
     /// The version of the slot map, if the replicas here own every slot as the map says. This node

@@ -88,7 +88,7 @@ impl Node {
     }
 
     /// Schedules a check for a due snapshot, after one finished or failed or time passed.
-    pub(super) fn look_at_snapshots(&mut self) {
+    pub(super) fn schedule_compaction_check(&mut self) {
         self.log_compaction.is_due = true;
     }
 

@@ -32,7 +32,7 @@ pub(super) struct AppliedRegistry {
     seen: Option<LogIndex>,
     peers: Vec<(NodeId, String)>,
     /// Whether `peers` has changed since the shell was informed.
-    is_untold: bool,
+    is_unreported: bool,
     /// Removed peers that must be sent their last frame.
     removal_notices: Vec<NodeId>,
     /// Peers that should be told which hosts this node knows.
@@ -85,19 +85,19 @@ impl Node {
         let up = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
         self.applied_registry.introductions = up.collect();
         self.applied_registry.seen = Some(changed);
-        self.carry();
+        self.update_replicas();
         self.map_routes();
         self.applied_registry.removal_notices.extend(removal_notices);
         if self.applied_registry.peers != peers {
             self.router.set_peers(peers.iter().map(|(node, _)| *node));
             self.output.set_peers(peers.iter().map(|(node, _)| *node));
             self.applied_registry.peers = peers;
-            self.applied_registry.is_untold = true;
+            self.applied_registry.is_unreported = true;
         }
     }
 
     /// Makes the next [`Node::follow_registry`] apply the registry even if it has not changed.
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn reapply_registry(&mut self) {
         self.applied_registry.seen = None;
     }
 
@@ -107,8 +107,8 @@ impl Node {
             Machine::Registry(registry) => registry,
             Machine::Data(_) => unreachable!("invariant: the prime shard holds the registry"),
         };
-        let carriers = registry.replicas().values().filter(|replica| replica.wanted.is_some());
-        self.router.set_map(registry.slots(), carriers.map(|replica| (replica.shard, replica.node)));
+        let replicas = registry.replicas().values().filter(|replica| replica.wanted.is_some());
+        self.router.set_map(registry.slots(), replicas.map(|replica| (replica.shard, replica.node)));
     }
 
     /// Schedules the list of known hosts for a peer whose connection is established.
@@ -119,7 +119,7 @@ impl Node {
     /// Records a host that a peer knows. If this node's registry does not contain it, this may be
     /// the only way to learn of it: the host may be the leader, and so the only source of a newer
     /// registry.
-    pub(super) fn heard_of(&mut self, node: NodeId, address: String) {
+    pub(super) fn learn_host(&mut self, node: NodeId, address: String) {
         let is_news = self.host_entry(node).is_none() && self.options.hosts.get(&node) != Some(&address);
         if is_news && self.options.hosts.len() < 2 * limits::HOSTS_MAX {
             self.options.hosts.insert(node, address);
@@ -160,11 +160,11 @@ impl Node {
                 frames.push(OutgoingFrame { to, payload: payload.clone(), droppable: false });
             }
         }
-        core::mem::take(&mut self.applied_registry.is_untold).then(|| self.applied_registry.peers.clone())
+        core::mem::take(&mut self.applied_registry.is_unreported).then(|| self.applied_registry.peers.clone())
     }
 
     pub(super) fn has_roster_output(&self) -> bool {
-        self.applied_registry.is_untold
+        self.applied_registry.is_unreported
             || !self.applied_registry.removal_notices.is_empty()
             || !self.applied_registry.introductions.is_empty()
     }
@@ -247,10 +247,10 @@ impl Node {
     /// when it holds.
     fn is_forgotten(&self, node: NodeId) -> bool {
         let group = self.groups.prime();
-        let mut rows = self.registry().carried_by(node).into_iter();
+        let mut rows = self.registry().replicas_on(node).into_iter();
         !group.is_on(node)
             && rows.all(|(_, shard)| shard == ShardId::PRIME)
-            && self.all_remember(group)
+            && self.all_persisted(group)
             && self.all_know_each_other()
     }
 
@@ -316,7 +316,7 @@ impl Node {
     pub fn is_as_wanted(&self) -> bool {
         let is_placed = |row: &crate::topology::Replica| row.wanted.is_some() || row.shard == ShardId::PRIME;
         let registry = self.registry();
-        self.groups.iter().all(|group| self.wanted(group.shard()).is_true_of(group.membership()))
+        self.groups.iter().all(|group| self.wanted(group.shard()).matches(group.membership()))
             && registry.host_entries().values().all(|host_entry| host_entry.standing != HostRole::Leaving)
             && registry.replicas().values().all(is_placed)
             && placement::assignments(registry, 1).is_empty()
@@ -329,7 +329,7 @@ impl Node {
     }
 
     fn is_carrying_as_wanted(&self) -> bool {
-        let own = self.registry().carried_by(self.options.host.node);
+        let own = self.registry().replicas_on(self.options.host.node);
         own.len() == self.groups.iter().count()
             && own.iter().all(|(replica, shard)| {
                 self.groups.find(*shard).is_some_and(|group| group.replica() == *replica)

@@ -40,7 +40,7 @@ const CHANGED_PARTS_MAX: u64 = 256;
 const WALKS_PER_TURN_MAX: usize = 4;
 
 /// Delay before a step is repeated that failed or had nothing to do.
-const PATIENCE_TICKS: u64 = 2;
+const RETRY_TICKS: u64 = 2;
 
 /// The moves that this node drives as the leader of givers.
 #[derive(Default)]
@@ -76,7 +76,7 @@ enum Phase {
     /// Parts are being sent.
     Copying,
     /// The receiver owns the slots; the registry must record that.
-    Telling,
+    Finishing,
     /// The registry knows that the receiver owns the slots. The keys are being counted, possibly by
     /// another leader than the one that sent them.
     Counting,
@@ -202,7 +202,7 @@ impl Node {
         };
         if is_frozen && is_finished && copy.phase != Phase::Counting {
             // A leader that sent the keys has counted them already.
-            if copy.phase != Phase::Telling {
+            if copy.phase != Phase::Finishing {
                 self.begin_copy(shard, &copy.slots);
             }
             copy.phase = Phase::Counting;
@@ -214,7 +214,7 @@ impl Node {
                 self.step_of(copy, MoveStep::Open { attempt, slots, founding, limit })
             }
             Phase::Copying => self.next_part(shard, copy, is_frozen),
-            Phase::Telling => Next::Take(Write::from(RegistryWrite::FinishMigration { migration })),
+            Phase::Finishing => Next::Take(Write::from(RegistryWrite::FinishMigration { migration })),
             Phase::Counting => {
                 let rows = self.groups.copy_from(shard, |data| {
                     for _ in 0..WALKS_PER_TURN_MAX {
@@ -297,7 +297,7 @@ impl Node {
             return;
         }
         copy.internal_request = None;
-        let later = Ticks(now.0 + PATIENCE_TICKS);
+        let later = Ticks(now.0 + RETRY_TICKS);
         match (copy.phase, reply) {
             (Phase::Opening, Reply::Write(WriteReply::Move(MoveReply::Done))) => {
                 copy.phase = Phase::Copying;
@@ -306,7 +306,7 @@ impl Node {
             }
             (Phase::Opening | Phase::Copying, Reply::Write(WriteReply::Move(MoveReply::Owned))) => {
                 let is_counted = copy.phase == Phase::Copying;
-                copy.phase = Phase::Telling;
+                copy.phase = Phase::Finishing;
                 copy.part = None;
                 if !is_counted {
                     let slots = copy.slots.clone();
@@ -317,7 +317,7 @@ impl Node {
                 // The reply to a part, or to `Freeze`, which is not a part.
                 copy.sequence += u64::from(copy.part.take().is_some());
             }
-            (Phase::Telling, Reply::Write(WriteReply::HostChanged)) => copy.not_before = Ticks(now.0 + 1),
+            (Phase::Finishing, Reply::Write(WriteReply::HostChanged)) => copy.not_before = Ticks(now.0 + 1),
             // Remaining keys of an earlier attempt are removed step by step, one each tick; another
             // move may have to finish first.
             (Phase::Opening, Reply::Write(WriteReply::Move(MoveReply::Again))) => {
@@ -334,7 +334,7 @@ impl Node {
             Phase::Opening => MoveStage::Opening,
             Phase::Copying if self.is_frozen(shard) => MoveStage::Frozen,
             Phase::Copying => MoveStage::Copying,
-            Phase::Telling => MoveStage::Owned,
+            Phase::Finishing => MoveStage::Owned,
             Phase::Counting if self.is_frozen(shard) => MoveStage::Counting,
             Phase::Counting => MoveStage::Purging,
         };

@@ -4,9 +4,9 @@
 //! then [`Node::drive`] once. Everything that queued in between becomes one Raft entry for each
 //! shard, one log batch and one frame for each peer.
 
-pub mod alone;
 mod clocks;
 mod disks;
+pub mod force_new_cluster;
 mod local_replicas;
 mod log_compaction;
 mod members;
@@ -76,12 +76,12 @@ pub struct Node {
     /// Whether the positions of the replicas here should be reported to peers.
     report_due: bool,
     log_compaction: LogCompaction,
-    /// Slots without a replica here, to report in the next [`Actions::elsewhere`].
-    elsewhere: Vec<Range<u16>>,
+    /// Slots without a replica here, to report in the next [`Actions::remote_slots`].
+    remote_slots: Vec<Range<u16>>,
     /// Slots without a replica here at the last report.
-    was_elsewhere: Vec<Range<u16>>,
+    reported_remote_slots: Vec<Range<u16>>,
     /// The version of the slot map at the last report.
-    told_map: u64,
+    reported_map: u64,
     frames_invalid: u64,
 }
 
@@ -119,9 +119,9 @@ impl Node {
             reports: BTreeMap::new(),
             report_due: false,
             log_compaction: LogCompaction::default(),
-            elsewhere: Vec::new(),
-            was_elsewhere: Vec::new(),
-            told_map: 1,
+            remote_slots: Vec::new(),
+            reported_remote_slots: Vec::new(),
+            reported_map: 1,
             frames_invalid: 0,
             options,
         };
@@ -158,7 +158,7 @@ impl Node {
                 // It may be a checkpoint, for which a client may be waiting.
                 self.report_due |= matches!(done, SnapshotDone::Finished { .. });
                 self.groups.with(done.id().shard, |group| group.snapshot_done(done, output));
-                self.look_at_snapshots();
+                self.schedule_compaction_check();
             }
             Event::LogHeld(held) => self.log_held(held),
             Event::DiskStalled(reason) => self.disk_stalled(reason),
@@ -173,7 +173,7 @@ impl Node {
             || self.report_due
             || self.has_clocks_due()
             || self.log_compaction.is_due()
-            || !self.elsewhere.is_empty()
+            || !self.remote_slots.is_empty()
             || self.router.has_output()
             || self.output.has_output()
             || self.has_roster_output()
@@ -375,7 +375,7 @@ impl Node {
             peer::KIND_HOSTS => {
                 while !decoder.is_empty() {
                     let (node, address) = peer::host(&mut decoder)?;
-                    self.heard_of(node, address);
+                    self.learn_host(node, address);
                 }
             }
             peer::KIND_CLOCK => {
@@ -404,7 +404,7 @@ impl Node {
         }
         self.tick_disk();
         self.release_logs();
-        self.look_at_snapshots();
+        self.schedule_compaction_check();
         self.reconcile();
         self.watch_hosts();
         self.place();
@@ -418,7 +418,7 @@ impl Node {
             self.balance();
             self.report_due = true;
             self.send_clocks();
-            self.tell_of_elsewhere();
+            self.report_remote_slots();
         }
     }
 
@@ -520,7 +520,7 @@ impl Node {
         self.trace_leaderless();
         actions.trace.append(&mut self.output.trace);
         actions.config.append(&mut self.output.config);
-        actions.elsewhere.append(&mut self.elsewhere);
+        actions.remote_slots.append(&mut self.remote_slots);
         actions.contradiction = actions.contradiction.or(self.output.contradiction.take());
         let peers = self.emit_peers(&mut actions.frames);
         if peers.is_some() {

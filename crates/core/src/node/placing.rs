@@ -82,11 +82,11 @@ impl Node {
         if !is_due && self.watch.at_rest == Some(changed) {
             return;
         }
-        let patience = self.options.timing.request_ticks;
+        let retry_ticks = self.options.timing.request_ticks;
         let is_waiting = self
             .watch
             .assigned
-            .is_some_and(|(seen, asked)| seen == changed && self.now.0 < asked.0 + patience);
+            .is_some_and(|(seen, asked)| seen == changed && self.now.0 < asked.0 + retry_ticks);
         if !self.groups.prime().leads() || is_waiting {
             return;
         }
@@ -132,7 +132,7 @@ impl Node {
             let departed = wanted
                 .filter(|(replica, _, role)| role.is_none() && group.membership().role(*replica).is_none());
             let mut departed = departed.map(|(replica, ..)| replica).peekable();
-            if departed.peek().is_some() && self.all_remember(group) {
+            if departed.peek().is_some() && self.all_persisted(group) {
                 gone.extend(departed);
             }
         }
@@ -142,14 +142,14 @@ impl Node {
     }
 
     /// Whether no voter of a shard would return to an earlier membership after a restart.
-    pub(super) fn all_remember(&self, group: &Group) -> bool {
+    pub(super) fn all_persisted(&self, group: &Group) -> bool {
         let changed = group.membership().changed;
         let remembers = |voter: NodeId| {
             let reported = self.reports.get(&(voter, group.shard())).map(|position| position.remembered);
             let known = if voter == self.options.host.node { Some(group.remembered()) } else { reported };
             known.is_some_and(|remembered| remembered >= changed)
         };
-        let mut voters = group.carriers().filter(|(_, _, role)| *role == Role::Voter);
+        let mut voters = group.replicas().filter(|(_, _, role)| *role == Role::Voter);
         !group.membership().is_joint() && voters.all(|(voter, _, _)| remembers(voter))
     }
 
@@ -168,7 +168,7 @@ impl Node {
         }
         let own: Vec<&Group> = self.groups.iter().filter(|group| group.leads()).collect();
         let lighter = |group: &&Group| {
-            let voters = group.carriers().filter(|(_, _, role)| *role == Role::Voter);
+            let voters = group.replicas().filter(|(_, _, role)| *role == Role::Voter);
             let successors = self.successors(group.shard(), false);
             let able = voters.map(|(node, ..)| node).filter(|node| successors.contains(node));
             let heir = able.min_by_key(|node| (led.get(node).copied().unwrap_or_default(), *node))?;

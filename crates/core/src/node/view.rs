@@ -102,14 +102,14 @@ impl Node {
     /// The replicas of a shard: according to its own log if it has a replica here, or else
     /// according to the registry.
     fn replicas(&self, shard: ShardId) -> Vec<ReplicaView> {
-        let carriers: Vec<(NodeId, ReplicaId, Role)> = match self.groups.find(shard) {
-            Some(group) => group.carriers().collect(),
+        let replicas: Vec<(NodeId, ReplicaId, Role)> = match self.groups.find(shard) {
+            Some(group) => group.replicas().collect(),
             None => {
                 let rows = self.registry().wanted(shard);
                 rows.filter_map(|(replica, node, role)| Some((node, replica, role?))).collect()
             }
         };
-        carriers.into_iter().map(|carrier| self.replica(shard, carrier)).collect()
+        replicas.into_iter().map(|replica| self.replica(shard, replica)).collect()
     }
 
     fn replica(&self, shard: ShardId, (node, replica, role): (NodeId, ReplicaId, Role)) -> ReplicaView {

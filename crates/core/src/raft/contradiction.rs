@@ -7,59 +7,62 @@
 //! node that detects a contradiction reports it and stops, because no node can decide which of the
 //! two logs is correct.
 
-use raft::StateRole;
 use raft::eraftpb::{Message, MessageType};
+use raft::{Raft, RawNode, StateRole};
 
-use super::group::Group;
+use super::log_store::LogStore;
 use super::snapshots::is_snapshot;
 use crate::event::Contradiction;
-use crate::types::{LogIndex, NodeId, Term};
+use crate::types::{LogIndex, NodeId, ShardId, Term};
 
-impl Group {
-    /// The first contradiction between a message and the committed log of this replica. A message
-    /// of an earlier term proves nothing, because it may come from a deposed leader.
-    pub(super) fn contradiction(&self, message: &Message, from: NodeId) -> Option<Contradiction> {
-        if message.term < self.raft.raft.term {
-            return None;
+/// The first contradiction between a message and the committed log of this replica. A message of an
+/// earlier term proves nothing, because it may come from a deposed leader.
+pub(super) fn find(
+    engine: &RawNode<LogStore>,
+    shard: ShardId,
+    (message, from): (&Message, NodeId),
+) -> Option<Contradiction> {
+    let raft = &engine.raft;
+    if message.term < raft.term {
+        return None;
+    }
+    let found = match message.get_msg_type() {
+        MessageType::MsgAppend => contradicting_entry(raft, message),
+        MessageType::MsgAppendResponse => unknown_commitment(raft, message),
+        _ if is_snapshot(message) => {
+            let metadata = message.get_snapshot().get_metadata();
+            contradicting_term(raft, metadata.index, metadata.term)
         }
-        let found = match message.get_msg_type() {
-            MessageType::MsgAppend => self.contradicting_entry(message),
-            MessageType::MsgAppendResponse => self.unknown_commitment(message),
-            _ if is_snapshot(message) => {
-                let metadata = message.get_snapshot().get_metadata();
-                self.contradicting_term(metadata.index, metadata.term)
-            }
-            _ => None,
-        };
-        let (index, held, sent) = found?;
-        let held = (held > 0).then_some(Term(held));
-        Some(Contradiction { shard: self.shard, peer: from, index: LogIndex(index), held, sent: Term(sent) })
-    }
+        _ => None,
+    };
+    let (index, held, sent) = found?;
+    let held = (held > 0).then_some(Term(held));
+    Some(Contradiction { shard, peer: from, index: LogIndex(index), held, sent: Term(sent) })
+}
 
-    /// Finds an entry of the message that differs from a committed one. Returns the index, the term
-    /// here, and the term in the message.
-    fn contradicting_entry(&self, message: &Message) -> Option<(u64, u64, u64)> {
-        let entries = message.get_entries().iter().map(|entry| (entry.index, entry.term));
-        let mut places = core::iter::once((message.index, message.log_term)).chain(entries);
-        places.find_map(|(index, term)| self.contradicting_term(index, term))
-    }
+/// Finds an entry of the message that differs from a committed one. Returns the index, the term
+/// here, and the term in the message.
+fn contradicting_entry(raft: &Raft<LogStore>, message: &Message) -> Option<(u64, u64, u64)> {
+    let entries = message.get_entries().iter().map(|entry| (entry.index, entry.term));
+    let mut places = core::iter::once((message.index, message.log_term)).chain(entries);
+    places.find_map(|(index, term)| contradicting_term(raft, index, term))
+}
 
-    fn contradicting_term(&self, index: u64, term: u64) -> Option<(u64, u64, u64)> {
-        let log = &self.raft.raft.raft_log;
-        if index > log.committed {
-            return None;
-        }
-        // The term is 0 or an error if only a snapshot contains the entry.
-        let held = log.term(index).unwrap_or(0);
-        (held > 0 && held != term).then_some((index, held, term))
+fn contradicting_term(raft: &Raft<LogStore>, index: u64, term: u64) -> Option<(u64, u64, u64)> {
+    let log = &raft.raft_log;
+    if index > log.committed {
+        return None;
     }
+    // The term is 0 or an error if only a snapshot contains the entry.
+    let held = log.term(index).unwrap_or(0);
+    (held > 0 && held != term).then_some((index, held, term))
+}
 
-    /// Whether a follower has committed more entries than this leader has.
-    fn unknown_commitment(&self, message: &Message) -> Option<(u64, u64, u64)> {
-        let leads = self.raft.raft.state == StateRole::Leader && message.term == self.raft.raft.term;
-        let is_unknown = message.index > self.raft.raft.raft_log.last_index();
-        (leads && !message.reject && is_unknown).then_some((message.index, 0, message.term))
-    }
+/// Whether a follower has committed more entries than this leader has.
+fn unknown_commitment(raft: &Raft<LogStore>, message: &Message) -> Option<(u64, u64, u64)> {
+    let leads = raft.state == StateRole::Leader && message.term == raft.term;
+    let is_unknown = message.index > raft.raft_log.last_index();
+    (leads && !message.reject && is_unknown).then_some((message.index, 0, message.term))
 }
 
 #[cfg(test)]
@@ -67,9 +70,8 @@ mod tests {
     use super::*;
     use crate::codec::Decoder;
     use crate::membership::founding_replicas;
-    use crate::raft::{Output, fixture, wire};
+    use crate::raft::{Group, Output, fixture, wire};
     use crate::storage::{HardState, LogEntry, RecoveredLog};
-    use crate::types::ShardId;
     use alloc::vec::Vec;
     use bytes::Bytes;
     use raft::eraftpb::Entry;
@@ -116,7 +118,7 @@ mod tests {
     fn another_term_in_the_place_of_a_committed_entry_is_a_contradiction() {
         let group = follower(&[1, 1, 4, 4, 5], 4);
         let found = |message: &Message| {
-            let found = group.contradiction(message, PEER)?;
+            let found = find(&group.raft, SHARD, (message, PEER))?;
             assert_eq!((found.shard, found.peer), (SHARD, PEER));
             Some((found.index.0, found.held.map(|term| term.0), found.sent.0))
         };
@@ -154,7 +156,7 @@ mod tests {
         // commit index.
         assert_eq!(hear(&append(6, (2, 1), &[6])), (true, 5, 5));
         assert_eq!(hear(&append(6, (5, 5), &[6])), (true, 5, 5));
-        let contradiction = out.contradiction.expect("it was told");
+        let contradiction = out.contradiction.expect("a contradiction is reported");
         assert_eq!((contradiction.index, contradiction.held), (LogIndex(3), Some(Term(4))));
         let text = alloc::string::ToString::to_string(&contradiction);
         assert!(text.contains("shard 1: entry 3 of term 4 is committed here"), "{text}");

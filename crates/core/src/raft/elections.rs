@@ -16,9 +16,12 @@ const HASTY_ELECTION_TICKS_MAX: u64 = 4;
 
 /// The seeded election timeout. The engine draws its own from the thread's random generator
 /// whenever its role changes. This timeout replaces it before every tick. It is drawn again when
-/// the term or the known leader changes.
+/// the term, the known leader or the role changes.
 pub(super) struct ElectionTimer {
-    drawn_for: (u64, u64, StateRole),
+    random: fastrand::Rng,
+    election_ticks: u64,
+    /// The term, leader and role for which the timeout was drawn.
+    drawn_for: Option<(u64, u64, StateRole)>,
     timeout_ticks: u64,
     /// Remaining ticks until an election, because the connection to the leader broke.
     hasty_ticks: Option<u64>,
@@ -26,8 +29,30 @@ pub(super) struct ElectionTimer {
 
 impl ElectionTimer {
     /// A timer that is drawn at the first tick.
-    pub(super) fn new() -> ElectionTimer {
-        ElectionTimer { drawn_for: (0, 0, StateRole::Follower), timeout_ticks: 0, hasty_ticks: None }
+    pub(super) fn new(random: fastrand::Rng, election_ticks: u64) -> ElectionTimer {
+        ElectionTimer { random, election_ticks, drawn_for: None, timeout_ticks: 0, hasty_ticks: None }
+    }
+
+    /// The election timeout in ticks, for the present term, leader and role.
+    pub(super) fn timeout_ticks(&mut self, state: (u64, u64, StateRole)) -> usize {
+        if self.drawn_for.replace(state) != Some(state) {
+            let base = self.election_ticks;
+            self.timeout_ticks = self.random.u64(base..=base + base / 2);
+        }
+        self.timeout_ticks as usize
+    }
+
+    /// Schedules an election soon, because the connection to the leader broke.
+    pub(super) fn hasten(&mut self) {
+        self.hasty_ticks = Some(self.random.u64(0..=HASTY_ELECTION_TICKS_MAX));
+    }
+
+    /// Counts a tick. Returns whether to stand for election now. A replica that follows a leader
+    /// again, or may not stand for election, cancels the hasty election.
+    pub(super) fn tick(&mut self, may_stand: bool) -> bool {
+        let Some(ticks) = self.hasty_ticks.take().filter(|_| may_stand) else { return false };
+        self.hasty_ticks = ticks.checked_sub(1);
+        ticks == 0
     }
 }
 
@@ -47,52 +72,6 @@ pub(super) enum TransferReason {
 }
 
 impl Group {
-    /// Draws the election timeout if the term, the leader or the role has changed, and sets it in
-    /// the engine.
-    pub(super) fn draw_election_timeout(&mut self) {
-        let state = (self.raft.raft.term, self.raft.raft.leader_id, self.raft.raft.state);
-        if self.election.drawn_for != state || self.election.timeout_ticks == 0 {
-            let base = self.timing.election_ticks;
-            self.election.drawn_for = state;
-            self.election.timeout_ticks = self.random.u64(base..=base + base / 2);
-        }
-        self.raft.raft.set_randomized_election_timeout(self.election.timeout_ticks as usize);
-    }
-
-    /// Counts down to the election after a broken connection to the leader.
-    pub(super) fn tick_hasty_election(&mut self) {
-        let Some(ticks) = self.election.hasty_ticks else { return };
-        let follows_nobody =
-            self.raft.raft.leader_id == raft::INVALID_ID && self.raft.raft.state == StateRole::Follower;
-        if !follows_nobody || !self.raft.raft.promotable() {
-            self.election.hasty_ticks = None;
-        } else if ticks > 0 {
-            self.election.hasty_ticks = Some(ticks - 1);
-        } else {
-            self.election.hasty_ticks = None;
-            // Refused only while a membership change is not applied. The ordinary timeout applies
-            // then.
-            let _ = self.raft.campaign();
-        }
-    }
-
-    /// Handles a broken connection.
-    pub fn link_lost(&mut self, node: NodeId) {
-        self.stop_sending_to(Some(node));
-        if self.raft.raft.state == StateRole::Leader {
-            // Messages in flight are lost, so probe again instead of waiting for a rejection.
-            if let Some(replica) = self.membership.replica_on(node) {
-                self.raft.report_unreachable(replica.0);
-            }
-        } else if self.raft.raft.state == StateRole::Follower && self.leader() == Some(node) {
-            // Forgetting the leader allows this replica to vote for another one before the lease of
-            // check-quorum ends. No read depends on that lease.
-            let term = self.raft.raft.term;
-            self.raft.raft.become_follower(term, raft::INVALID_ID);
-            self.election.hasty_ticks = Some(self.random.u64(0..=HASTY_ELECTION_TICKS_MAX));
-        }
-    }
-
     /// Transfers leadership to the voter that has most of the log and may lead, if this replica
     /// leads.
     pub fn transfer_leadership(&mut self, may_lead: impl Fn(NodeId) -> bool) {
@@ -101,12 +80,11 @@ impl Group {
         }
         let own = ReplicaId(self.raft.raft.id);
         let progress = self.raft.raft.prs();
-        let others = self.membership.voters.iter().filter(|&&replica| replica != own);
-        let candidate = others
-            .filter(|&&replica| self.node_of(replica).is_some_and(&may_lead))
-            .max_by_key(|replica| progress.get(replica.0).map_or(0, |progress| progress.matched));
-        if let Some(&ReplicaId(replica)) = candidate {
-            self.begin_transfer(ReplicaId(replica), TransferReason::Requested);
+        let voters = self.members.voters();
+        let others = voters.iter().filter(|(node, replica)| *replica != own && may_lead(*node));
+        let matched = |replica: ReplicaId| progress.get(replica.0).map_or(0, |progress| progress.matched);
+        if let Some(&(_, candidate)) = others.max_by_key(|(_, replica)| matched(*replica)) {
+            self.begin_transfer(candidate, TransferReason::Requested);
         }
     }
 
@@ -119,7 +97,53 @@ impl Group {
     pub(super) fn begin_transfer(&mut self, to: ReplicaId, reason: TransferReason) {
         self.raft.transfer_leader(to.0);
         let is_accepted = self.raft.raft.lead_transferee == Some(to.0);
-        let node = self.node_of(to).filter(|_| is_accepted);
+        let node = self.members.node_of(to).filter(|_| is_accepted);
         self.trace.set_transfer(node.map(|to| Transfer { to, reason }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn timer() -> ElectionTimer {
+        ElectionTimer::new(fastrand::Rng::with_seed(1), 10)
+    }
+
+    #[test]
+    fn a_timeout_is_drawn_for_each_state_and_stays_for_it() {
+        let mut timer = timer();
+        let mut drawn: Vec<usize> = (1..100)
+            .map(|term| {
+                let state = (term, 2, StateRole::Follower);
+                let timeout = timer.timeout_ticks(state);
+                assert_eq!(timer.timeout_ticks(state), timeout);
+                timeout
+            })
+            .collect();
+        drawn.sort_unstable();
+        drawn.dedup();
+        assert_eq!(drawn, [10, 11, 12, 13, 14, 15]);
+    }
+
+    #[test]
+    fn a_broken_connection_hastens_one_election() {
+        let mut timer = timer();
+        assert!(!timer.tick(true), "nothing is scheduled");
+        for _ in 0..20 {
+            timer.hasten();
+            let ticks = (0..).take_while(|_| !timer.tick(true)).count() as u64;
+            assert!(ticks <= HASTY_ELECTION_TICKS_MAX);
+            assert!(!timer.tick(true), "once");
+        }
+    }
+
+    #[test]
+    fn a_new_leader_cancels_the_hasty_election() {
+        let mut timer = timer();
+        timer.hasten();
+        assert!(!timer.tick(false));
+        assert!((0..=HASTY_ELECTION_TICKS_MAX).all(|_| !timer.tick(true)));
     }
 }

@@ -5,24 +5,27 @@
 //! stands for election, [`super::ready`] processes `Ready`s. The router owns the shard of a key,
 //! forwarding and deadlines.
 
-use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};
-use raft::{Config, RawNode, ReadOnlyOption, StateRole};
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+use raft::{Config, RawNode, ReadOnlyOption, ReadState, StateRole};
 
+use super::applied::Applied;
 use super::elections::ElectionTimer;
+use super::leadership::Leadership;
 use super::log_store::LogStore;
-use super::membership::{self, conf_state, data_of};
+use super::members::Members;
+use super::membership::{conf_state, data_of};
 use super::persisting::Persisting;
 use super::positions::Positions;
 use super::proposals::{Proposals, decode_entry};
 use super::reads::{Reads, Waiter};
-use super::ready::Output;
+use super::ready::{Output, ReadDone};
+use super::sending::Sending;
 use super::snapshots::{Snapshots, is_snapshot};
 use super::stalls::Disks;
-use super::trace::{Cause, GroupTrace, VoteRequest};
-use super::wire;
+use super::trace::{GroupTrace, RoleChangeCause, VoteRequest};
+use super::{contradiction, lost_entries, wire};
 use crate::codec::{DecodeError, Decoder};
 use crate::command::{Read, ShardAnswer, ShardError, ShardRefusal, Write};
 use crate::deliberate::{Fault, Faults};
@@ -31,8 +34,7 @@ use crate::limits;
 use crate::machine::Machine;
 use crate::membership::{Membership, Role};
 use crate::peer::{Origin, Outcome, RequestId};
-use crate::storage::snapshot::SnapshotId;
-use crate::storage::{self, LogEntry, RecoveredLog, RecoveredShard};
+use crate::storage::RecoveredShard;
 use crate::trace::ProposalRefusal;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Ticks, UnixMillis};
 
@@ -62,35 +64,39 @@ pub enum ProposeError {
 }
 
 /// One replica of one shard, with its Raft engine and its state machine.
+///
+/// Its parts own their rules. Those that are shared with the other modules of `raft` keep their
+/// fields to themselves; what a module may do with them is said here.
 pub struct Group {
-    pub(super) shard: ShardId,
-    pub(super) raft: RawNode<LogStore>,
-    pub(super) machine: Machine,
-    pub(super) applied: LogIndex,
-    pub(super) proposals: Proposals,
-    pub(super) reads: Reads,
-    pub(super) persisting: Persisting,
-    pub(super) positions: Positions,
-    pub(super) snapshots: Snapshots,
-    pub(super) disks: Disks,
-    pub(super) applied_term: Term,
-    pub(super) timing: Timing,
-    pub(super) now: Ticks,
-    pub(super) faults: Faults,
-    pub(super) membership: Membership,
-    /// [`Registry::changed`](crate::control::registry::Registry::changed) of the registry to which
-    /// the membership conforms.
-    pub(super) settled: Option<LogIndex>,
-    /// Nodes of replicas that have sent messages but are not members according to this log, which
-    /// may be behind.
-    indirect_reports: BTreeMap<ReplicaId, NodeId>,
-    pub(super) random: fastrand::Rng,
-    pub(super) election: ElectionTimer,
-    pub(super) leads: bool,
-    /// When the removal of overdue keys was last proposed; `None` once it was applied.
-    pub(super) expiring: Option<Ticks>,
+    shard: ShardId,
+    timing: Timing,
+    faults: Faults,
+    now: Ticks,
+    leadership: Leadership,
+    election: ElectionTimer,
+    proposals: Proposals,
+    reads: Reads,
+    positions: Positions,
     /// Whether a message has contradicted the committed entries. Such a replica stops taking part.
-    pub(super) diverged: bool,
+    diverged: bool,
+    /// The engine. Only `ready` takes its `Ready`s and advances it. A call that may change its role
+    /// is followed by [`Group::trace_role`].
+    pub(super) raft: RawNode<LogStore>,
+    /// The applied state, which only `ready` advances and only `snapshots` replaces.
+    pub(super) applied: Applied,
+    /// The members, which change only together with `applied`.
+    pub(super) members: Members,
+    /// What waits for the disk: filled and released by `ready`, and told by `snapshots` which
+    /// membership a snapshot has made durable.
+    pub(super) persisting: Persisting,
+    /// Snapshots made and received, which only `snapshots` changes.
+    pub(super) snapshots: Snapshots,
+    /// Snapshots sent, which only [`super::sending`] changes. The files of those that are being
+    /// sent stay.
+    pub(super) sending: Sending,
+    /// The states of disks as the node reports them, which only `stalls` evaluates.
+    pub(super) disks: Disks,
+    /// Events for logs. Every module records its own, and no decision depends on them.
     pub(super) trace: GroupTrace,
 }
 
@@ -99,7 +105,7 @@ impl Group {
     pub fn new(options: GroupOptions, recovered: RecoveredShard) -> Group {
         let RecoveredShard { snapshot, log } = recovered;
         let newest = snapshot.as_ref().map(|snapshot| (snapshot.id, snapshot.file_bytes));
-        let (applied, applied_term) = newest.map_or_else(Default::default, |(id, _)| (id.index, id.term));
+        let newest_id = newest.map(|(id, _)| id);
         let election_ticks = options.timing.election_ticks as usize;
         let replica = options.replica;
         let config = Config {
@@ -107,7 +113,7 @@ impl Group {
             election_tick: election_ticks,
             min_election_tick: election_ticks,
             max_election_tick: election_ticks + election_ticks / 2 + 1,
-            applied: applied.0,
+            applied: newest_id.map_or(0, |id| id.index.0),
             heartbeat_tick: options.timing.heartbeat_ticks as usize,
             max_size_per_msg: limits::APPEND_BYTES_MAX,
             max_inflight_msgs: limits::APPENDS_IN_FLIGHT_MAX,
@@ -124,9 +130,7 @@ impl Group {
             Some(snapshot) => (snapshot.machine, snapshot.membership),
             None => (options.machine, Membership::founded(&options.founding)),
         };
-        let newest_id = newest.map(|(id, _)| id);
-        let state = recovered_state(&log, newest_id);
-        let store = recovered_store(log, state, newest_id, conf_state(&membership));
+        let (store, state) = LogStore::recovered(log, newest_id, conf_state(&membership));
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let mut raft = RawNode::new(&config, store, &logger).expect("invariant: the configuration is valid");
         if membership.replicas() == [replica] {
@@ -134,44 +138,46 @@ impl Group {
             raft.campaign().expect("invariant: a lone follower may campaign");
         }
         let mut random = fastrand::Rng::with_seed(options.seed);
-        let mut machine = machine;
-        machine.set_faults(options.faults);
+        let reads = Reads::new(random.u64(..));
         let mut group = Group {
             shard: options.shard,
-            raft,
-            machine,
-            applied,
-            applied_term,
-            snapshots: Snapshots::new(newest),
-            disks: Disks::default(),
-            proposals: Proposals::new(options.faults),
-            reads: Reads::new(random.u64(..)),
-            persisting: Persisting::new(state),
-            positions: Positions::default(),
-            membership,
-            settled: None,
-            indirect_reports: BTreeMap::new(),
             timing: options.timing,
-            now: Ticks(0),
             faults: options.faults,
-            random,
-            election: ElectionTimer::new(),
-            leads: false,
-            expiring: None,
+            now: Ticks(0),
+            leadership: Leadership::default(),
+            election: ElectionTimer::new(random, options.timing.election_ticks),
+            proposals: Proposals::new(options.faults),
+            reads,
+            positions: Positions::default(),
             diverged: false,
+            raft,
+            applied: Applied::new(machine, newest_id, options.faults),
+            members: Members::new(membership),
+            persisting: Persisting::new(state),
+            snapshots: Snapshots::new(newest),
+            sending: Sending::default(),
+            disks: Disks::default(),
             trace: GroupTrace::new(state.commit),
         };
-        group.trace_role(Cause::Tick);
+        group.trace_role(RoleChangeCause::Tick);
         group
     }
 
     /// Handles a tick.
     pub fn tick(&mut self, now: Ticks, out: &mut Output) {
         self.now = now;
-        self.draw_election_timeout();
+        let raft = &mut self.raft.raft;
+        let timeout_ticks = self.election.timeout_ticks((raft.term, raft.leader_id, raft.state));
+        raft.set_randomized_election_timeout(timeout_ticks);
         if !self.is_installing() && self.counts_tick() {
             self.raft.tick();
-            self.tick_hasty_election();
+            let raft = &self.raft.raft;
+            let follows_nobody = raft.leader_id == raft::INVALID_ID && raft.state == StateRole::Follower;
+            if self.election.tick(follows_nobody && raft.promotable()) {
+                // Refused only while a membership change is not applied. The ordinary timeout
+                // applies then.
+                let _ = self.raft.campaign();
+            }
         }
         self.trace_tick();
         self.tick_sending(out);
@@ -191,17 +197,17 @@ impl Group {
             // The message is for a previous replica of this node.
             return Ok(());
         }
-        match self.node_of(sender) {
+        match self.members.node_of(sender) {
             Some(node) if node == from => {}
             Some(_) => return Err(DecodeError::Invalid("sender of a raft message")),
-            None => self.hear_of(sender, from),
+            None => self.members.note_node_of(sender, from),
         }
         if message.get_msg_type() == MessageType::MsgReadIndex && self.raft.raft.state != StateRole::Leader {
             // The engine would forward it again under the sender's name, and the next node would
             // refuse it. The sender repeats the round and will know the new leader by then.
             return Ok(());
         }
-        if let Some(contradiction) = self.contradiction(&message, from) {
+        if let Some(contradiction) = contradiction::find(&self.raft, self.shard, (&message, from)) {
             self.diverged = true;
             out.contradiction.get_or_insert(contradiction);
         }
@@ -219,74 +225,35 @@ impl Group {
             self.trace_withheld_vote(&message, from);
             return Ok(());
         }
-        if self.forgot(&message) {
-            self.probe_from(sender, message.reject_hint);
+        if lost_entries::is_reported_by(&message, &self.raft) {
+            lost_entries::probe_from(&mut self.raft, sender.0, message.reject_hint);
             return Ok(());
         }
-        self.admit_loss(&mut message);
+        lost_entries::replace_heartbeat(&mut message, &self.raft);
         let vote_request = VoteRequest::of(&message, from, &self.raft);
         // An error means that the message is outdated or that a forwarded one found no leader. Both
         // are ordinary, and the sender repeats what matters.
         let _ = self.raft.step(message);
         self.trace_vote(vote_request);
-        self.trace_role(Cause::Message(from));
-        self.repair_progress(sender);
+        self.trace_role(RoleChangeCause::Message(from));
+        lost_entries::repair_progress(&mut self.raft, sender.0);
         Ok(())
     }
 
-    /// Records the node of a replica that is not a member according to this log. It may be the
-    /// leader.
-    fn hear_of(&mut self, replica: ReplicaId, node: NodeId) {
-        if self.indirect_reports.len() >= limits::HOSTS_MAX {
-            self.indirect_reports.pop_first();
-        }
-        self.indirect_reports.insert(replica, node);
-    }
-
-    /// Whether a follower reports that it no longer has entries that it acknowledged, because its
-    /// disk lost the end of its log. The engine would take such a rejection for a delayed one and
-    /// never send to that follower again. Frames arrive in order or not at all, so a rejection that
-    /// arrives after an acknowledgement was also sent after it.
-    fn forgot(&self, message: &Message) -> bool {
-        let current = self.raft.raft.state == StateRole::Leader && message.term == self.raft.raft.term;
-        let rejected = message.get_msg_type() == MessageType::MsgAppendResponse && message.reject;
-        let progress = self.raft.raft.prs().get(message.from);
-        current && rejected && progress.is_some_and(|progress| message.reject_hint < progress.matched)
-    }
-
-    /// Replaces a heartbeat that commits entries which this follower no longer has. A heartbeat
-    /// commits only acknowledged entries, so a missing one means that the disk lost the end of the
-    /// log, and the engine would panic. An empty append after the missing entries is rejected
-    /// instead, and tells the leader where to continue ([`Group::forgot`]).
-    fn admit_loss(&self, message: &mut Message) {
-        if message.get_msg_type() == MessageType::MsgHeartbeat
-            && message.term >= self.raft.raft.term
-            && message.commit > self.raft.raft.raft_log.last_index()
-        {
-            message.set_msg_type(MessageType::MsgAppend);
-            message.index = message.commit;
-            message.log_term = message.term;
-            message.commit = 0;
-        }
-    }
-
-    /// Forgets what a follower acknowledged. This never lowers the commit index.
-    fn probe_from(&mut self, replica: ReplicaId, last_index: u64) {
-        if let Some(progress) = self.raft.raft.mut_prs().get_mut(replica.0) {
-            progress.matched = 0;
-            progress.become_probe();
-            progress.next_idx = last_index + 1;
-            self.raft.raft.send_append(replica.0);
-        }
-    }
-
-    /// raft 0.7.0 may leave `next` at or below `matched` (fixed upstream in pull request 557):
-    /// probe from `matched`.
-    fn repair_progress(&mut self, replica: ReplicaId) {
-        if let Some(progress) = self.raft.raft.mut_prs().get_mut(replica.0)
-            && progress.next_idx <= progress.matched
-        {
-            progress.become_probe();
+    /// Handles a broken connection.
+    pub fn link_lost(&mut self, node: NodeId) {
+        self.stop_sending_to(Some(node));
+        if self.raft.raft.state == StateRole::Leader {
+            // Messages in flight are lost, so probe again instead of waiting for a rejection.
+            if let Some(replica) = self.membership().replica_on(node) {
+                self.raft.report_unreachable(replica.0);
+            }
+        } else if self.raft.raft.state == StateRole::Follower && self.leader() == Some(node) {
+            // Forgetting the leader allows this replica to vote for another one before the lease of
+            // check-quorum ends. No read depends on that lease.
+            let term = self.raft.raft.term;
+            self.raft.raft.become_follower(term, raft::INVALID_ID);
+            self.election.hasten();
         }
     }
 
@@ -306,13 +273,13 @@ impl Group {
             self.trace_refusal(ProposalRefusal::Transferring);
             return Err(ProposeError::NotLeader);
         }
-        if !self.machine.accepts(write) {
+        if !self.machine().accepts(write) {
             return Err(ProposeError::Refused(ShardRefusal::invalid("write for another kind of shard")));
         }
         write.validate().map_err(ProposeError::Refused)?;
         // The applied state may not own the keys yet, or no longer. Refuse now, so that the log
         // need not contain a refused command.
-        if !self.machine.owns_all_of(write) {
+        if !self.machine().owns_all_of(write) {
             self.trace_refusal(ProposalRefusal::NotOwned);
             return Err(ProposeError::NotHere);
         }
@@ -336,18 +303,23 @@ impl Group {
     /// Number of overdue keys, up to the maximum of a proposal, if this replica leads and has not
     /// proposed their removal just now.
     pub fn keys_to_expire(&self, time: UnixMillis) -> Option<(ShardId, usize)> {
-        let is_waiting = self.expiring.is_some_and(|asked| self.now.0 < asked.0 + self.timing.request_ticks);
-        if self.raft.raft.state != StateRole::Leader || is_waiting {
+        let may_propose = self.leadership.may_propose_expiry(self.now, self.timing.request_ticks);
+        if self.raft.raft.state != StateRole::Leader || !may_propose {
             return None;
         }
         let limit = limits::EXPIRIES_PER_TICK_MAX * limits::EXPIRED_KEYS_MAX;
-        let keys = self.machine.overdue(time, limit);
+        let keys = self.machine().overdue(time, limit);
         (keys > 0).then_some((self.shard, keys))
     }
 
     /// Records that the removal of overdue keys is being proposed.
     pub fn expiring(&mut self) {
-        self.expiring = Some(self.now);
+        self.leadership.expiry_proposed(self.now);
+    }
+
+    /// Records that a removal of overdue keys was applied.
+    pub(super) fn expiry_applied(&mut self) {
+        self.leadership.expiry_applied();
     }
 
     /// Queues a linearizable read. Its answer appears in [`Output::reads`], or never if no leader
@@ -358,16 +330,16 @@ impl Group {
 
     /// The applied state of a data shard, for copying.
     pub(super) fn data_mut(&mut self) -> Option<&mut crate::machine::Data> {
-        self.machine.data_mut()
+        self.applied.machine_mut().data_mut()
     }
 
     /// Answers from the applied state, unless the replica has not applied the move of slots
     /// `since`.
     pub fn read_stale(&self, read: &Read, since: MigrationId) -> Result<ShardAnswer, ShardError> {
-        if self.machine.last_move().0 < since {
+        if self.machine().last_move().0 < since {
             return Err(ShardError::NotHere);
         }
-        self.machine.read(read)
+        self.machine().read(read)
     }
 
     pub(super) fn propose_queued(&mut self, out: &mut Output) {
@@ -400,23 +372,97 @@ impl Group {
         if let Some(context) = self.reads.next_round(self.now) {
             out.counters.read_rounds += 1;
             if self.faults.has(Fault::ReadWithoutRound) {
-                return self.reads.confirmed(&context, self.applied);
+                return self.reads.confirmed(&context, self.applied.index());
             }
             self.raft.read_index(context);
         }
     }
 
     pub(super) fn leadership_changed(&mut self, leads: bool, out: &mut Output) {
-        self.expiring = None;
-        self.settled = None;
-        self.reads.hurry();
-        if leads && !self.leads {
-            out.counters.leaderships += 1;
-        }
-        if !leads && self.leads {
+        let led = self.leadership.change(leads);
+        self.reads.retry_now();
+        out.counters.leaderships += u64::from(leads && !led);
+        if led && !leads {
             self.stop_sending_to(None);
         }
-        self.leads = leads;
+    }
+
+    /// Whether this replica leads, as of the last `Ready`.
+    pub fn leads(&self) -> bool {
+        self.leadership.leads()
+    }
+
+    /// Whether this replica leads and its membership is not known to match the registry at
+    /// `changed`.
+    pub fn is_unsettled(&self, changed: LogIndex) -> bool {
+        self.leadership.is_unsettled(changed)
+    }
+
+    /// Records that the membership matches the registry at `changed`.
+    pub(super) fn settle(&mut self, changed: LogIndex) {
+        self.leadership.settle(changed);
+    }
+
+    /// Records that the membership has changed.
+    pub(super) fn membership_changed(&mut self) {
+        self.leadership.membership_changed();
+    }
+
+    /// Handles the confirmation of read rounds by a leader.
+    pub(super) fn confirm_reads(&mut self, states: Vec<ReadState>) {
+        for state in states {
+            self.reads.confirmed(&state.request_ctx, LogIndex(state.index));
+        }
+    }
+
+    /// Answers the reads whose round is confirmed and applied.
+    pub(super) fn serve_reads(&mut self, out: &mut Output) {
+        while let Some(waiters) = self.reads.next_served(self.applied.index()) {
+            for Waiter { request, read, .. } in waiters {
+                let answer = self.applied.machine().read(&read);
+                out.reads.push(ReadDone { request, shard: self.shard, read, answer });
+            }
+        }
+    }
+
+    /// Refuses the reads that were confirmed after `index`.
+    pub(super) fn refuse_reads_beyond(&mut self, index: LogIndex, refusal: &ShardRefusal, out: &mut Output) {
+        out.reads.extend(self.reads.take_beyond(index).map(|waiter| ReadDone {
+            request: waiter.request,
+            shard: self.shard,
+            read: waiter.read,
+            answer: Err(refusal.clone().into()),
+        }));
+    }
+
+    /// The origins that wait for the replies of an applied entry. Origins of entries that can no
+    /// longer commit are added to `dead`.
+    pub(super) fn take_waiters(
+        &mut self,
+        (term, index): (Term, LogIndex),
+        dead: &mut Vec<Origin>,
+    ) -> Vec<Origin> {
+        self.proposals.applied(term, index, dead)
+    }
+
+    /// Forgets the commands in flight that a snapshot may contain or not: this replica will never
+    /// know.
+    pub(super) fn forget_commands_up_to(&mut self, index: LogIndex, out: &mut Output) {
+        let dead = self.proposals.overtaken(index);
+        out.outcomes.extend(dead.into_iter().map(|origin| (origin, Outcome::NotDone)));
+        self.proposals.forget_up_to(index);
+    }
+
+    /// Asserts that no position moved back, and that their order is right.
+    pub(super) fn advance_positions(&mut self) {
+        let (raft, log) = (&self.raft.raft, &self.raft.raft.raft_log);
+        self.positions.advance(Positions {
+            term: Term(raft.term),
+            applied_and_durable: LogIndex(log.applied),
+            applied: self.applied.index(),
+            committed: LogIndex(log.committed),
+            last: LogIndex(log.last_index()),
+        });
     }
 
     fn refuse_queued(&mut self, out: &mut Output) {
@@ -431,10 +477,6 @@ impl Group {
         out.outcomes.extend(dead.into_iter().map(|origin| (origin, Outcome::NotDone)));
     }
 
-    pub(super) fn node_of(&self, replica: ReplicaId) -> Option<NodeId> {
-        self.membership.node(replica).or_else(|| self.indirect_reports.get(&replica).copied())
-    }
-
     pub fn replica(&self) -> ReplicaId {
         ReplicaId(self.raft.raft.id)
     }
@@ -443,14 +485,26 @@ impl Group {
         self.shard
     }
 
+    pub(super) fn now(&self) -> Ticks {
+        self.now
+    }
+
+    pub(super) fn election_ticks(&self) -> u64 {
+        self.timing.election_ticks
+    }
+
+    pub(super) fn faults(&self) -> Faults {
+        self.faults
+    }
+
     /// The applied state machine.
     pub fn machine(&self) -> &Machine {
-        &self.machine
+        self.applied.machine()
     }
 
     /// The node that leads, if this replica knows one.
     pub fn leader(&self) -> Option<NodeId> {
-        self.node_of(ReplicaId(self.raft.raft.leader_id))
+        self.members.node_of(ReplicaId(self.raft.raft.leader_id))
     }
 
     /// Whether [`Group::drive`] has work, including a read round that may begin or be repeated now.
@@ -466,17 +520,17 @@ impl Group {
             leads: self.raft.raft.state == StateRole::Leader,
             term: Term(self.raft.raft.term),
             committed: LogIndex(self.raft.raft.raft_log.committed),
-            applied: self.applied,
+            applied: self.applied.index(),
             last: LogIndex(self.raft.raft.raft_log.last_index()),
             log_begin: LogIndex(self.raft.store().begin()),
-            keys: self.machine.record_count(),
+            keys: self.machine().record_count(),
             log_bytes: self.raft.store().data_bytes(),
-            votes: self.membership.role(ReplicaId(self.raft.raft.id)) == Some(Role::Voter),
+            votes: self.membership().role(self.replica()) == Some(Role::Voter),
             snapshot: self.snapshots.newest(),
             snapshot_bytes: self.snapshot_file_bytes(),
             makes_snapshot: self.is_making_snapshot(),
-            last_move: self.machine.last_move().0,
-            is_moving: self.machine.last_move().1,
+            last_move: self.machine().last_move().0,
+            is_moving: self.machine().last_move().1,
             checkpoint: self.snapshots.checkpoint(),
             diverged: self.diverged,
         }
@@ -500,41 +554,4 @@ impl Group {
         let writes = if is_normal { decode_entry(&entry.data) } else { Ok(Vec::new()) };
         Some(writes.expect("invariant: a committed entry decodes"))
     }
-}
-
-/// The hard state of a recovered log after its snapshot.
-fn recovered_state(log: &RecoveredLog, snapshot: Option<SnapshotId>) -> storage::HardState {
-    let (begin, snapshot_term) = snapshot.map_or_else(Default::default, |id| (id.index, id.term));
-    let state = log.hard_state;
-    storage::HardState {
-        term: state.term.max(snapshot_term),
-        // A snapshot may be received before its term is persisted. No vote was given in that term.
-        vote: state.vote.filter(|_| state.term >= snapshot_term),
-        commit: state.commit.max(begin),
-    }
-}
-
-fn recovered_store(
-    log: RecoveredLog,
-    state: storage::HardState,
-    snapshot: Option<SnapshotId>,
-    conf_state: ConfState,
-) -> LogStore {
-    let begin = snapshot.map_or(LogIndex(0), |id| id.index);
-    let last = log.entries.last().map_or(begin, |entry| entry.index);
-    // The commit index is written after the entries that it covers, so recovery cannot accept a log
-    // that breaks this.
-    assert!(state.commit <= last, "invariant: a recovered log holds what it says is committed");
-    let hard_state = HardState {
-        term: state.term.0,
-        vote: state.vote.map_or(0, |replica| replica.0),
-        commit: state.commit.0,
-        ..HardState::default()
-    };
-    let entries: VecDeque<Entry> = log
-        .entries
-        .into_iter()
-        .map(|LogEntry { index, term, data }| membership::entry(index, term, data))
-        .collect();
-    LogStore::new(hard_state, conf_state, snapshot, entries)
 }

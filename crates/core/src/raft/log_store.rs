@@ -11,7 +11,10 @@ use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::storage::{GetEntriesContext, RaftState, Storage};
 use raft::{Error, StorageError};
 
+use super::membership;
 use crate::storage::snapshot::SnapshotId;
+use crate::storage::{self, LogEntry, RecoveredLog};
+use crate::types::LogIndex;
 
 /// Size of an entry besides its data, for the engine's message size limit.
 const ENTRY_OVERHEAD_BYTES: u64 = 16;
@@ -33,7 +36,43 @@ pub(super) struct LogStore {
     conf_state: ConfState,
 }
 
+/// The hard state of a recovered log after its snapshot.
+fn recovered_state(log: &RecoveredLog, snapshot: Option<SnapshotId>) -> storage::HardState {
+    let (begin, snapshot_term) = snapshot.map_or_else(Default::default, |id| (id.index, id.term));
+    let state = log.hard_state;
+    storage::HardState {
+        term: state.term.max(snapshot_term),
+        // A snapshot may be received before its term is persisted. No vote was given in that term.
+        vote: state.vote.filter(|_| state.term >= snapshot_term),
+        commit: state.commit.max(begin),
+    }
+}
+
 impl LogStore {
+    /// The log of a replica after a restart, and its hard state. `conf_state` is the membership of
+    /// `snapshot` or the founding one.
+    pub(super) fn recovered(
+        log: RecoveredLog,
+        snapshot: Option<SnapshotId>,
+        conf_state: ConfState,
+    ) -> (LogStore, storage::HardState) {
+        let state = recovered_state(&log, snapshot);
+        let begin = snapshot.map_or(LogIndex(0), |id| id.index);
+        let last = log.entries.last().map_or(begin, |entry| entry.index);
+        // The commit index is written after the entries that it covers, so recovery cannot accept a
+        // log that breaks this.
+        assert!(state.commit <= last, "invariant: a recovered log holds what it says is committed");
+        let hard_state = HardState {
+            term: state.term.0,
+            vote: state.vote.map_or(0, |replica| replica.0),
+            commit: state.commit.0,
+            ..HardState::default()
+        };
+        let entry = |LogEntry { index, term, data }| membership::entry(index, term, data);
+        let entries = log.entries.into_iter().map(entry).collect();
+        (LogStore::new(hard_state, conf_state, snapshot, entries), state)
+    }
+
     /// Creates a log of `entries`, which follow `snapshot` or, without one, begin at index 1.
     /// `conf_state` is the membership at that point.
     pub(super) fn new(
@@ -207,7 +246,7 @@ impl Storage for LogStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{LogIndex, ShardId, Term};
+    use crate::types::{ShardId, Term};
 
     fn entry(index: u64, term: u64) -> Entry {
         Entry { index, term, ..Entry::default() }

@@ -18,9 +18,9 @@ use raft::eraftpb::{
 };
 
 use super::group::Group;
-use super::trace::Cause;
+use super::trace::RoleChangeCause;
 use crate::codec::{self, DecodeError, Decoder};
-use crate::control::reconcile::{self, Situation, Step};
+use crate::control::reconcile::{self, ReconcileStep, Situation};
 use crate::limits;
 use crate::membership::{Membership, MembershipChange, Role};
 use crate::types::{LogIndex, NodeId, ReplicaId, Term};
@@ -142,7 +142,7 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// Whether a membership matches.
-    pub(crate) fn is_true_of(&self, membership: &Membership) -> bool {
+    pub(crate) fn matches(&self, membership: &Membership) -> bool {
         !membership.is_joint() && self.roles.iter().all(|(&replica, &role)| membership.role(replica) == role)
     }
 }
@@ -153,38 +153,32 @@ impl Group {
     pub(super) fn apply_change(&mut self, entry: &Entry) {
         let (change, wanted_at) =
             decode(&entry.context).expect("invariant: a committed change of membership decodes");
+        let current = self.members.membership();
         let nodes = match change {
             // An earlier leader also proposed it. The replica is a member by now, with a role that
             // must not be lost.
-            MembershipChange::Join(replica, _) if self.membership.nodes.contains_key(&replica) => None,
+            MembershipChange::Join(replica, _) if current.nodes.contains_key(&replica) => None,
             MembershipChange::Join(replica, node) => {
-                let joins = [(replica, node)];
-                Some(
-                    self.membership
-                        .nodes
-                        .iter()
-                        .map(|(&replica, &node)| (replica, node))
-                        .chain(joins)
-                        .collect(),
-                )
+                let mut nodes = current.nodes.clone();
+                nodes.insert(replica, node);
+                Some(nodes)
             }
             MembershipChange::Roles(ref roles) => {
                 // The node of a replica is known only for members.
-                let known = roles.iter().all(|(replica, _)| self.membership.nodes.contains_key(replica));
-                known.then(|| self.membership.nodes.clone())
+                let known = roles.iter().all(|(replica, _)| current.nodes.contains_key(replica));
+                known.then(|| current.nodes.clone())
             }
-            MembershipChange::LeaveJoint => Some(self.membership.nodes.clone()),
+            MembershipChange::LeaveJoint => Some(current.nodes.clone()),
         };
         let engine = to_engine(&change);
         if let Some(nodes) = nodes
             && let Ok(state) = self.raft.apply_conf_change(&engine)
         {
-            let wanted_at = wanted_at.max(self.membership.wanted_at);
+            let wanted_at = wanted_at.max(current.wanted_at);
             let index = LogIndex(entry.index);
-            let now = Membership { wanted_at, ..membership(&state, index, &nodes) };
-            let before = core::mem::replace(&mut self.membership, now);
+            let before = self.members.replace(Membership { wanted_at, ..membership(&state, index, &nodes) });
             self.trace_membership(&before, index);
-            self.settled = None;
+            self.membership_changed();
         }
         let raft = &mut self.raft.raft;
         if raft.state == StateRole::Leader && !raft.promotable() {
@@ -193,13 +187,7 @@ impl Group {
             // replica that no longer exists.
             raft.become_follower(raft.term, raft::INVALID_ID);
         }
-        self.trace_role(Cause::Membership);
-    }
-
-    /// Whether this replica leads and its membership is not known to match the registry at
-    /// `changed`.
-    pub fn is_unsettled(&self, changed: LogIndex) -> bool {
-        self.leads && self.settled != Some(changed)
+        self.trace_role(RoleChangeCause::Membership);
     }
 
     /// Takes the next step towards the wanted membership, if this replica leads and no change is in
@@ -218,8 +206,8 @@ impl Group {
         let may_change = raft.state == StateRole::Leader
             && raft.lead_transferee.is_none()
             && !raft.has_pending_conf()
-            && changed >= self.membership.wanted_at
-            && self.applied_term == Term(raft.term);
+            && changed >= self.members.membership().wanted_at
+            && self.applied.term() == Term(raft.term);
         if !may_change {
             return;
         }
@@ -235,10 +223,10 @@ impl Group {
                 }
             }
         }
-        let is_up = |replica: &ReplicaId| self.node_of(*replica).is_some_and(|node| up.contains(&node));
-        let connected: Vec<ReplicaId> = self.membership.replicas().into_iter().filter(is_up).collect();
+        let members = self.members.iter().filter(|(node, ..)| up.contains(node));
+        let connected: Vec<ReplicaId> = members.map(|(_, replica, _)| replica).collect();
         let step = reconcile::next_step(&Situation {
-            membership: &self.membership,
+            membership: self.members.membership(),
             own: ReplicaId(raft.id),
             wanted: &wanted.roles,
             active: &active,
@@ -246,17 +234,15 @@ impl Group {
             caught_up: &caught_up,
         });
         match step {
-            Some(Step::Change(change)) => {
+            Some(ReconcileStep::Change(change)) => {
                 let change = self.with_node(change, wanted);
                 // Refused only during a leadership transfer: the next leader takes the step.
                 let _ = self
                     .raft
                     .propose_conf_change(encode_change(&change, changed).to_vec(), to_engine(&change));
             }
-            Some(Step::HandOver) => self.transfer_leadership(may_lead),
-            None if wanted.is_true_of(&self.membership) => {
-                self.settled = Some(changed);
-            }
+            Some(ReconcileStep::HandOver) => self.transfer_leadership(may_lead),
+            None if wanted.matches(self.members.membership()) => self.settle(changed),
             None => {}
         }
     }
@@ -265,7 +251,7 @@ impl Group {
     fn with_node(&self, change: MembershipChange, wanted: &Wanted) -> MembershipChange {
         match &change {
             MembershipChange::Roles(roles) => match roles[..] {
-                [(replica, Some(Role::Learner))] if self.membership.role(replica).is_none() => {
+                [(replica, Some(Role::Learner))] if self.membership().role(replica).is_none() => {
                     let node = wanted.nodes.get(&replica).expect("invariant: who is wanted has a node");
                     MembershipChange::Join(replica, *node)
                 }
@@ -277,32 +263,24 @@ impl Group {
 
     /// The membership as of the last applied entry.
     pub fn membership(&self) -> &Membership {
-        &self.membership
+        self.members.membership()
     }
 
     /// Whether this replica is a member according to its own log. If so, it has applied all entries
     /// before it joined. If not, it is new and knows nothing, or it was removed and receives
     /// nothing any more.
     pub fn is_member(&self) -> bool {
-        self.membership.role(self.replica()).is_some()
+        self.membership().role(self.replica()).is_some()
     }
 
     /// Whether the shard has a replica on a node.
     pub fn is_on(&self, node: NodeId) -> bool {
-        self.carriers().any(|(carrier, _, _)| carrier == node)
-    }
-
-    /// Whether this replica leads.
-    pub fn leads(&self) -> bool {
-        self.leads
+        self.replicas().any(|(replica_node, _, _)| replica_node == node)
     }
 
     /// The replicas with their nodes and roles.
-    pub fn carriers(&self) -> impl Iterator<Item = (NodeId, ReplicaId, Role)> {
-        self.membership
-            .replicas()
-            .into_iter()
-            .filter_map(|replica| Some((self.node_of(replica)?, replica, self.membership.role(replica)?)))
+    pub fn replicas(&self) -> impl Iterator<Item = (NodeId, ReplicaId, Role)> {
+        self.members.iter()
     }
 }
 

@@ -23,7 +23,7 @@
 //! there are two. Input from disks and peers is refused before it can violate one.
 //! - Indexes rise by one, and terms never decrease: checked when a peer's entries are decoded
 //!   ([`wire`], refused), asserted when they become visible ([`log_store`]) and when they are
-//!   applied ([`ready`]). [`crate::storage::wal`] asserts the indexes once more when it writes
+//!   applied ([`applied`]). [`crate::storage::wal`] asserts the indexes once more when it writes
 //!   them.
 //! - The term, the commit index and the applied index never decrease. What is applied is committed,
 //!   and what is committed is in the log: asserted after each `Ready` and after each durable batch
@@ -39,13 +39,14 @@
 //! - The log is released and cut only up to a durable snapshot, and only as far as it is durable
 //!   itself: asserted when it is released ([`snapshots`]) and when it is cut ([`log_store`]).
 //! - A snapshot is newer than the applied state that it replaces, and parts of an older one are
-//!   refused: asserted when the log restarts and when the state is installed ([`snapshots`]).
+//!   refused: asserted when the log restarts and when the state is installed ([`applied`]).
 //! - A proposal appends one entry, and each of its commands has one waiter: asserted when it is
 //!   proposed ([`group`], [`proposals`]) and when it is applied ([`ready`]).
 //! - A read waits for a round that began after it arrived: asserted when the round begins and when
 //!   it is confirmed ([`reads`]). The confirmed index may come from a peer. If it is lower than
 //!   that of an earlier round, the earlier one counts.
 
+mod applied;
 mod contradiction;
 #[cfg(test)]
 mod describe;
@@ -54,7 +55,10 @@ mod elections;
 mod fixture;
 mod group;
 mod groups;
+mod leadership;
 mod log_store;
+mod lost_entries;
+mod members;
 mod membership;
 mod persisting;
 mod positions;

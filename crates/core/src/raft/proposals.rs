@@ -123,9 +123,9 @@ impl Proposals {
         self.in_flight.retain(|entry| entry.index > index);
     }
 
-    /// The origins that [`Fault::OvertakenTriedAgain`] takes for dead; none without the fault.
+    /// The origins that [`Fault::OvertakenCommandRetried`] takes for dead; none without the fault.
     pub(super) fn overtaken(&self, index: LogIndex) -> Vec<Origin> {
-        if !self.faults.has(Fault::OvertakenTriedAgain) {
+        if !self.faults.has(Fault::OvertakenCommandRetried) {
             return Vec::new();
         }
         let overtaken = self.in_flight.iter().filter(|entry| entry.index <= index);

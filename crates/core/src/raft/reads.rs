@@ -160,7 +160,7 @@ impl Reads {
     }
 
     /// Repeats the open round as soon as possible, because the leader changed.
-    pub(super) fn hurry(&mut self) {
+    pub(super) fn retry_now(&mut self) {
         if let Some(round) = &mut self.round {
             round.sent = Ticks(0);
         }

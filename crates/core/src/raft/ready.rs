@@ -27,9 +27,7 @@ use raft::{Ready, StateRole};
 use super::group::Group;
 use super::membership;
 use super::persisting::assert_acknowledges_up_to;
-use super::positions::Positions;
 use super::proposals;
-use super::reads::Waiter;
 use super::snapshots::is_snapshot;
 use super::wire;
 use crate::codec;
@@ -53,6 +51,7 @@ pub struct ReadDone {
 
 /// The outputs of groups: [`Group::drive`] of many groups fills it before the node passes it to the
 /// shell.
+#[derive(Default)]
 pub struct Output {
     /// The sequence number of this round's log batch, if there is one.
     pub sequence: WalSequence,
@@ -79,20 +78,7 @@ pub struct Output {
 impl Output {
     /// Creates an empty output without peers.
     pub fn new() -> Output {
-        Output {
-            sequence: WalSequence(1),
-            records: Vec::new(),
-            messages: Vec::new(),
-            outcomes: Vec::new(),
-            config: Vec::new(),
-            reads: Vec::new(),
-            snapshot_tasks: Vec::new(),
-            snapshot_frames: Vec::new(),
-            released: Vec::new(),
-            trace: Vec::new(),
-            contradiction: None,
-            counters: Counters::default(),
-        }
+        Output { sequence: WalSequence(1), ..Output::default() }
     }
 
     /// Sets the peers that may be sent messages. Waiting messages to other nodes are dropped.
@@ -149,6 +135,7 @@ impl Group {
             self.process(ready, out);
         }
         self.serve_reads(out);
+        self.refuse_reads_beyond_disk(out);
         self.forget_overtaken_parts();
         self.note_newer_wanted();
         self.cut_log(limits::LOG_CUT_ENTRIES_MAX);
@@ -166,18 +153,6 @@ impl Group {
         self.advance_positions();
     }
 
-    /// Asserts that no position moved back, and that their order is right.
-    fn advance_positions(&mut self) {
-        let (raft, log) = (&self.raft.raft, &self.raft.raft.raft_log);
-        self.positions.advance(Positions {
-            term: Term(raft.term),
-            applied_and_durable: LogIndex(log.applied),
-            applied: self.applied,
-            committed: LogIndex(log.committed),
-            last: LogIndex(log.last_index()),
-        });
-    }
-
     fn process(&mut self, mut ready: Ready, out: &mut Output) {
         if let Some(soft) = ready.ss() {
             let leads = soft.raft_state == StateRole::Leader;
@@ -187,26 +162,26 @@ impl Group {
         // A single voter leads before its vote for itself is durable. If it sent messages before
         // that and crashed, its next process would not know of the vote and could contradict them
         // in the same term.
-        if self.persisting.is_durable(Term(self.raft.raft.term)) || self.faults.has(Fault::LedBeforeDurable) {
+        if self.persisting.is_durable(Term(self.raft.raft.term)) || self.faults().has(Fault::LedBeforeDurable)
+        {
             self.send(core::mem::take(&mut held), out);
         }
-        for state in ready.take_read_states() {
-            self.reads.confirmed(&state.request_ctx, LogIndex(state.index));
-        }
+        self.confirm_reads(ready.take_read_states());
+        let applied = self.applied.index().0;
         let mut committed = ready.take_committed_entries();
-        if committed.first().is_some_and(|entry| entry.index <= self.applied.0) {
-            committed.retain(|entry| entry.index > self.applied.0);
+        if committed.first().is_some_and(|entry| entry.index <= applied) {
+            committed.retain(|entry| entry.index > applied);
         }
         self.apply(committed, out);
         self.persist(ready, held, out);
-        if self.faults.has(Fault::AcknowledgedBeforeSync) {
+        if self.faults().has(Fault::AcknowledgedBeforeSync) {
             self.durable(out.sequence, out);
         }
         self.apply_before_durable(out);
         // The engine's applied index never exceeds what is durable. Otherwise the engine could
         // allow the next membership change, or an election, too early.
         let durable = self.raft.raft.raft_log.persisted;
-        self.raft.advance_apply_to(self.applied.0.min(durable));
+        self.raft.advance_apply_to(self.applied.index().0.min(durable));
         self.advance_positions();
     }
 
@@ -215,14 +190,14 @@ impl Group {
     /// replaced entry is never taken for a committed one.
     fn apply_before_durable(&mut self, out: &mut Output) {
         let log = &self.raft.raft.raft_log;
-        let (committed, durable) = (log.committed, log.persisted);
-        let is_nothing_new = committed <= durable.max(self.applied.0);
-        if is_nothing_new || self.is_installing() || self.faults.has(Fault::HangingDiskAwaited) {
+        let (committed, durable, applied) = (log.committed, log.persisted, self.applied.index().0);
+        let is_nothing_new = committed <= durable.max(applied);
+        if is_nothing_new || self.is_installing() || self.faults().has(Fault::HangingDiskAwaited) {
             return;
         }
         let waits = |entry: &Entry| entry.index > durable && is_change(entry);
         let store = self.raft.store();
-        let entries = (self.applied.0 + 1..=committed).map_while(|index| store.entry(index));
+        let entries = (applied + 1..=committed).map_while(|index| store.entry(index));
         let entries: Vec<Entry> = entries.take_while(|entry| !waits(entry)).cloned().collect();
         self.apply(entries, out);
     }
@@ -243,10 +218,11 @@ impl Group {
         }
         let entries = ready.take_entries();
         if let Some(first) = entries.first() {
-            assert!(first.index > self.applied.0, "invariant: an applied entry is never replaced");
+            let is_new = first.index > self.applied.index().0;
+            assert!(is_new, "invariant: an applied entry is never replaced");
             self.raft.mut_store().append(&entries);
             out.records.push(WalRecord::Entries {
-                shard: self.shard,
+                shard: self.shard(),
                 entries: entries.iter().map(to_log).collect(),
             });
         }
@@ -286,7 +262,7 @@ impl Group {
     /// Persists that a membership change is committed. Without that, a replica could restart with
     /// an earlier membership and ask removed replicas for their votes.
     fn remember_change(&mut self, index: LogIndex, out: &mut Output) {
-        if self.faults.has(Fault::ChangeNotRemembered) {
+        if self.faults().has(Fault::MembershipNotPersisted) {
             return self.persisting.remember(index);
         }
         self.persist_hard_state(out);
@@ -301,12 +277,12 @@ impl Group {
         let hard = self.raft.raft.hard_state();
         let state = HardState {
             term: Term(hard.term),
-            vote: (hard.vote != 0 && !self.faults.has(Fault::VoteNotPersisted))
+            vote: (hard.vote != 0 && !self.faults().has(Fault::VoteNotPersisted))
                 .then_some(ReplicaId(hard.vote)),
             commit: LogIndex(hard.commit),
         };
         if self.persisting.write(state, out.sequence) {
-            out.records.push(WalRecord::HardState { shard: self.shard, state });
+            out.records.push(WalRecord::HardState { shard: self.shard(), state });
         }
     }
 
@@ -314,10 +290,9 @@ impl Group {
         let mut dead = Vec::new();
         let mut late = None;
         for entry in entries {
-            assert_eq!(entry.index, self.applied.0 + 1, "invariant: entries are applied in order, once");
             let (index, term) = (LogIndex(entry.index), Term(entry.term));
-            assert!(term >= self.applied_term, "invariant: the terms of applied entries never decrease");
-            let waiters = self.proposals.applied(term, index, &mut dead);
+            self.applied.advance(index, term);
+            let waiters = self.take_waiters((term, index), &mut dead);
             // The leader decoded every command before it proposed it, and the checksums were
             // correct since. If decoding failed and the replica continued, replicas would diverge.
             let mut writes = match entry.get_entry_type() {
@@ -333,41 +308,39 @@ impl Group {
             assert!(
                 waiters.is_empty()
                     || waiters.len() == writes.len()
-                    || self.faults.has(Fault::DeposedSessionAnswered),
+                    || self.faults().has(Fault::DeposedSessionAnswered),
                 "invariant: one waiter for each command"
             );
-            if self.faults.has(Fault::AppliedOutOfOrder) && !self.leads {
+            if self.faults().has(Fault::AppliedOutOfOrder) && !self.leads() {
                 writes.reverse();
             }
             let is_checkpoint = writes.iter().any(|write| matches!(write, Write::Checkpoint { .. }));
             let mut waiters = waiters.into_iter();
             for mut write in writes {
                 if let Write::Expire { limit, .. } = &mut write {
-                    self.expiring = None;
-                    if self.faults.has(Fault::ExpiredByLeaderAlone) && !self.leads {
+                    self.expiry_applied();
+                    if self.faults().has(Fault::OnlyLeaderExpires) && !self.leads() {
                         *limit = 0;
                     }
                 }
                 let origin = waiters.next();
-                let applied = self.machine.apply_for(index, write, origin.is_some());
+                let applied = self.applied.write(write, origin.is_some());
                 out.outcomes.extend(origin.map(|origin| (origin, applied.into())));
             }
-            let mut news = self.machine.take_news();
-            if self.leads || !self.faults.has(Fault::NewsOfLeaderAlone) {
-                out.config.append(&mut news);
+            let mut updates = self.applied.machine_mut().take_updates();
+            if self.leads() || !self.faults().has(Fault::OnlyLeaderNotifies) {
+                out.config.append(&mut updates);
             }
-            self.applied = index;
-            self.applied_term = term;
             out.counters.entries_applied += 1;
             // Immediately, not after the batch: other replicas have other batches.
-            if is_checkpoint && self.faults.has(Fault::CheckpointTakenLate) {
-                late = Some((index, term));
+            if is_checkpoint && self.faults().has(Fault::CheckpointTakenLate) {
+                late = Some(self.applied.id(self.shard()));
             } else if is_checkpoint {
-                self.begin_checkpoint((index, term), out);
+                self.begin_checkpoint(self.applied.id(self.shard()), out);
             }
         }
-        if let Some(entry) = late {
-            self.begin_checkpoint(entry, out);
+        if let Some(id) = late {
+            self.begin_checkpoint(id, out);
         }
         out.outcomes.extend(dead.into_iter().map(|origin| (origin, Outcome::NotDone)));
     }
@@ -383,26 +356,17 @@ impl Group {
     }
 
     pub(super) fn send_now(&self, message: &Message, out: &mut Output) {
-        let Some(node) = self.node_of(ReplicaId(message.to)) else { return };
+        let Some(node) = self.members.node_of(ReplicaId(message.to)) else { return };
         if !wire::is_sent(message) {
             return;
         }
-        if !self.faults.has(Fault::LedBeforeDurable) && !self.faults.has(Fault::VoteNotPersisted) {
+        let faults = self.faults();
+        if !faults.has(Fault::LedBeforeDurable) && !faults.has(Fault::VoteNotPersisted) {
             self.persisting.assert_durable(message);
         }
         let Some(frame) = out.frame(node) else { return };
-        codec::put_varint(frame, self.shard.0);
+        codec::put_varint(frame, self.shard().0);
         wire::encode(message, frame);
-    }
-
-    fn serve_reads(&mut self, out: &mut Output) {
-        while let Some(waiters) = self.reads.next_served(self.applied) {
-            for Waiter { request, read, .. } in waiters {
-                let answer = self.machine.read(&read);
-                out.reads.push(ReadDone { request, shard: self.shard, read, answer });
-            }
-        }
-        self.refuse_reads_beyond_disk(out);
     }
 }
 

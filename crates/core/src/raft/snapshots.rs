@@ -22,14 +22,13 @@ use raft::{ProgressState, StateRole};
 use super::group::Group;
 use super::membership;
 use super::ready::Output;
-use super::sending::Sending;
-use super::trace::Cause;
+use super::trace::RoleChangeCause;
 use crate::command::Checkpoint;
 use crate::deliberate::Fault;
 use crate::limits;
 use crate::machine::Machine;
 use crate::membership::Membership;
-use crate::peer::{self, Outcome, SnapshotPart};
+use crate::peer::{self, SnapshotPart};
 use crate::storage::WalRecord;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
 use crate::trace::SnapshotStage;
@@ -46,10 +45,11 @@ const AGE_ELECTION_TIMEOUTS: u64 = 3_600;
 /// Receipt of a follower that needs nothing more.
 const HOLDS_ALL: u64 = u64::MAX;
 
-/// The snapshots of one shard: being made, sent, received and installed.
+/// The snapshots of one shard: being made, received and installed.
+#[derive(Default)]
 pub(super) struct Snapshots {
     /// The newest durable snapshot, and the size of its file.
-    pub(super) newest: Option<(SnapshotId, u64)>,
+    newest: Option<(SnapshotId, u64)>,
     making: Option<Making>,
     /// Unfinished snapshots replaced by a checkpoint or a received snapshot, until a newer one
     /// exists. The disk may have finished them before it learnt of the replacement.
@@ -63,7 +63,6 @@ pub(super) struct Snapshots {
     is_newer_wanted: bool,
     /// The index up to which the log should be cut.
     cut_to: LogIndex,
-    pub(super) sending: Vec<Sending>,
     receiving: Option<Receiving>,
     installing: Option<Installing>,
 }
@@ -94,19 +93,7 @@ struct Installing {
 
 impl Snapshots {
     pub(super) fn new(newest: Option<(SnapshotId, u64)>) -> Snapshots {
-        Snapshots {
-            newest,
-            making: None,
-            dropped: Vec::new(),
-            checkpoint: None,
-            not_before: Ticks(0),
-            finished: Ticks(0),
-            is_newer_wanted: false,
-            cut_to: LogIndex(0),
-            sending: Vec::new(),
-            receiving: None,
-            installing: None,
-        }
+        Snapshots { newest, ..Snapshots::default() }
     }
 
     /// The newest durable snapshot.
@@ -114,8 +101,75 @@ impl Snapshots {
         self.newest.map(|(id, _)| id)
     }
 
+    /// The newest durable snapshot, and the size of its file.
+    pub(super) fn newest_file(&self) -> Option<(SnapshotId, u64)> {
+        self.newest
+    }
+
     pub(super) fn checkpoint(&self) -> Option<Checkpoint> {
         self.checkpoint
+    }
+
+    fn is_making(&self, id: SnapshotId) -> bool {
+        self.making.as_ref().is_some_and(|making| making.id == id)
+    }
+
+    /// Whether another replica's snapshot is being received or installed, which uses the shard's
+    /// files.
+    fn is_taking(&self) -> bool {
+        self.receiving.is_some() || self.installing.is_some()
+    }
+
+    /// Begins a snapshot in place of an unfinished one.
+    fn begin(&mut self, making: Making) {
+        let dropped = self.making.replace(making);
+        self.dropped.extend(dropped);
+        self.is_newer_wanted = false;
+    }
+
+    /// Records a finished snapshot of `file_bytes` bytes. Returns its membership if it is the
+    /// newest. A replaced snapshot may have finished before the disk learnt of the replacement: it
+    /// exists, and older ones were removed for it.
+    fn finish(
+        &mut self,
+        id: SnapshotId,
+        file_bytes: u64,
+        (checksum, now): (u32, Ticks),
+    ) -> Option<Membership> {
+        let dropped = self.dropped.iter().position(|dropped| dropped.id == id);
+        let made = match self.making.take_if(|making| making.id == id) {
+            Some(making) => {
+                if making.is_checkpoint {
+                    self.checkpoint = Some(Checkpoint { index: id.index, checksum });
+                }
+                self.dropped.clear();
+                making
+            }
+            None => self.dropped.swap_remove(dropped?),
+        };
+        if self.newest_index() >= id.index {
+            return None;
+        }
+        self.finished = now;
+        self.newest = Some((id, file_bytes));
+        Some(made.membership)
+    }
+
+    /// Records that the snapshot of another replica was installed.
+    fn installed(&mut self, id: SnapshotId, file_bytes: u64, now: Ticks) {
+        self.making = None;
+        self.dropped.clear();
+        self.newest = Some((id, file_bytes));
+        self.finished = now;
+    }
+
+    /// Drops the unfinished snapshot, because that of another replica is being received. Returns
+    /// whether there was one.
+    fn drop_unfinished(&mut self) -> bool {
+        let dropped = self.making.take();
+        let was_making = dropped.is_some();
+        self.dropped.extend(dropped);
+        was_making
     }
 
     /// The last entry that the newest snapshot contains.
@@ -127,7 +181,7 @@ impl Snapshots {
 impl Group {
     /// Size of the newest snapshot's file; 0 if there is none.
     pub fn snapshot_file_bytes(&self) -> u64 {
-        self.snapshots.newest.map_or(0, |(_, file_bytes)| file_bytes)
+        self.snapshots.newest_file().map_or(0, |(_, file_bytes)| file_bytes)
     }
 
     /// Whether a snapshot is unfinished.
@@ -138,13 +192,13 @@ impl Group {
     /// Whether the newest snapshot is so old that deleted data should go, and something has changed
     /// since.
     pub fn snapshot_is_old(&self) -> bool {
-        let age_ticks = AGE_ELECTION_TIMEOUTS * self.timing.election_ticks;
-        self.has_outgrown_snapshot() && self.now.0 >= self.snapshots.finished.0 + age_ticks
+        let age_ticks = AGE_ELECTION_TIMEOUTS * self.election_ticks();
+        self.has_outgrown_snapshot() && self.now().0 >= self.snapshots.finished.0 + age_ticks
     }
 
     /// Whether the applied state is newer than the newest snapshot.
     pub fn has_outgrown_snapshot(&self) -> bool {
-        self.applied > self.snapshots.newest_index()
+        self.applied.index() > self.snapshots.newest_index()
     }
 
     /// Whether a follower that joined after the newest snapshot waits for a newer one.
@@ -159,20 +213,19 @@ impl Group {
     /// being sent only if `urgent`, when followers are too slow.
     pub fn begin_snapshot(&mut self, wanted: LogIndex, urgent: bool, out: &mut Output) -> bool {
         let snapshots = &self.snapshots;
-        let helps = snapshots.newest_index() < wanted && wanted <= self.applied;
-        let is_free =
-            snapshots.making.is_none() && snapshots.receiving.is_none() && snapshots.installing.is_none();
-        let may_replace = snapshots.sending.is_empty() || urgent;
-        if !helps || !is_free || !may_replace || self.now < snapshots.not_before {
+        let helps = snapshots.newest_index() < wanted && wanted <= self.applied.index();
+        let is_free = snapshots.making.is_none() && !snapshots.is_taking();
+        let may_replace = self.sending.is_empty() || urgent;
+        if !helps || !is_free || !may_replace || self.now() < snapshots.not_before {
             return false;
         }
-        self.make_snapshot(self.applied_id(), false, out);
+        self.make_snapshot(self.applied.id(self.shard()), false, out);
         true
     }
 
     /// Stops receiving a snapshot that the log has overtaken, possibly through another leader.
     pub(super) fn forget_overtaken_parts(&mut self) {
-        let applied = self.applied;
+        let applied = self.applied.index();
         self.snapshots
             .receiving
             .take_if(|receiving| matches!(receiving, Receiving::Parts { id, .. } if id.index <= applied));
@@ -183,47 +236,43 @@ impl Group {
         self.snapshots.is_newer_wanted |= self.raft.store().take_newer_wanted();
     }
 
-    fn applied_id(&self) -> SnapshotId {
-        SnapshotId { shard: self.shard, index: self.applied, term: self.applied_term }
-    }
-
     /// Makes a snapshot of the applied state, in place of an unfinished one.
     fn make_snapshot(&mut self, id: SnapshotId, is_checkpoint: bool, out: &mut Output) {
-        let membership = self.membership.clone();
-        self.machine.begin_snapshot(&membership);
-        let dropped = self.snapshots.making.replace(Making { id, membership, is_checkpoint });
-        self.snapshots.dropped.extend(dropped);
-        self.snapshots.is_newer_wanted = false;
+        let membership = self.membership().clone();
+        self.applied.machine_mut().begin_snapshot(&membership);
+        self.snapshots.begin(Making { id, membership, is_checkpoint });
         self.make_next_block(id, out);
     }
 
     /// Begins the snapshot of a checkpoint, which is the entry applied last. A replica that is
     /// about to install another's state makes none, because its own would be useless and its files
     /// are in use.
-    pub(super) fn begin_checkpoint(&mut self, (index, term): (LogIndex, Term), out: &mut Output) {
-        if self.snapshots.receiving.is_none() && self.snapshots.installing.is_none() {
-            self.make_snapshot(SnapshotId { shard: self.shard, index, term }, true, out);
+    pub(super) fn begin_checkpoint(&mut self, id: SnapshotId, out: &mut Output) {
+        if !self.snapshots.is_taking() {
+            self.make_snapshot(id, true, out);
         }
     }
 
     /// Begins a snapshot of the applied state, unless there is one. Returns the index that the next
     /// durable snapshot contains at least.
     pub fn snapshot_here(&mut self, out: &mut Output) -> LogIndex {
-        let is_there = self.snapshots.newest().is_some_and(|newest| newest.index == self.applied);
-        let is_made = self.snapshots.making.as_ref().is_some_and(|making| making.id.index == self.applied);
-        let is_free = self.snapshots.receiving.is_none() && self.snapshots.installing.is_none();
-        if !is_there && !is_made && is_free && self.applied != LogIndex(0) {
-            self.make_snapshot(self.applied_id(), false, out);
+        let (applied, snapshots) = (self.applied.index(), &self.snapshots);
+        let is_made = snapshots.making.as_ref().is_some_and(|making| making.id.index == applied);
+        if snapshots.newest_index() != applied && !is_made && !snapshots.is_taking() {
+            self.make_snapshot(self.applied.id(self.shard()), false, out);
         }
-        self.applied
+        applied
     }
 
     /// Handles the result of a snapshot task.
     pub fn snapshot_done(&mut self, done: SnapshotDone, out: &mut Output) {
         match done {
-            SnapshotDone::Written { id } if self.is_making(id) => self.make_next_block(id, out),
+            SnapshotDone::Written { id } if self.snapshots.is_making(id) => self.make_next_block(id, out),
             SnapshotDone::Finished { id, file_bytes, checksum } => {
-                self.snapshot_finished(id, file_bytes, checksum)
+                let now = self.now();
+                if let Some(membership) = self.snapshots.finish(id, file_bytes, (checksum, now)) {
+                    self.raft.mut_store().offer_snapshot(id, membership::conf_state(&membership));
+                }
             }
             // The last result for a previous replica.
             SnapshotDone::Written { .. } | SnapshotDone::Discarded { .. } | SnapshotDone::Removed { .. } => {}
@@ -246,46 +295,19 @@ impl Group {
         }
     }
 
-    fn is_making(&self, id: SnapshotId) -> bool {
-        self.snapshots.making.as_ref().is_some_and(|making| making.id == id)
-    }
-
     fn make_next_block(&mut self, id: SnapshotId, out: &mut Output) {
-        out.snapshot_tasks.push(match self.machine.next_block() {
+        out.snapshot_tasks.push(match self.applied.machine_mut().next_block() {
             Some(block) => SnapshotTask::Write { id, block },
-            None => SnapshotTask::Finish { id, keeps_older: !self.snapshots.sending.is_empty() },
+            None => SnapshotTask::Finish { id, keeps_older: !self.sending.is_empty() },
         });
     }
 
-    fn snapshot_finished(&mut self, id: SnapshotId, file_bytes: u64, checksum: u32) {
-        // A replaced snapshot may have finished before the disk learnt of the replacement. It
-        // exists, and older ones were removed for it.
-        let dropped = self.snapshots.dropped.iter().position(|dropped| dropped.id == id);
-        let made = match self.snapshots.making.take_if(|making| making.id == id) {
-            Some(making) => {
-                if making.is_checkpoint {
-                    self.snapshots.checkpoint = Some(Checkpoint { index: id.index, checksum });
-                }
-                self.snapshots.dropped.clear();
-                Some(making)
-            }
-            None => dropped.map(|position| self.snapshots.dropped.swap_remove(position)),
-        };
-        let Some(made) = made else { return };
-        if self.snapshots.newest().is_some_and(|newest| newest.index >= id.index) {
-            return;
-        }
-        self.snapshots.finished = self.now;
-        self.snapshots.newest = Some((id, file_bytes));
-        self.raft.mut_store().offer_snapshot(id, membership::conf_state(&made.membership));
-    }
-
     fn snapshot_failed(&mut self, id: SnapshotId) {
-        if self.is_making(id) {
+        if self.snapshots.is_making(id) {
             self.snapshots.making = None;
-            self.machine.abandon_snapshot();
-            self.snapshots.not_before =
-                Ticks(self.now.0 + RETRY_ELECTION_TIMEOUTS * self.timing.election_ticks);
+            self.applied.machine_mut().abandon_snapshot();
+            let retry_ticks = RETRY_ELECTION_TIMEOUTS * self.election_ticks();
+            self.snapshots.not_before = Ticks(self.now().0 + retry_ticks);
         }
         let is_receiving = match &self.snapshots.receiving {
             Some(Receiving::Parts { id: receiving, .. } | Receiving::Loading { id: receiving, .. }) => {
@@ -320,7 +342,7 @@ impl Group {
             up_to <= self.snapshots.newest_index() && up_to <= self.applied_and_durable(),
             "invariant: only entries in a durable snapshot are released"
         );
-        out.released.push((self.shard, up_to));
+        out.released.push((self.shard(), up_to));
     }
 
     /// Cuts the log in memory by a bounded step.
@@ -342,8 +364,7 @@ impl Group {
         let active = progress
             .filter(|(_, progress)| progress.recent_active && progress.state != ProgressState::Snapshot)
             .map(|(_, progress)| LogIndex(progress.matched));
-        let sent = self.snapshots.sending.iter().map(|sending| sending.id.index);
-        active.chain(sent).min().unwrap_or(LogIndex(u64::MAX))
+        active.chain(self.sending.indexes()).min().unwrap_or(LogIndex(u64::MAX))
     }
 
     /// Handles a part of a snapshot, or a query for how much of it is here.
@@ -351,7 +372,7 @@ impl Group {
         let id = part.id;
         let loading = matches!(&self.snapshots.receiving, Some(Receiving::Loading { id: loading, .. }) if *loading == id);
         let installing = self.snapshots.installing.as_ref().is_some_and(|installing| installing.id == id);
-        let behind = id.index <= self.applied && !self.faults.has(Fault::StaleSnapshotInstalled);
+        let behind = id.index <= self.applied.index() && !self.faults().has(Fault::StaleSnapshotInstalled);
         if behind || loading || installing {
             out.snapshot_frames.push((from, peer::snapshot_receipt(id, HOLDS_ALL)));
             return;
@@ -362,9 +383,8 @@ impl Group {
             // Another snapshot is almost complete.
             return;
         }
-        if let Some(making) = self.snapshots.making.take() {
-            self.machine.abandon_snapshot();
-            self.snapshots.dropped.push(making);
+        if self.snapshots.drop_unfinished() {
+            self.applied.machine_mut().abandon_snapshot();
         }
         let known = match self.snapshots.receiving {
             Some(Receiving::Parts { id, from }) => Some((id, from)),
@@ -381,19 +401,20 @@ impl Group {
     /// until the snapshot is loaded.
     pub(super) fn load_snapshot(&mut self, message: Message, out: &mut Output) {
         let metadata = message.get_snapshot().get_metadata();
-        let id = SnapshotId { shard: self.shard, index: LogIndex(metadata.index), term: Term(metadata.term) };
+        let (index, term) = (LogIndex(metadata.index), Term(metadata.term));
+        let id = SnapshotId { shard: self.shard(), index, term };
         if let Some(Receiving::Parts { id: receiving, from }) = self.snapshots.receiving
             && receiving == id
         {
             self.snapshots.receiving = Some(Receiving::Loading { id, from, message });
             out.snapshot_tasks.push(SnapshotTask::Load { id });
-        } else if id.index <= self.applied {
+        } else if id.index <= self.applied.index() {
             // The engine refuses it and tells the leader where to continue. It first looks for this
             // replica in the snapshot's membership.
-            let sender = self.node_of(ReplicaId(message.from));
-            let _ = self.raft.step(with_membership(message, &self.membership));
+            let sender = self.members.node_of(ReplicaId(message.from));
+            let _ = self.raft.step(with_membership(message, self.members.membership()));
             if let Some(sender) = sender {
-                self.trace_role(Cause::Message(sender));
+                self.trace_role(RoleChangeCause::Message(sender));
             }
         }
     }
@@ -417,15 +438,15 @@ impl Group {
         self.snapshots.installing = Some(loaded);
         // Refused if it is of an older term, or if the log has caught up with it meanwhile.
         let _ = self.raft.step(message);
-        self.trace_role(Cause::Message(from));
+        self.trace_role(RoleChangeCause::Message(from));
         let is_accepted =
             self.raft.snap().is_some_and(|snapshot| snapshot.get_metadata().index == id.index.0);
         if is_accepted {
             return;
         }
         if let Some(refused) = self.snapshots.installing.take() {
-            if self.faults.has(Fault::StaleSnapshotInstalled) {
-                self.machine = refused.machine;
+            if self.faults().has(Fault::StaleSnapshotInstalled) {
+                self.applied.overwrite(refused.machine);
             } else {
                 self.refuse_loaded(refused, out);
             }
@@ -448,7 +469,7 @@ impl Group {
         let installing =
             self.snapshots.installing.as_mut().expect("invariant: the engine only has loaded snapshots");
         assert_eq!(installing.id.index.0, index, "invariant: one snapshot is installed at a time");
-        assert!(installing.id.index > self.applied, "invariant: a snapshot never replaces newer state");
+        self.applied.assert_newer(installing.id);
         installing.ready_number = Some(ready_number);
         let SnapshotId { shard, index, term } = installing.id;
         self.raft.mut_store().restart(installing.id);
@@ -460,28 +481,20 @@ impl Group {
         let is_durable =
             |installing: &mut Installing| installing.ready_number.is_some_and(|own| own <= durable_number);
         let Some(installing) = self.snapshots.installing.take_if(is_durable) else { return };
-        assert!(installing.id.index > self.applied, "invariant: a snapshot never replaces newer state");
-        out.config.append(&mut installing.machine.news_against(&self.machine));
-        let replaced = core::mem::replace(&mut self.machine, installing.machine);
-        self.machine.set_faults(self.faults);
-        out.snapshot_tasks.push(SnapshotTask::Discard { id: installing.id, machine: Box::new(replaced) });
-        let before = core::mem::replace(&mut self.membership, installing.membership);
-        self.trace_snapshot(installing.id.index, installing.from, SnapshotStage::Installed);
-        self.trace_membership(&before, installing.id.index);
-        self.applied = installing.id.index;
-        self.applied_term = installing.id.term;
-        self.persisting.remember(self.applied);
-        // The snapshot may contain the commands in flight or not: this replica will never know.
-        let dead = self.proposals.overtaken(self.applied);
-        out.outcomes.extend(dead.into_iter().map(|origin| (origin, Outcome::NotDone)));
-        self.proposals.forget_up_to(self.applied);
-        self.snapshots.making = None;
-        self.snapshots.dropped.clear();
-        self.snapshots.newest = Some((installing.id, installing.file_bytes));
-        self.snapshots.finished = self.now;
-        self.raft.mut_store().offer_snapshot(installing.id, membership::conf_state(&self.membership));
-        self.raft.advance_apply_to(self.applied.0);
-        self.release(self.applied, out);
+        let Installing { id, from, machine, membership, file_bytes, .. } = installing;
+        out.config.append(&mut machine.updates_since(self.applied.machine()));
+        let replaced = Box::new(self.applied.install(id, machine));
+        out.snapshot_tasks.push(SnapshotTask::Discard { id, machine: replaced });
+        self.raft.mut_store().offer_snapshot(id, membership::conf_state(&membership));
+        let before = self.members.replace(membership);
+        self.trace_snapshot(id.index, from, SnapshotStage::Installed);
+        self.trace_membership(&before, id.index);
+        self.persisting.remember(id.index);
+        self.forget_commands_up_to(id.index, out);
+        let now = self.now();
+        self.snapshots.installed(id, file_bytes, now);
+        self.raft.advance_apply_to(id.index.0);
+        self.release(id.index, out);
     }
 }
 

@@ -32,15 +32,14 @@ use raft::eraftpb::{Message, MessageType};
 use super::elections::TransferReason;
 use super::group::Group;
 use super::membership::data_of;
-use super::ready::ReadDone;
 use super::ready::{Output, promises_no_entries};
 use crate::command::ShardRefusal;
 use crate::peer::DiskState;
-use crate::types::{LogIndex, NodeId, ReplicaId, Term};
+use crate::types::{LogIndex, NodeId, ReplicaId, Term, Ticks};
 
 /// Factor by which a replica on a stalled or unsteady disk waits longer for a leader before it
 /// stands for election.
-const PATIENCE: u64 = 3;
+const ELECTION_TIMEOUT_FACTOR: u64 = 3;
 
 /// The states of all disks, as far as this node knows.
 #[derive(Clone, Debug, Default)]
@@ -84,6 +83,45 @@ impl Disks {
     pub(crate) fn may_lead(&self, peer: NodeId) -> bool {
         !self.peers.contains_key(&peer)
     }
+
+    fn is_stalled(&self) -> bool {
+        self.own == DiskState::Stalled
+    }
+
+    /// Whether a leader with these voters could not commit a command before some disk recovers.
+    fn block_commands(&self, voters: &[(NodeId, ReplicaId)]) -> bool {
+        let stalled = voters.iter().filter(|(node, _)| !self.can_write(*node)).count();
+        self.is_stalled() || (stalled > 0 && voters.len() - stalled < quorum(voters))
+    }
+
+    /// The replica to which a leader should transfer its leadership because of its own disk.
+    /// `others` are the other voters on reachable nodes, each with whether it holds the whole log;
+    /// `quorum` is a majority of all voters.
+    fn successor(&self, others: &[(NodeId, ReplicaId, bool)], quorum: usize) -> Option<ReplicaId> {
+        let writable = others.iter().filter(|(node, ..)| self.can_write(*node));
+        let mut candidates = writable.clone().filter(|(.., holds_all)| *holds_all);
+        let healthy = candidates.clone().find(|(node, ..)| self.may_lead(*node));
+        let chosen = match self.own {
+            DiskState::Healthy => None,
+            DiskState::Unsteady => healthy,
+            DiskState::Stalled => {
+                healthy.or_else(|| candidates.next()).filter(|_| writable.count() >= quorum)
+            }
+        };
+        chosen.map(|(_, replica, _)| *replica)
+    }
+
+    /// Whether a replica should count this tick towards an election. A leader always counts. Other
+    /// replicas count to measure the time since they heard from a leader. If their disk should not
+    /// lead, they count only some ticks, or none while a record waits for the disk.
+    fn count_tick(&self, now: Ticks, leads: bool, has_waiting_records: bool) -> bool {
+        leads
+            || match self.own {
+                DiskState::Healthy => true,
+                DiskState::Stalled if has_waiting_records => false,
+                DiskState::Stalled | DiskState::Unsteady => now.0.is_multiple_of(ELECTION_TIMEOUT_FACTOR),
+            }
+    }
 }
 
 fn quorum(voters: &[(NodeId, ReplicaId)]) -> usize {
@@ -96,20 +134,9 @@ impl Group {
         self.disks.clone_from(disks);
     }
 
-    fn is_disk_stalled(&self) -> bool {
-        self.disks.own == DiskState::Stalled
-    }
-
     /// Whether a new command could not be acknowledged before some disk recovers.
     pub(super) fn refuses_commands(&self) -> bool {
-        let voters = self.voting_nodes();
-        let stalled = voters.iter().filter(|(node, _)| !self.disks.can_write(*node)).count();
-        self.is_disk_stalled() || (stalled > 0 && voters.len() - stalled < quorum(&voters))
-    }
-
-    fn voting_nodes(&self) -> Vec<(NodeId, ReplicaId)> {
-        let voters = self.membership.voters.iter();
-        voters.filter_map(|&replica| Some((self.node_of(replica)?, replica))).collect()
+        self.disks.block_commands(&self.members.voters())
     }
 
     /// Transfers leadership, if this replica leads on a disk that should not lead and another node
@@ -125,21 +152,14 @@ impl Group {
         if may_stay || raft.state != StateRole::Leader || raft.lead_transferee.is_some() {
             return;
         }
-        let voters = self.voting_nodes();
-        let can_write = |node| reachable(node) && self.disks.can_write(node);
-        let others = voters.iter().filter(|(node, replica)| replica.0 != raft.id && can_write(*node));
+        let voters = self.members.voters();
         let last = raft.raft_log.last_index();
-        let holds_all = |replica| raft.prs().get(replica).is_some_and(|progress| progress.matched == last);
-        let candidates = others.clone().filter(|(_, replica)| holds_all(replica.0));
-        let healthy = candidates.clone().find(|(node, _)| self.disks.may_lead(*node));
-        let candidate = if self.is_disk_stalled() {
-            let has_quorum = others.count() >= quorum(&voters);
-            healthy.or_else(|| candidates.clone().next()).filter(|_| has_quorum)
-        } else {
-            healthy
-        };
-        if let Some(&(_, ReplicaId(replica))) = candidate {
-            self.begin_transfer(ReplicaId(replica), TransferReason::Disk);
+        let holds_all =
+            |replica: ReplicaId| raft.prs().get(replica.0).is_some_and(|progress| progress.matched == last);
+        let others = voters.iter().filter(|(node, replica)| replica.0 != raft.id && reachable(*node));
+        let others: Vec<_> = others.map(|&(node, replica)| (node, replica, holds_all(replica))).collect();
+        if let Some(successor) = self.disks.successor(&others, quorum(&voters)) {
+            self.begin_transfer(successor, TransferReason::Disk);
         }
     }
 
@@ -147,7 +167,7 @@ impl Group {
     /// stepped. Its reply would wait until the disk recovers, and so would all replies after it.
     pub(super) fn is_beyond_stalled_disk(&self, message: &Message) -> bool {
         let waits = !self.persisting.is_idle();
-        self.is_disk_stalled()
+        self.disks.is_stalled()
             && match message.get_msg_type() {
                 MessageType::MsgTimeoutNow => true,
                 MessageType::MsgAppend => {
@@ -161,29 +181,21 @@ impl Group {
             }
     }
 
-    /// Whether the engine should count this tick. A leader always counts. Other replicas count to
-    /// measure the time since they heard from a leader. If their disk should not lead, they count
-    /// only some ticks, or none while a record waits for the disk.
+    /// Whether the engine should count this tick.
     pub(super) fn counts_tick(&self) -> bool {
-        let is_late = match self.disks.own {
-            DiskState::Healthy => false,
-            DiskState::Unsteady => true,
-            DiskState::Stalled if self.persisting.is_idle() => true,
-            DiskState::Stalled => return self.raft.raft.state == StateRole::Leader,
-        };
-        !is_late || self.raft.raft.state == StateRole::Leader || self.now.0.is_multiple_of(PATIENCE)
+        let leads = self.raft.raft.state == StateRole::Leader;
+        self.disks.count_tick(self.now(), leads, !self.persisting.is_idle())
     }
 
     /// While the disk is stalled, processes messages that need no disk outside of the engine's
     /// `Ready`s. The engine would remember each of these `Ready`s until the disk recovers, which
     /// may take days.
     pub(super) fn bypass_stalled_disk(&mut self, out: &mut Output) {
-        if !self.is_disk_stalled() {
+        if !self.disks.is_stalled() {
             return;
         }
-        for state in core::mem::take(&mut self.raft.raft.read_states) {
-            self.reads.confirmed(&state.request_ctx, LogIndex(state.index));
-        }
+        let confirmed = core::mem::take(&mut self.raft.raft.read_states);
+        self.confirm_reads(confirmed);
         let leads = self.raft.raft.state == StateRole::Leader;
         let term_durable = self.persisting.is_durable(Term(self.raft.raft.term));
         let mut free = Vec::new();
@@ -206,16 +218,82 @@ impl Group {
     /// Refuses reads that need entries which this replica does not have, or may not apply before
     /// they are durable.
     pub(super) fn refuse_reads_beyond_disk(&mut self, out: &mut Output) {
-        if !self.is_disk_stalled() {
-            return;
+        if self.disks.is_stalled() {
+            let reached = self.applied.index().max(LogIndex(self.raft.raft.raft_log.persisted));
+            self.refuse_reads_beyond(reached, &ShardRefusal::DiskUnavailable, out);
         }
-        let reached = self.applied.max(LogIndex(self.raft.raft.raft_log.persisted));
-        let refused = self.reads.take_beyond(reached);
-        out.reads.extend(refused.map(|waiter| ReadDone {
-            request: waiter.request,
-            shard: self.shard,
-            read: waiter.read,
-            answer: Err(ShardRefusal::DiskUnavailable.into()),
-        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The disks as node 1 knows them: its own, and those of some peers.
+    fn disks(own: DiskState, peers: &[(u64, DiskState)]) -> Disks {
+        let mut disks = Disks::default();
+        disks.set_own(own);
+        for &(peer, state) in peers {
+            disks.set_peer(NodeId(peer), state);
+        }
+        disks
+    }
+
+    fn voters(count: u64) -> Vec<(NodeId, ReplicaId)> {
+        (1..=count).map(|number| (NodeId(number), ReplicaId(10 * number))).collect()
+    }
+
+    #[test]
+    fn commands_are_blocked_by_the_own_disk_or_by_those_of_a_majority() {
+        use DiskState::{Healthy, Stalled, Unsteady};
+        for (own, peers, is_blocked) in [
+            (Healthy, &[][..], false),
+            (Unsteady, &[], false),
+            (Stalled, &[], true),
+            (Healthy, &[(2, Stalled)], false),
+            (Healthy, &[(2, Stalled), (3, Unsteady)], false),
+            (Healthy, &[(2, Stalled), (3, Stalled)], true),
+            (Healthy, &[(8, Stalled), (9, Stalled)], false),
+        ] {
+            assert_eq!(disks(own, peers).block_commands(&voters(3)), is_blocked, "{own:?}, {peers:?}");
+        }
+    }
+
+    #[test]
+    fn a_leader_leaves_a_bad_disk_for_a_better_one_with_the_whole_log() {
+        use DiskState::{Healthy, Stalled, Unsteady};
+        let reachable = |nodes: &[(u64, bool)]| -> Vec<(NodeId, ReplicaId, bool)> {
+            nodes.iter().map(|&(node, whole)| (NodeId(node), ReplicaId(10 * node), whole)).collect()
+        };
+        let both = reachable(&[(2, true), (3, true)]);
+        for (own, peers, others, expected) in [
+            (Healthy, &[][..], &both, None),
+            (Unsteady, &[], &both, Some(20)),
+            (Unsteady, &[(2, Unsteady)], &both, Some(30)),
+            (Unsteady, &[(2, Unsteady), (3, Unsteady)], &both, None),
+            (Unsteady, &[], &reachable(&[(2, false), (3, true)]), Some(30)),
+            (Stalled, &[(2, Unsteady), (3, Unsteady)], &both, Some(20)),
+            (Stalled, &[(2, Unsteady)], &both, Some(30)),
+            (Stalled, &[(2, Stalled)], &both, None),
+            (Stalled, &[], &reachable(&[(2, true)]), None),
+            (Stalled, &[], &reachable(&[(2, false), (3, false)]), None),
+        ] {
+            let successor = disks(own, peers).successor(others, quorum(&voters(3)));
+            assert_eq!(successor.map(|replica| replica.0), expected, "{own:?}, {peers:?}, {others:?}");
+        }
+    }
+
+    #[test]
+    fn a_replica_on_a_bad_disk_stands_for_election_late_or_not_at_all() {
+        let counted = |own, leads, waits| {
+            (1..=9).filter(|&tick| disks(own, &[]).count_tick(Ticks(tick), leads, waits)).count()
+        };
+        for waits in [false, true] {
+            assert_eq!(counted(DiskState::Healthy, false, waits), 9);
+            assert_eq!(counted(DiskState::Unsteady, false, waits), 3);
+            assert_eq!(counted(DiskState::Stalled, true, waits), 9, "a leader counts");
+        }
+        assert_eq!(counted(DiskState::Stalled, false, false), 3);
+        assert_eq!(counted(DiskState::Stalled, false, true), 0);
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct GroupTrace {
 }
 
 /// What made the engine change its role.
-pub(super) enum Cause {
+pub(super) enum RoleChangeCause {
     /// A message from a node.
     Message(NodeId),
     /// A tick, or the start.
@@ -112,7 +112,7 @@ fn ballot(message: &Message) -> Option<Ballot> {
 impl Group {
     /// Records an event about the entry or the snapshot at `index`.
     pub(super) fn record_at(&mut self, index: LogIndex, kind: TraceKind) {
-        let (shard, term) = (self.shard, Term(self.raft.raft.term));
+        let (shard, term) = (self.shard(), Term(self.raft.raft.term));
         if self.trace.events.len() < limits::TRACE_EVENTS_MAX {
             self.trace.events.push(TraceEvent { shard, term, index, kind });
         }
@@ -134,7 +134,7 @@ impl Group {
     }
 
     /// Records what has changed of this replica's role since the last call, because of `cause`.
-    pub(super) fn trace_role(&mut self, cause: Cause) {
+    pub(super) fn trace_role(&mut self, cause: RoleChangeCause) {
         let raft = &self.raft.raft;
         let now = (raft.state, raft.term, raft.leader_id);
         if self.trace.seen != now {
@@ -143,7 +143,7 @@ impl Group {
     }
 
     #[cold]
-    fn role_changed(&mut self, (role, term, leader): (StateRole, u64, u64), cause: &Cause) {
+    fn role_changed(&mut self, (role, term, leader): (StateRole, u64, u64), cause: &RoleChangeCause) {
         let (before, term_before, _) = core::mem::replace(&mut self.trace.seen, (role, term, leader));
         let is_new = (before, term_before) != (role, term);
         if before == StateRole::Leader && is_new {
@@ -156,7 +156,7 @@ impl Group {
             StateRole::PreCandidate if is_new => self.record(TraceKind::Campaigns(Ballot::PreVote)),
             StateRole::Follower if leader != raft::INVALID_ID && self.trace.followed != (leader, term) => {
                 self.trace.followed = (leader, term);
-                if let Some(leader) = self.node_of(ReplicaId(leader)) {
+                if let Some(leader) = self.members.node_of(ReplicaId(leader)) {
                     self.record(TraceKind::Follows { leader });
                 }
             }
@@ -164,15 +164,15 @@ impl Group {
         }
     }
 
-    fn step_down_reason(&mut self, cause: &Cause) -> StepDownReason {
+    fn step_down_reason(&mut self, cause: &RoleChangeCause) -> StepDownReason {
         match (cause, self.trace.transfer.take()) {
-            (Cause::Membership, _) => StepDownReason::Removed,
-            (Cause::Tick, _) => StepDownReason::LostMajority,
-            (&Cause::Message(peer), Some(Transfer { to, reason })) if to == peer => match reason {
+            (RoleChangeCause::Membership, _) => StepDownReason::Removed,
+            (RoleChangeCause::Tick, _) => StepDownReason::LostMajority,
+            (&RoleChangeCause::Message(peer), Some(Transfer { to, reason })) if to == peer => match reason {
                 TransferReason::Requested => StepDownReason::Transferred { to },
                 TransferReason::Disk => StepDownReason::DiskStalled { to },
             },
-            (&Cause::Message(peer), _) => StepDownReason::HigherTerm { peer },
+            (&RoleChangeCause::Message(peer), _) => StepDownReason::HigherTerm { peer },
         }
     }
 
@@ -183,7 +183,7 @@ impl Group {
             // The engine has given the transfer up, or there was none.
             self.trace.transfer = None;
         }
-        self.trace_role(Cause::Tick);
+        self.trace_role(RoleChangeCause::Tick);
     }
 
     /// Records that the engine has refused a request for this replica's vote, if it has. It ignores
@@ -234,7 +234,7 @@ impl Group {
         if index <= self.trace.replayed {
             return;
         }
-        let now = &self.membership;
+        let now = self.members.membership();
         let (was_joint, is_joint) = (before.is_joint(), now.is_joint());
         let mut replicas = before.replicas();
         replicas.extend(now.replicas());

@@ -23,7 +23,7 @@ pub(super) struct Gather {
 
 /// The replies do not cover every slot exactly once, because slots are being moved.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NotWhole;
+pub(super) struct SlotsNotCovered;
 
 #[derive(Debug)]
 enum Parts {
@@ -32,7 +32,7 @@ enum Parts {
     /// Counts, to add up.
     Count(u64),
     /// An answer that makes all others useless.
-    Spoilt(Result<Reply, NotWhole>),
+    Failed(Result<Reply, SlotsNotCovered>),
 }
 
 impl Gather {
@@ -44,7 +44,7 @@ impl Gather {
             }
             Read::Count => Parts::Count(0),
             Read::Get { .. } | Read::Operations { .. } | Read::Scan { .. } | Read::Config(_) => {
-                Parts::Spoilt(Ok(Reply::Refused(Refusal::invalid("a read of one shard"))))
+                Parts::Failed(Ok(Reply::Refused(Refusal::invalid("a read of one shard"))))
             }
         };
         Gather { outstanding: shards, parts, covered: SlotSet::default(), is_apart: true }
@@ -56,18 +56,18 @@ impl Gather {
         &mut self,
         owned: SlotSet,
         reply: Result<ReadReply, ShardError>,
-    ) -> Option<Result<Reply, NotWhole>> {
+    ) -> Option<Result<Reply, SlotsNotCovered>> {
         self.is_apart &= !self.covered.overlaps(&owned);
         self.covered = self.covered.union(&owned);
         match (&mut self.parts, reply) {
             (Parts::Pages { pages, .. }, Ok(ReadReply::Page(page))) => pages.push(page),
             (Parts::Count(sum), Ok(ReadReply::Count(count))) => *sum += count,
-            (Parts::Spoilt(_), _) => {}
-            (parts, Ok(other)) => *parts = Parts::Spoilt(Ok(Reply::Read(other))),
+            (Parts::Failed(_), _) => {}
+            (parts, Ok(other)) => *parts = Parts::Failed(Ok(Reply::Read(other))),
             (parts, Err(ShardError::Refused(refusal))) => {
-                *parts = Parts::Spoilt(Ok(Reply::Refused(refusal.into())));
+                *parts = Parts::Failed(Ok(Reply::Refused(refusal.into())));
             }
-            (parts, Err(ShardError::NotHere)) => *parts = Parts::Spoilt(Err(NotWhole)),
+            (parts, Err(ShardError::NotHere)) => *parts = Parts::Failed(Err(SlotsNotCovered)),
         }
         self.outstanding -= 1;
         if self.outstanding > 0 {
@@ -75,8 +75,8 @@ impl Gather {
         }
         let is_whole = self.is_apart && self.covered.count() == u32::from(SLOTS);
         Some(match core::mem::replace(&mut self.parts, Parts::Count(0)) {
-            Parts::Spoilt(answer) => answer,
-            _ if !is_whole => Err(NotWhole),
+            Parts::Failed(answer) => answer,
+            _ if !is_whole => Err(SlotsNotCovered),
             Parts::Pages { limit, pages } => Ok(Reply::Read(ReadReply::Page(merge(pages, limit)))),
             Parts::Count(sum) => Ok(Reply::Read(ReadReply::Count(sum))),
         })
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(gather.add(share(2), Ok(ReadReply::Count(4))), Some(Ok(refused)));
         let mut gather = Gather::new(&Read::Count, 2);
         assert_eq!(gather.add(share(1), Err(ShardError::NotHere)), None);
-        assert_eq!(gather.add(share(2), Ok(ReadReply::Count(4))), Some(Err(NotWhole)));
+        assert_eq!(gather.add(share(2), Ok(ReadReply::Count(4))), Some(Err(SlotsNotCovered)));
     }
 
     #[test]
@@ -187,8 +187,12 @@ mod tests {
         };
         let set = |begin, end| SlotSet::from(begin..end);
         assert_eq!(count([set(0, 9), set(9, SLOTS)]), Some(Ok(Reply::Read(ReadReply::Count(2)))));
-        assert_eq!(count([set(0, 9), set(10, SLOTS)]), Some(Err(NotWhole)), "a slot on its way");
-        assert_eq!(count([set(0, 9), set(8, SLOTS)]), Some(Err(NotWhole)), "a slot that came meanwhile");
+        assert_eq!(count([set(0, 9), set(10, SLOTS)]), Some(Err(SlotsNotCovered)), "a slot on its way");
+        assert_eq!(
+            count([set(0, 9), set(8, SLOTS)]),
+            Some(Err(SlotsNotCovered)),
+            "a slot that came meanwhile"
+        );
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //!   the shard, or replies that it does not.
 
 mod gather;
+mod links;
 mod reads;
 mod routes;
 
@@ -33,6 +34,7 @@ use crate::raft::{Groups, ProposeError};
 use crate::slots::slot_map::SlotMap;
 use crate::slots::slot_of;
 use crate::types::{NodeId, ShardId, Term, Ticks, Token, UnixMillis};
+use links::Peer;
 use reads::{PeerRead, Remote, RetryRead, ScatterGather};
 use routes::Routes;
 
@@ -122,24 +124,6 @@ enum WriteProgress {
     Forwarded { to: NodeId, bytes: usize },
 }
 
-/// The link to one peer.
-pub(crate) struct Peer {
-    pub(crate) node: NodeId,
-    pub(crate) up: bool,
-    /// Whether a link is established and the peer has sent a frame lately.
-    pub(crate) answers: bool,
-    /// When the peer last sent a frame, or its link was established.
-    heard: Ticks,
-    /// Number of the current or last link.
-    link: LinkNumber,
-    /// Frames with commands and outcomes. The last one takes further messages.
-    outgoing: Vec<Vec<u8>>,
-    /// Frames with reads and replies to reads.
-    reads: Vec<Vec<u8>>,
-    /// Bytes of forwarded commands that are not answered yet.
-    unanswered_bytes: usize,
-}
-
 impl Router {
     /// A router without peers.
     pub(crate) fn new(options: &NodeOptions) -> Router {
@@ -172,7 +156,7 @@ impl Router {
     /// Accepts a write for the shard of its key, or for the shard that it names.
     pub(crate) fn write(&mut self, token: Option<Token>, mut write: Write, groups: &mut Groups) {
         self.counters.writes += if token.is_some() { writes_in(&write) } else { 0 };
-        if self.faults.has(Fault::TimeOfNodeAsked)
+        if self.faults.has(Fault::ReceiverClockUsed)
             && let Some(clock) = self.clock
         {
             write = write.at(clock);
@@ -285,72 +269,10 @@ impl Router {
         self.outcome(origin, outcome);
     }
 
-    pub(crate) fn link_up(&mut self, node: NodeId) {
-        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
-            self.links += 1;
-            (peer.up, peer.answers, peer.heard) = (true, true, self.now);
-            peer.link = LinkNumber(self.links);
-        }
-    }
-
-    /// Records that a peer sent a frame.
-    pub(crate) fn heard(&mut self, node: NodeId) {
-        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
-            peer.heard = self.now;
-            // Held requests may go to this peer now.
-            self.leader_changed |= peer.up && !core::mem::replace(&mut peer.answers, peer.up);
-        }
-    }
-
-    /// Marks peers that have sent nothing for too long as unreachable, although their links are
-    /// established. Reads that wait for them are sent to other nodes.
-    fn find_silent_peers(&mut self) {
-        let (now, limit) = (self.now.0, limits::SILENT_ELECTION_TIMEOUTS * self.election_ticks);
-        let is_silent = |peer: &Peer| peer.answers && now - peer.heard.0 > limit;
-        let silent: Vec<NodeId> =
-            self.peers.iter().filter(|peer| is_silent(peer)).map(|peer| peer.node).collect();
-        for node in silent {
-            if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
-                peer.answers = false;
-            }
-            self.routes.lose(node);
-            self.reads_lost(node);
-        }
-    }
-
-    /// Sets the peers. Links to nodes that are no longer peers are treated as broken.
-    pub(crate) fn set_peers(&mut self, nodes: impl Iterator<Item = NodeId>) {
-        let nodes: Vec<NodeId> = nodes.collect();
-        let gone: Vec<NodeId> =
-            self.peers.iter().map(|peer| peer.node).filter(|node| !nodes.contains(node)).collect();
-        for &node in &gone {
-            self.link_down(node);
-        }
-        self.peers.retain(|peer| !gone.contains(&peer.node));
-        for node in nodes {
-            if !self.peers.iter().any(|peer| peer.node == node) {
-                self.peers.push(Peer::new(node));
-            }
-        }
-        self.peers.sort_unstable_by_key(|peer| peer.node);
-    }
-
-    /// Asks `leader` to transfer the leadership of a shard to `to`. Returns whether it can be
-    /// asked.
-    pub(crate) fn ask_transfer(&mut self, leader: NodeId, shard: ShardId, to: NodeId) -> bool {
-        let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == leader && peer.up) else {
-            return false;
-        };
-        peer::put_transfer(peer.frame(), shard, to);
-        true
-    }
-
     /// Handles a broken link: requests forwarded to the node may take effect or not.
     pub(crate) fn link_down(&mut self, node: NodeId) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
-            (peer.up, peer.answers) = (false, false);
-            peer.outgoing.clear();
-            peer.reads.clear();
+            peer.link_down();
         }
         self.routes.lose(node);
         self.reads_lost(node);
@@ -410,12 +332,6 @@ impl Router {
         }
     }
 
-    /// The payloads of the next frames with commands and outcomes, in order for each peer.
-    pub(crate) fn take_payloads(&mut self) -> impl Iterator<Item = (NodeId, Vec<u8>)> {
-        let peers = self.peers.iter_mut();
-        peers.flat_map(|peer| peer.outgoing.drain(..).map(|payload| (peer.node, payload)))
-    }
-
     /// The data shard of a key.
     pub(crate) fn shard_of(&self, key: &[u8]) -> ShardId {
         self.slots.shard_of(slot_of(key))
@@ -423,15 +339,6 @@ impl Router {
 
     pub(crate) fn slot_map(&self) -> &Arc<SlotMap> {
         &self.slots
-    }
-
-    /// Frames with reads and replies. If one is lost, its read only takes longer.
-    pub(crate) fn take_reads(&mut self) -> impl Iterator<Item = (NodeId, Vec<u8>)> {
-        let frames = |peer: &mut Peer| {
-            let node = peer.node;
-            core::mem::take(&mut peer.reads).into_iter().map(move |frame| (node, frame))
-        };
-        self.peers.iter_mut().flat_map(frames)
     }
 
     pub(crate) fn answer(&mut self, token: Option<Token>, reply: Reply) {
@@ -451,11 +358,10 @@ impl Router {
 
     /// Whether there are replies or payloads to take.
     pub(crate) fn has_output(&self) -> bool {
-        let has_frames = |peer: &Peer| !peer.outgoing.is_empty() || !peer.reads.is_empty();
         !self.replies.is_empty()
             || !self.internal_requests.is_empty()
             || !self.leaderless.is_empty()
-            || self.peers.iter().any(has_frames)
+            || self.peers.iter().any(Peer::has_frames)
     }
 
     pub(crate) fn count_stale_read(&mut self) {
@@ -466,26 +372,12 @@ impl Router {
         self.counters
     }
 
-    pub(crate) fn peers(&self) -> &[Peer] {
-        &self.peers
-    }
-
-    /// Whether a link to a node is established.
-    pub(crate) fn is_linked(&self, node: NodeId) -> bool {
-        self.peers.iter().any(|peer| peer.node == node && peer.up)
-    }
-
-    /// Whether a node is reachable: a link is established, and the node sends frames through it.
-    pub(crate) fn is_up(&self, node: NodeId) -> bool {
-        self.peers.iter().any(|peer| peer.node == node && peer.answers)
-    }
-
     /// Sets the slot map, and the nodes of the replicas of all shards.
-    pub(crate) fn set_map(&mut self, slots: &SlotMap, carriers: impl Iterator<Item = (ShardId, NodeId)>) {
+    pub(crate) fn set_map(&mut self, slots: &SlotMap, nodes: impl Iterator<Item = (ShardId, NodeId)>) {
         if *self.slots != *slots {
             self.slots = Arc::new(slots.clone());
         }
-        self.routes.set(carriers);
+        self.routes.set(nodes);
         self.leader_changed = true;
     }
 
@@ -646,36 +538,6 @@ impl Router {
         {
             peer.unanswered_bytes -= bytes;
         }
-    }
-}
-
-impl Peer {
-    fn new(node: NodeId) -> Peer {
-        Peer {
-            node,
-            up: false,
-            answers: false,
-            heard: Ticks(0),
-            link: LinkNumber(0),
-            outgoing: Vec::new(),
-            reads: Vec::new(),
-            unanswered_bytes: 0,
-        }
-    }
-
-    /// Whether the outcome for `origin` may be sent through this link.
-    fn is(&self, origin: &Origin, faults: Faults) -> bool {
-        let same_link = self.link == origin.link || faults.has(Fault::OutcomeThroughLaterLink);
-        self.up && self.node == origin.node && same_link
-    }
-
-    /// The frame for the next message. A message may make it longer than the limit at which it is
-    /// closed.
-    fn frame(&mut self) -> &mut Vec<u8> {
-        if self.outgoing.last().is_none_or(|frame| frame.len() >= limits::PEER_FRAME_BYTES_CLOSE) {
-            self.outgoing.push(alloc::vec![peer::KIND_REQUESTS]);
-        }
-        self.outgoing.last_mut().expect("invariant: a frame was begun just now")
     }
 }
 

@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::gather::{Gather, NotWhole};
+use super::gather::{Gather, SlotsNotCovered};
 use super::{Open, Router, Work, parts};
 use crate::command::{
     Consistency, Operations, Page, Read, ReadReply, Refusal, Reply, ShardAnswer, ShardError, ShardRefusal,
@@ -68,8 +68,8 @@ enum NoTarget {
 }
 
 impl From<NoTarget> for Reply {
-    fn from(unasked: NoTarget) -> Reply {
-        match unasked {
+    fn from(no_target: NoTarget) -> Reply {
+        match no_target {
             NoTarget::SlotsMoved => Reply::SlotsMoved,
             NoTarget::Refused(refusal) => Reply::Refused(refusal),
         }
@@ -102,7 +102,7 @@ impl Router {
             return self.answer(Some(token), reply);
         }
         match self.scope(&read) {
-            Err(unasked) => self.answer(Some(token), unasked.into()),
+            Err(no_target) => self.answer(Some(token), no_target.into()),
             Ok(Scope::Shard(shard))
                 if consistency == Consistency::Linearizable && groups.member(shard).is_some() =>
             {
@@ -110,8 +110,8 @@ impl Router {
                 groups.with(shard, |group| group.read(request, read));
             }
             Ok(_) => {
-                let displaced = Work::RetryRead(RetryRead { read, consistency });
-                let Some(request) = self.open(Some(token), displaced) else { return };
+                let retry = Work::RetryRead(RetryRead { read, consistency });
+                let Some(request) = self.open(Some(token), retry) else { return };
                 self.read_again(request, groups);
             }
         }
@@ -130,13 +130,13 @@ impl Router {
             }
         };
         match self.scope(&read) {
-            Err(unasked) => self.finish(request, unasked.into()),
+            Err(no_target) => self.finish(request, no_target.into()),
             Ok(Scope::Shard(shard)) => match (groups.member(shard), consistency) {
                 (Some(group), Consistency::Stale) => {
                     let answer = group.read_stale(&read, self.slots.last_move(shard));
                     match self.settle(&read, shard, answer) {
                         Some(reply) => self.finish(request, reply),
-                        None => self.displace(request, read, consistency),
+                        None => self.retry_read(request, read, consistency),
                     }
                 }
                 (Some(_), Consistency::Linearizable) => {
@@ -157,7 +157,7 @@ impl Router {
     }
 
     /// Holds a read that no shard can answer now.
-    fn displace(&mut self, request: RequestId, read: Read, consistency: Consistency) {
+    fn retry_read(&mut self, request: RequestId, read: Read, consistency: Consistency) {
         if let Some(open) = self.get(request) {
             open.work = Work::RetryRead(RetryRead { read, consistency });
             self.held.push_back(request);
@@ -207,14 +207,14 @@ impl Router {
     fn gather(&mut self, request: RequestId, (read, consistency): (Read, Consistency), groups: &mut Groups) {
         let shards = self.slots.shards();
         let gather = Gather::new(&read, shards.len());
-        let (here, elsewhere): (Vec<ShardId>, Vec<ShardId>) =
+        let (local, remote): (Vec<ShardId>, Vec<ShardId>) =
             shards.into_iter().partition(|&shard| groups.member(shard).is_some());
-        let remote = |shard| Remote { shard, read: read.clone(), consistency, asked: None };
-        let remote = elsewhere.into_iter().map(remote).collect();
+        let remote_read = |shard| Remote { shard, read: read.clone(), consistency, asked: None };
+        let remote = remote.into_iter().map(remote_read).collect();
         let Some(open) = self.get(request) else { return };
         let scatter_gather = ScatterGather { read: read.clone(), consistency, gather, remote };
         open.work = Work::ScatterGather(Box::new(scatter_gather));
-        for shard in here {
+        for shard in local {
             if consistency == Consistency::Linearizable {
                 groups.with(shard, |group| group.read(request, read.clone()));
             } else if let Some(group) = groups.member(shard) {
@@ -229,7 +229,7 @@ impl Router {
     /// moved.
     pub(crate) fn read_stale(&self, read: &Read, groups: &Groups) -> Option<Reply> {
         match self.scope(read) {
-            Err(unasked) => Some(unasked.into()),
+            Err(no_target) => Some(no_target.into()),
             Ok(Scope::Shard(shard)) => {
                 let answer = groups.member(shard)?.read_stale(read, self.slots.last_move(shard));
                 self.settle(read, shard, answer)
@@ -293,7 +293,7 @@ impl Router {
             Work::PeerRead(_) => self.finish_peer_read(request, answer),
             Work::Read(_) => match self.settle(&read, shard, answer) {
                 Some(reply) => self.finish(request, reply),
-                None => self.displace(request, read, Consistency::Linearizable),
+                None => self.retry_read(request, read, Consistency::Linearizable),
             },
             // The read was sent to another node meanwhile.
             Work::Write { .. } | Work::RemoteRead(_) | Work::RetryRead(_) => {}
@@ -311,20 +311,20 @@ impl Router {
     /// Handles the answer of a shard to its part of a read.
     fn part_done(&mut self, request: RequestId, shard: ShardId, answer: Result<ShardAnswer, ShardError>) {
         let (owned, reply) = self.part(shard, answer);
-        let Some(Open { work: Work::ScatterGather(gathering), .. }) = self.get(request) else { return };
-        match gathering.gather.add(owned, reply) {
+        let Some(Open { work: Work::ScatterGather(scatter_gather), .. }) = self.get(request) else { return };
+        match scatter_gather.gather.add(owned, reply) {
             None => {}
             // The page is empty because all its keys are hidden. Continue, so that a client gets
             // items or the end.
             Some(Ok(Reply::Read(ReadReply::Page(Page { items, next: Some(next) })))) if items.is_empty() => {
-                let (read, consistency) = (behind(&gathering.read, next), gathering.consistency);
+                let (read, consistency) = (behind(&scatter_gather.read, next), scatter_gather.consistency);
                 self.leader_changed = true;
-                self.displace(request, read, consistency);
+                self.retry_read(request, read, consistency);
             }
             Some(Ok(reply)) => self.finish(request, reply),
-            Some(Err(NotWhole)) => {
-                let (read, consistency) = (gathering.read.clone(), gathering.consistency);
-                self.displace(request, read, consistency);
+            Some(Err(SlotsNotCovered)) => {
+                let (read, consistency) = (scatter_gather.read.clone(), scatter_gather.consistency);
+                self.retry_read(request, read, consistency);
             }
         }
     }
@@ -336,7 +336,7 @@ impl Router {
         let Some(open) = self.open.get_mut(key).filter(|open| open.generation == generation) else { return };
         let waiting: &mut [Remote] = match &mut open.work {
             Work::RemoteRead(remote) => core::slice::from_mut(remote),
-            Work::ScatterGather(gathering) => &mut gathering.remote,
+            Work::ScatterGather(scatter_gather) => &mut scatter_gather.remote,
             Work::Write { .. } | Work::Read(_) | Work::RetryRead(_) | Work::PeerRead(_) => return,
         };
         let mut is_held = false;
@@ -397,17 +397,19 @@ impl Router {
                     None => self.held.push_back(request),
                 }
             }
-            Work::ScatterGather(gathering) => match (gathering.remote.iter().position(is_it), answer) {
-                (Some(position), Err(ShardError::NotHere)) => {
-                    gathering.remote[position].asked = None;
-                    self.held.push_back(request);
+            Work::ScatterGather(scatter_gather) => {
+                match (scatter_gather.remote.iter().position(is_it), answer) {
+                    (Some(position), Err(ShardError::NotHere)) => {
+                        scatter_gather.remote[position].asked = None;
+                        self.held.push_back(request);
+                    }
+                    (Some(position), answer) => {
+                        scatter_gather.remote.swap_remove(position);
+                        self.part_done(request, shard, answer);
+                    }
+                    (None, _) => {}
                 }
-                (Some(position), answer) => {
-                    gathering.remote.swap_remove(position);
-                    self.part_done(request, shard, answer);
-                }
-                (None, _) => {}
-            },
+            }
             _ => {}
         }
     }
@@ -419,7 +421,7 @@ impl Router {
             let Open { generation, work, .. } = open;
             let remotes: &mut [Remote] = match work {
                 Work::RemoteRead(remote) => core::slice::from_mut(remote),
-                Work::ScatterGather(gathering) => &mut gathering.remote,
+                Work::ScatterGather(scatter_gather) => &mut scatter_gather.remote,
                 Work::Write { .. } | Work::Read(_) | Work::RetryRead(_) | Work::PeerRead(_) => continue,
             };
             for remote in remotes.iter_mut().filter(|remote| remote.asked == Some(node)) {

@@ -16,19 +16,19 @@ pub(super) struct Routes {
 #[derive(Default)]
 struct Route {
     /// Nodes with a replica, sorted.
-    carriers: Vec<NodeId>,
+    nodes: Vec<NodeId>,
     /// The newest term in which a node reported that it leads.
     leader: Option<(Term, NodeId)>,
 }
 
 impl Routes {
     /// Sets the nodes of all replicas, and forgets shards without replicas.
-    pub(super) fn set(&mut self, carriers: impl Iterator<Item = (ShardId, NodeId)>) {
-        self.shards.values_mut().for_each(|route| route.carriers.clear());
-        for (shard, node) in carriers {
-            self.shards.entry(shard).or_default().carriers.push(node);
+    pub(super) fn set(&mut self, nodes: impl Iterator<Item = (ShardId, NodeId)>) {
+        self.shards.values_mut().for_each(|route| route.nodes.clear());
+        for (shard, node) in nodes {
+            self.shards.entry(shard).or_default().nodes.push(node);
         }
-        self.shards.retain(|_, route| !route.carriers.is_empty());
+        self.shards.retain(|_, route| !route.nodes.is_empty());
     }
 
     pub(super) fn knows(&self, shard: ShardId) -> bool {
@@ -70,8 +70,8 @@ impl Routes {
     pub(super) fn readers(&self, shard: ShardId) -> impl Iterator<Item = NodeId> {
         let route = self.shards.get(&shard);
         let leader = route.and_then(|route| route.leader).map(|(_, node)| node);
-        let carriers = route.into_iter().flat_map(|route| route.carriers.iter().copied());
-        leader.into_iter().chain(carriers.filter(move |node| Some(*node) != leader))
+        let nodes = route.into_iter().flat_map(|route| route.nodes.iter().copied());
+        leader.into_iter().chain(nodes.filter(move |node| Some(*node) != leader))
     }
 }
 

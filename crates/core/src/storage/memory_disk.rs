@@ -34,13 +34,13 @@ struct State {
     /// Free space in bytes.
     room: u64,
     failing_syncs: bool,
-    refusal: Option<Refusal>,
+    refusal: Option<FailureMode>,
     no_descriptors: bool,
 }
 
 /// How changes other than syncs fail.
 #[derive(Clone, Copy, Debug)]
-struct Refusal {
+struct FailureMode {
     kind: DiskErrorKind,
     /// Number of changes that still succeed.
     after: u64,
@@ -101,7 +101,7 @@ impl MemoryDisk {
     /// Makes all changes fail after `after` others, until [`MemoryDisk::allow_changes`]. A failed
     /// write leaves a part of its bytes.
     pub fn refuse_changes(&self, kind: DiskErrorKind, after: u64) {
-        self.0.borrow_mut().refusal = Some(Refusal { kind, after });
+        self.0.borrow_mut().refusal = Some(FailureMode { kind, after });
     }
 
     pub fn allow_changes(&self) {
@@ -212,10 +212,10 @@ impl State {
     fn expect_allowed(&mut self, operation: &'static str, file: &str) -> Result<(), DiskError> {
         match &mut self.refusal {
             None => Ok(()),
-            Some(Refusal { after: 0, kind }) => {
+            Some(FailureMode { after: 0, kind }) => {
                 Err(DiskError { kind: *kind, ..error(operation, file, "nothing can be changed") })
             }
-            Some(Refusal { after, .. }) => {
+            Some(FailureMode { after, .. }) => {
                 *after -= 1;
                 Ok(())
             }

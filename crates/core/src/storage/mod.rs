@@ -6,6 +6,7 @@
 pub mod backup;
 pub mod control_file;
 pub mod disk;
+mod framing;
 mod le;
 #[cfg(test)]
 pub(crate) mod memory_disk;

@@ -39,7 +39,7 @@ pub enum StartCounterError {
     #[error("the file `{NAME}` has format version {0}, which this release does not know")]
     Version(u32),
     /// No slot is intact.
-    #[error("the file `{NAME}` is damaged: it holds no number that could be believed")]
+    #[error("the file `{NAME}` is damaged: it holds no intact number")]
     Damaged,
 }
 

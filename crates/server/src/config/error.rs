@@ -94,7 +94,7 @@ pub enum ConfigError {
     )]
     ClusterId(String),
     /// Both `peers` and `join` are given.
-    #[error("join: peers is given too; a node founds a cluster (peers) or joins one that is there (join)")]
+    #[error("join: peers is given too; a node founds a cluster (peers) or joins one that exists (join)")]
     JoinAndPeers,
     /// No member to ask, or too many.
     #[error(

@@ -5,6 +5,7 @@
 //! are valid, are the core's.
 
 mod files;
+mod group_commit;
 mod pace;
 mod slow;
 mod snapshot_thread;

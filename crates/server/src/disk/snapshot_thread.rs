@@ -88,7 +88,7 @@ impl SnapshotThread {
             written: VecDeque::new(),
             send: Bucket::new(paces.send, now, log_bytes),
             reads: VecDeque::new(),
-            failures: Failures::default(),
+            failures: SnapshotFailures::default(),
         };
         let thread = Builder::new().name(String::from("snapshots")).spawn(move || work.run())?;
         Ok(SnapshotThread { tasks, counters, thread })
@@ -128,17 +128,17 @@ struct Work<D: Disk, R> {
     send: Bucket,
     /// Parts to be read when they may be sent.
     reads: VecDeque<SnapshotTask>,
-    failures: Failures,
+    failures: SnapshotFailures,
 }
 
 /// Failing snapshots by shard, so that a full disk is logged once a shard and not at each attempt.
 #[derive(Debug, Default)]
-struct Failures {
+struct SnapshotFailures {
     /// The reason, and the number of failures.
     shards: BTreeMap<ShardId, (String, u64)>,
 }
 
-impl Failures {
+impl SnapshotFailures {
     /// Records a failed step. Returns whether to log it: the shard's first failure since its last
     /// success, or one with another reason.
     fn failed(&mut self, shard: ShardId, reason: &str) -> bool {
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn failures_are_news_once_until_a_snapshot_succeeds() {
-        let mut failures = Failures::default();
+        let mut failures = SnapshotFailures::default();
         let (one, other) = (ShardId(1), ShardId(2));
         let said = [
             failures.failed(one, "create snap-1-70: no room"),

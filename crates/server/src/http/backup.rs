@@ -21,7 +21,7 @@ use crate::requests;
 use crate::store::Store;
 
 /// Time between two checks whether the snapshots are finished.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How long a node may take to apply what is committed. Making a snapshot has no time limit.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -122,7 +122,7 @@ async fn snapshots<S: Store>(store: &S, wanted: &[(ShardId, LogIndex)]) -> Resul
         if ids.len() == wanted.len() {
             return Ok(ids);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

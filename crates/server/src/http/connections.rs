@@ -1,4 +1,4 @@
-//! The state of each open connection, its timeouts, and how it is told to end.
+//! The state of each open connection, its timeouts, and how the server ends it.
 //!
 //! Owns the table of connections and their idle times. It reads no HTTP: the stream reports bytes
 //! that were received or sent, the service reports requests being answered. About once a second a
@@ -18,18 +18,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::hijack::Handover;
+use crate::accept::CloseMode;
 use crate::clients::Client;
-
-/// How a connection should continue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CloseMode {
-    /// Serve requests.
-    Serve,
-    /// Answer the current request, accept no other.
-    Finish,
-    /// Close at once.
-    Cut,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -41,7 +31,7 @@ enum Phase {
     Answering,
 }
 
-pub(super) struct Connection {
+pub(super) struct HttpConnection {
     phase: Cell<Phase>,
     /// Rises with each request and with each write that sent bytes.
     progress: Cell<u64>,
@@ -53,9 +43,9 @@ pub(super) struct Connection {
     client: Arc<Client>,
 }
 
-impl Connection {
-    fn new(now: Instant, client: Arc<Client>) -> Connection {
-        Connection {
+impl HttpConnection {
+    fn new(now: Instant, client: Arc<Client>) -> HttpConnection {
+        HttpConnection {
             phase: Cell::new(Phase::Idle),
             progress: Cell::new(0),
             observed: Cell::new((Phase::Idle, 0, now)),
@@ -121,7 +111,7 @@ impl Connection {
 }
 
 /// Marks a request as being answered until it is dropped.
-pub(super) struct Answering<'a>(&'a Connection);
+pub(super) struct Answering<'a>(&'a HttpConnection);
 
 impl Drop for Answering<'_> {
     fn drop(&mut self) {
@@ -142,7 +132,7 @@ pub(super) struct ConnectionTimeouts {
 /// All open connections of a server.
 #[derive(Default)]
 pub(super) struct Connections {
-    open: RefCell<Slab<Rc<Connection>>>,
+    open: RefCell<Slab<Rc<HttpConnection>>>,
     closed_one: Notify,
 }
 
@@ -150,7 +140,7 @@ pub(super) struct Connections {
 pub(super) struct ConnectionEntry {
     connections: Rc<Connections>,
     position: usize,
-    pub connection: Rc<Connection>,
+    pub connection: Rc<HttpConnection>,
 }
 
 impl Connections {
@@ -159,7 +149,7 @@ impl Connections {
     }
 
     pub fn admit(self: &Rc<Self>, now: Instant, client: Arc<Client>) -> ConnectionEntry {
-        let connection = Rc::new(Connection::new(now, client));
+        let connection = Rc::new(HttpConnection::new(now, client));
         let position = self.open.borrow_mut().insert(connection.clone());
         ConnectionEntry { connections: self.clone(), position, connection }
     }
@@ -202,7 +192,7 @@ impl Drop for ConnectionEntry {
 /// A socket that reports its progress to its connection.
 pub(super) struct WatchedStream<'a> {
     pub stream: TcpStream,
-    pub connection: &'a Connection,
+    pub connection: &'a HttpConnection,
 }
 
 impl WatchedStream<'_> {
@@ -284,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_depends_on_what_is_awaited() {
+    fn the_timeout_depends_on_what_is_awaited() {
         let start = Instant::now();
         let connections = Rc::new(Connections::default());
         let place = connections.admit(start, client());
@@ -321,7 +311,7 @@ mod tests {
 
     #[test]
     fn an_order_only_becomes_more_urgent() {
-        let connection = Connection::new(Instant::now(), client());
+        let connection = HttpConnection::new(Instant::now(), client());
         connection.order(CloseMode::Cut);
         connection.order(CloseMode::Finish);
         assert_eq!(connection.order.get(), CloseMode::Cut);

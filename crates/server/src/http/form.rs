@@ -18,13 +18,13 @@ use crate::store::Store;
 
 /// The fields that were found.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Fields {
+pub(super) struct FormFields {
     pub val: Option<Bytes>,
     pub ver: Option<Bytes>,
 }
 
 /// Reads the fields from the body, then from the query.
-pub(super) async fn read<S: Store>(call: &mut Call<'_, S>) -> Result<Fields, Problem> {
+pub(super) async fn read<S: Store>(call: &mut Call<'_, S>) -> Result<FormFields, Problem> {
     let mut fields = read_body(call).await?;
     let query = call.parameters();
     if fields.val.is_none() {
@@ -36,7 +36,7 @@ pub(super) async fn read<S: Store>(call: &mut Call<'_, S>) -> Result<Fields, Pro
     Ok(fields)
 }
 
-async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<Fields, Problem> {
+async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<FormFields, Problem> {
     // Read regardless of its type, so that a body over the limit is refused as such.
     let body = call.read_body(BodyLimit::Form(call.context.options.body_bytes_max)).await?;
     let content_type =
@@ -50,13 +50,13 @@ async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<Fields, Problem> 
         // Boxed because the parser is large: unboxed, every request would reserve memory for it.
         Box::pin(parse_multipart(body, boundary)).await
     } else {
-        Ok(Fields::default())
+        Ok(FormFields::default())
     }
 }
 
-fn parse_urlencoded(body: &[u8]) -> Result<Fields, Problem> {
+fn parse_urlencoded(body: &[u8]) -> Result<FormFields, Problem> {
     let form = Parameters::new(body);
-    Ok(Fields { val: owned(form, "val")?, ver: owned(form, "ver")? })
+    Ok(FormFields { val: owned(form, "val")?, ver: owned(form, "ver")? })
 }
 
 fn owned(parameters: Parameters<'_>, name: &str) -> Result<Option<Bytes>, Problem> {
@@ -65,11 +65,11 @@ fn owned(parameters: Parameters<'_>, name: &str) -> Result<Option<Bytes>, Proble
 
 /// Parses a body that was read completely: its size is bounded, and no part of a form is used
 /// before the whole is known to be well-formed.
-async fn parse_multipart(body: Bytes, boundary: String) -> Result<Fields, Problem> {
+async fn parse_multipart(body: Bytes, boundary: String) -> Result<FormFields, Problem> {
     let malformed = |_| Problem::invalid("the multipart body is malformed");
     let stream = BodyDataStream::new(Full::<Bytes>::new(body));
     let mut parts = Multipart::new(stream, boundary);
-    let mut fields = Fields::default();
+    let mut fields = FormFields::default();
     while let Some(part) = parts.next_field().await.map_err(malformed)? {
         let slot = match part.name() {
             Some("val") => &mut fields.val,
@@ -86,8 +86,8 @@ async fn parse_multipart(body: Bytes, boundary: String) -> Result<Fields, Proble
 mod tests {
     use super::*;
 
-    fn fields(val: Option<&'static [u8]>, ver: Option<&'static [u8]>) -> Fields {
-        Fields { val: val.map(Bytes::from_static), ver: ver.map(Bytes::from_static) }
+    fn fields(val: Option<&'static [u8]>, ver: Option<&'static [u8]>) -> FormFields {
+        FormFields { val: val.map(Bytes::from_static), ver: ver.map(Bytes::from_static) }
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
         let form = parse_urlencoded(b"ver=6&val=a+b%FF%00&val=second").unwrap();
         assert_eq!(form, fields(Some(b"a b\xff\x00"), Some(b"6")));
         assert_eq!(parse_urlencoded(b"val=").unwrap(), fields(Some(b""), None));
-        assert_eq!(parse_urlencoded(b"").unwrap(), Fields::default());
+        assert_eq!(parse_urlencoded(b"").unwrap(), FormFields::default());
         assert!(parse_urlencoded(b"val=50%").is_err());
     }
 

@@ -66,7 +66,7 @@ async fn welcome<S: Store>(call: &Call<'_, S>) -> Response {
 
 async fn ready<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
     let verbose = call.parameters().flag("verbose")?;
-    let report = Report::of(&call.store().status().await, call.context);
+    let report = Readiness::of(&call.store().status().await, call.context);
     let status = if report.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     Ok(response::text(status, report.text(verbose)))
 }
@@ -101,13 +101,13 @@ fn disk_error(context: &HttpContext) -> Option<String> {
 }
 
 /// The readiness checks, each with its failure if any.
-struct Report {
+struct Readiness {
     checks: Vec<(String, Result<(), String>)>,
     warnings: Vec<String>,
 }
 
-impl Report {
-    fn of(status: &NodeStatus, context: &HttpContext) -> Report {
+impl Readiness {
+    fn of(status: &NodeStatus, context: &HttpContext) -> Readiness {
         let disk = match disk_error(context) {
             None => Ok(()),
             Some(reason) => Err(reason),
@@ -145,7 +145,7 @@ impl Report {
             let (node, ms) = (clock.node, clock.ahead_ms.unsigned_abs());
             format!("the clock of node {node} is {ms} ms {direction} this node's")
         }));
-        Report { checks, warnings }
+        Readiness { checks, warnings }
     }
 
     fn is_ready(&self) -> bool {

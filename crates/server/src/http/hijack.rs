@@ -22,8 +22,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::config::Events;
-use super::connections::{CloseMode, Connection, ConnectionEntry, WatchedStream};
+use super::connections::{ConnectionEntry, HttpConnection, WatchedStream};
 use super::response::{AnswerBody, Response};
+use crate::accept::CloseMode;
 
 /// The end of a chunked body.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
@@ -72,7 +73,7 @@ pub(super) fn put_aside(
     response: Response,
     method: &Method,
     version: Version,
-    to: &Rc<Connection>,
+    to: &Rc<HttpConnection>,
 ) -> Response {
     if *method != Method::GET || version != Version::HTTP_11 {
         return response;
@@ -82,7 +83,7 @@ pub(super) fn put_aside(
         AnswerBody::Events(events) => {
             head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
             *to.handover().events.borrow_mut() = Some(events);
-            AnswerBody::Carried(to.clone())
+            AnswerBody::Hijacked(to.clone())
         }
         body => body,
     };

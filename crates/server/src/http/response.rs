@@ -13,7 +13,7 @@ use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue};
 use tidelock_core::types::Version;
 
 use super::config::Events;
-use super::connections::Connection;
+use super::connections::HttpConnection;
 use crate::backup::BackupParts;
 use crate::memory::Reservation;
 
@@ -27,7 +27,7 @@ pub(super) enum AnswerBody {
     /// Events, as they happen.
     Events(Events),
     /// Events that another task writes once the head of the answer is sent.
-    Carried(Rc<Connection>),
+    Hijacked(Rc<HttpConnection>),
 }
 
 /// A complete body, and the memory that it counts for until it is sent.
@@ -70,7 +70,7 @@ impl Body for AnswerBody {
             AnswerBody::Events(events) => {
                 events.poll_next(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
-            AnswerBody::Carried(connection) => {
+            AnswerBody::Hijacked(connection) => {
                 connection.handover().note_awaited();
                 Poll::Pending
             }
@@ -80,14 +80,14 @@ impl Body for AnswerBody {
     fn is_end_stream(&self) -> bool {
         match self {
             AnswerBody::Whole(whole) => whole.body.is_end_stream(),
-            AnswerBody::Parts(_) | AnswerBody::Events(_) | AnswerBody::Carried(_) => false,
+            AnswerBody::Parts(_) | AnswerBody::Events(_) | AnswerBody::Hijacked(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             AnswerBody::Whole(whole) => whole.body.size_hint(),
-            AnswerBody::Parts(_) | AnswerBody::Events(_) | AnswerBody::Carried(_) => SizeHint::default(),
+            AnswerBody::Parts(_) | AnswerBody::Events(_) | AnswerBody::Hijacked(_) => SizeHint::default(),
         }
     }
 }

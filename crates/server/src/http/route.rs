@@ -60,11 +60,11 @@ const ROOT_KEY: &str = "/{key}";
 static ROUTES: LazyLock<Routes> = LazyLock::new(|| {
     let mut routes = Routes::default();
     for operation in operations::all() {
-        let row = Row::of(&operation);
+        let entry = RouteEntry::of(&operation);
         match operation.path {
-            ROOT_KEY => routes.root_keys.push(row),
-            path if path.starts_with("/api/") => routes.tree.at(&path[1..], KeyExtent::Segment).push(row),
-            path => routes.tree.at(&path[1..], KeyExtent::RestOfPath).push(row),
+            ROOT_KEY => routes.root_keys.push(entry),
+            path if path.starts_with("/api/") => routes.tree.at(&path[1..], KeyExtent::Segment).push(entry),
+            path => routes.tree.at(&path[1..], KeyExtent::RestOfPath).push(entry),
         }
     }
     routes
@@ -72,24 +72,24 @@ static ROUTES: LazyLock<Routes> = LazyLock::new(|| {
 
 #[derive(Debug, Default)]
 struct Routes {
-    tree: Node,
-    root_keys: Vec<Row>,
+    tree: TrieNode,
+    root_keys: Vec<RouteEntry>,
 }
 
 /// The paths with a common beginning, from one slash to the next.
 #[derive(Debug, Default)]
-struct Node {
+struct TrieNode {
     /// Methods of the path that ends here.
-    rows: Vec<Row>,
-    literals: Vec<(&'static str, Node)>,
+    entries: Vec<RouteEntry>,
+    literals: Vec<(&'static str, TrieNode)>,
     /// Paths on which a parameter of one segment follows.
-    segment: Option<Box<Node>>,
+    segment: Option<Box<TrieNode>>,
     /// Paths on which only a parameter of any length follows, up to a literal end.
-    rest: Vec<(&'static str, Vec<Row>)>,
+    rest: Vec<(&'static str, Vec<RouteEntry>)>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct RouteEntry {
     method: Method,
     endpoint: Endpoint,
     query: Vec<&'static str>,
@@ -117,12 +117,12 @@ impl<'a> Route<'a> {
     }
 }
 
-/// A search for the row of a path with one method.
+/// A search for the entry of a path with one method.
 struct Search<'m> {
     method: &'m Method,
-    /// Methods of rows whose path matches.
+    /// Methods of entries whose path matches.
     others: Vec<&'static str>,
-    /// The part of the interface to which these rows belong.
+    /// The part of the interface to which these entries belong.
     dialect: Option<Dialect>,
 }
 
@@ -130,7 +130,7 @@ impl Search<'_> {
     /// Searches the paths that continue with `rest` below `node`, behind `count` parameters.
     fn below<'a>(
         &mut self,
-        node: &'static Node,
+        node: &'static TrieNode,
         rest: &'a str,
         (count, arguments): (usize, Arguments<'a>),
     ) -> Option<Route<'a>> {
@@ -157,42 +157,42 @@ impl Search<'_> {
             }
         }
         let mut ends = node.rest.iter();
-        ends.find_map(|(end, rows)| self.among(rows, with(rest.strip_suffix(end)?).1))
+        ends.find_map(|(end, entries)| self.among(entries, with(rest.strip_suffix(end)?).1))
     }
 
     /// Searches the path that ends at `node`, or those that continue with `tail`.
     fn at<'a>(
         &mut self,
-        node: &'static Node,
+        node: &'static TrieNode,
         tail: Option<&'a str>,
         position: (usize, Arguments<'a>),
     ) -> Option<Route<'a>> {
         match tail {
             Some(tail) => self.below(node, tail, position),
-            None => self.among(&node.rows, position.1),
+            None => self.among(&node.entries, position.1),
         }
     }
 
-    fn among<'a>(&mut self, rows: &'static [Row], arguments: Arguments<'a>) -> Option<Route<'a>> {
-        let found = rows.iter().find(|row| row.method == *self.method);
+    fn among<'a>(&mut self, entries: &'static [RouteEntry], arguments: Arguments<'a>) -> Option<Route<'a>> {
+        let found = entries.iter().find(|entry| entry.method == *self.method);
         if found.is_none() {
-            self.dialect = self.dialect.or(rows.first().map(|row| row.endpoint.dialect()));
-            self.others.extend(rows.iter().flat_map(|row| match row.method {
+            self.dialect = self.dialect.or(entries.first().map(|entry| entry.endpoint.dialect()));
+            self.others.extend(entries.iter().flat_map(|entry| match entry.method {
                 Method::GET => &["GET", "HEAD"][..],
                 Method::PUT => &["PUT"],
                 Method::POST => &["POST"],
                 _ => &["DELETE"],
             }));
         }
-        found.map(|row| Route { endpoint: row.endpoint, arguments, query: &row.query })
+        found.map(|entry| Route { endpoint: entry.endpoint, arguments, query: &entry.query })
     }
 }
 
-impl Row {
-    fn of(operation: &Operation) -> Row {
+impl RouteEntry {
+    fn of(operation: &Operation) -> RouteEntry {
         let method = operation.method.to_ascii_uppercase();
         let method = method.parse().expect("invariant: the tables name methods");
-        Row { method, endpoint: operation.endpoint, query: operation.query().collect() }
+        RouteEntry { method, endpoint: operation.endpoint, query: operation.query().collect() }
     }
 }
 
@@ -203,29 +203,29 @@ enum KeyExtent {
     RestOfPath,
 }
 
-impl Node {
-    /// The rows of a path below this node, to which another is added.
-    fn at(&mut self, path: &'static str, keys: KeyExtent) -> &mut Vec<Row> {
+impl TrieNode {
+    /// The entries of a path below this node, to which another is added.
+    fn at(&mut self, path: &'static str, keys: KeyExtent) -> &mut Vec<RouteEntry> {
         let (segment, tail) = match path.split_once('/') {
             Some((segment, tail)) => (segment, Some(tail)),
             None => (path, None),
         };
         let child = match (segment, keys) {
             ("{key}" | "{id}", KeyExtent::RestOfPath) => {
-                return entry(&mut self.rest, &path[segment.len()..]);
+                return get_or_add(&mut self.rest, &path[segment.len()..]);
             }
             _ if segment.starts_with('{') => &mut **self.segment.get_or_insert_default(),
-            _ => entry(&mut self.literals, segment),
+            _ => get_or_add(&mut self.literals, segment),
         };
         match tail {
             Some(tail) => child.at(tail, keys),
-            None => &mut child.rows,
+            None => &mut child.entries,
         }
     }
 }
 
 /// The value of a key in a short list, added if it is not there.
-fn entry<'l, T: Default>(list: &'l mut Vec<(&'static str, T)>, key: &'static str) -> &'l mut T {
+fn get_or_add<'l, T: Default>(list: &'l mut Vec<(&'static str, T)>, key: &'static str) -> &'l mut T {
     let position = list.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
         list.push((key, T::default()));
         list.len() - 1
@@ -295,10 +295,10 @@ mod tests {
     #[test]
     fn every_row_of_the_tables_is_found_by_its_path() {
         for operation in operations::all() {
-            let row = Row::of(&operation);
+            let entry = RouteEntry::of(&operation);
             let path = operation.path.replace('{', "<").replace('}', ">");
-            let route = Route::of(&row.method, &path).expect("a route");
-            assert_eq!((route.endpoint, route.query), (row.endpoint, &row.query[..]), "{path}");
+            let route = Route::of(&entry.method, &path).expect("a route");
+            assert_eq!((route.endpoint, route.query), (entry.endpoint, &entry.query[..]), "{path}");
         }
     }
 

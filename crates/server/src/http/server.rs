@@ -21,11 +21,11 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::config::Events;
-use super::connections::{CloseMode, ConnectionEntry, ConnectionTimeouts, Connections, WatchedStream};
+use super::connections::{ConnectionEntry, ConnectionTimeouts, Connections, WatchedStream};
 use super::hijack::{self, HijackedConnection};
 use super::problem::{Problem, ProblemKind};
 use super::{HttpContext, service};
-use crate::accept::{Acceptor, ConnectionHandler, ConnectionPermit, RejectionWriter};
+use crate::accept::{Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter};
 use crate::counters::Counter;
 use crate::memory::MemoryExhausted;
 use crate::metrics::raise;
@@ -39,7 +39,7 @@ const HEAD_PARSER_FACTOR: usize = 4;
 pub(super) const BUFFER_BYTES_MAX: usize = HEAD_PARSER_FACTOR * (16 << 10);
 
 /// Bytes that count for a connection that streams events: its socket and its watcher.
-const CARRIER_BYTES: usize = 2 << 10;
+const EVENT_STREAM_BYTES: usize = 2 << 10;
 
 /// Longest time between two sweeps of idle connections.
 const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ pub async fn serve<S: Store>(
     context: Rc<HttpContext>,
     mut shutdown: watch::Receiver<bool>,
 ) {
-    let server = Server {
+    let server = HttpServer {
         store,
         context,
         connections: Rc::new(Connections::default()),
@@ -61,7 +61,7 @@ pub async fn serve<S: Store>(
     };
     let mut sweeping = pin!(server.sweep());
     tokio::select! {
-        _ = acceptor.welcome(&server) => {}
+        _ = acceptor.serve(&server) => {}
         () = &mut sweeping => {}
         _ = shutdown.wait_for(|stop| *stop) => {}
     }
@@ -82,30 +82,30 @@ pub async fn serve<S: Store>(
     }
 }
 
-struct Server<S> {
+struct HttpServer<S> {
     store: S,
     context: Rc<HttpContext>,
     connections: Rc<Connections>,
     refusals: RejectionWriter,
 }
 
-impl<S: Store> Server<S> {
+impl<S: Store> HttpServer<S> {
     /// Cuts idle connections, until it is dropped.
     async fn sweep(&self) {
         let options = &self.context.options;
-        let patience = ConnectionTimeouts { head: options.head_read_timeout, idle: options.idle_timeout };
-        let shortest = patience.head.min(patience.idle);
+        let timeouts = ConnectionTimeouts { head: options.head_read_timeout, idle: options.idle_timeout };
+        let shortest = timeouts.head.min(timeouts.idle);
         let mut ticks = interval((shortest / 4).clamp(Duration::from_millis(1), SWEEP_INTERVAL_MAX));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let overdue = self.connections.sweep(Instant::now(), patience);
+            let overdue = self.connections.sweep(Instant::now(), timeouts);
             self.context.counters.connections_timed_out.add(overdue);
         }
     }
 }
 
-impl<S: Store> ConnectionHandler for Server<S> {
+impl<S: Store> ConnectionHandler for HttpServer<S> {
     const PROTOCOL: &'static str = "HTTP";
 
     fn client_class(&self) -> u64 {
@@ -132,10 +132,10 @@ impl<S: Store> ConnectionHandler for Server<S> {
         tokio::task::spawn_local(async move {
             match serve_connection(stream, place, &store, &context).await {
                 // A separate task, because this one keeps the parser's memory until it ends.
-                Some(carrier) => {
-                    memory.reduce_base(CARRIER_BYTES);
+                Some(hijacked) => {
+                    memory.reduce_base(EVENT_STREAM_BYTES);
                     drop(tokio::task::spawn_local(async move {
-                        hijack(carrier, context, connections, permit).await;
+                        hijack(hijacked, context, connections, permit).await;
                         drop(memory);
                     }));
                 }
@@ -199,24 +199,25 @@ async fn serve_connection<S: Store>(
                 finishing = true;
                 Pin::new(&mut http).graceful_shutdown();
             }
-            CloseMode::Cut => return Poll::Ready(End::Closed(Ok(()))),
+            CloseMode::Cut => return Poll::Ready(ServeOutcome::Closed(Ok(()))),
         }
         match Pin::new(&mut http).poll(task) {
-            Poll::Ready(result) => Poll::Ready(End::Closed(result)),
-            Poll::Pending => {
-                connection.handover().take().map_or(Poll::Pending, |events| Poll::Ready(End::Carries(events)))
-            }
+            Poll::Ready(result) => Poll::Ready(ServeOutcome::Closed(result)),
+            Poll::Pending => connection
+                .handover()
+                .take()
+                .map_or(Poll::Pending, |events| Poll::Ready(ServeOutcome::Carries(events))),
         }
     })
     .await;
     match end {
-        End::Closed(Ok(())) => None,
-        End::Closed(Err(error)) => {
+        ServeOutcome::Closed(Ok(())) => None,
+        ServeOutcome::Closed(Err(error)) => {
             raise(&context.counters.connections_failed);
             tracing::debug!(%error, "an HTTP connection ended in an error");
             None
         }
-        End::Carries(events) => {
+        ServeOutcome::Carries(events) => {
             let stream = http.into_parts().io.into_inner().stream;
             Some(HijackedConnection { stream, place, events })
         }
@@ -225,19 +226,19 @@ async fn serve_connection<S: Store>(
 
 /// Writes a connection's events until they end.
 async fn hijack(
-    carrier: HijackedConnection,
+    hijacked: HijackedConnection,
     context: Rc<HttpContext>,
     connections: Rc<Connections>,
     _seat: ConnectionPermit,
 ) {
-    if let Err(error) = carrier.hijack().await {
+    if let Err(error) = hijacked.hijack().await {
         raise(&context.counters.connections_failed);
         tracing::debug!(%error, "a connection that streamed events ended in an error");
     }
     context.counters.connections_open.set(connections.len() as u64);
 }
 
-enum End {
+enum ServeOutcome {
     Closed(hyper::Result<()>),
     Carries(Events),
 }

@@ -433,7 +433,11 @@ mod tests {
         let start = ProcessStart { number: 7, instance: Uuid::from_u128(70) };
         let start = KnownStart { host: Uuid::from_u128(1), start };
         store.remember_start(NodeId(1), start);
-        assert_eq!(store.known_host(NodeId(1)), Some(Uuid::from_u128(1)), "another disk is told from it");
+        assert_eq!(
+            store.known_host(NodeId(1)),
+            Some(Uuid::from_u128(1)),
+            "another disk is distinguished from it"
+        );
         store.save().await.unwrap();
         assert_eq!(identify(&disk, &settings(&[])).await.unwrap().starts, [(NodeId(1), start)].into());
         store.mark_superseded().await.unwrap();

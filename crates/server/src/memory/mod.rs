@@ -46,10 +46,10 @@ const RESERVED_PARTS: usize = 4;
 
 /// The memory budget of a node.
 #[derive(Clone, Debug)]
-pub struct Memory(Arc<Budget>);
+pub struct Memory(Arc<MemoryBudget>);
 
 #[derive(Debug)]
-struct Budget {
+struct MemoryBudget {
     limit: usize,
     used: AtomicUsize,
     /// Requests that were refused because memory did not become free in time.
@@ -58,11 +58,11 @@ struct Budget {
     is_reported: AtomicBool,
     /// The length of the queue, readable without its lock.
     waiting: AtomicUsize,
-    queue: Mutex<Queue>,
+    queue: Mutex<WaitQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct WaitQueue {
     waiters: VecDeque<Queued>,
     last: u64,
 }
@@ -83,7 +83,7 @@ pub struct MemoryExhausted;
 /// Bytes of the budget, given back when dropped.
 #[derive(Debug)]
 pub struct Reservation {
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     /// Bytes that the holder uses. The first [`CONNECTION_BYTES`] are counted with the connection.
     bytes: usize,
     /// For a connection, its [`CONNECTION_BYTES`], or less once reduced; for a request 0.
@@ -102,7 +102,7 @@ impl Default for Memory {
 impl Memory {
     /// A budget of `limit` bytes, at least [`LIMIT_BYTES_MIN`].
     pub fn new(limit: usize) -> Memory {
-        Memory(Arc::new(Budget {
+        Memory(Arc::new(MemoryBudget {
             limit: limit.max(LIMIT_BYTES_MIN),
             used: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
@@ -156,7 +156,7 @@ impl Memory {
     }
 }
 
-impl Budget {
+impl MemoryBudget {
     fn share(&self) -> usize {
         (self.limit / SHARE_PARTS).max(SHARE_BYTES_MIN)
     }
@@ -216,7 +216,7 @@ impl Budget {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, WaitQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -82,25 +82,17 @@ pub struct CommandCounters([Counter; Family::ALL.len()]);
 impl RespCounters {
     /// Returns the sum over all workers.
     pub fn sum(workers: &PerWorker<RespCounters>) -> RespCounters {
-        let sum = RespCounters::default();
-        for worker in workers.all() {
-            for (count, others) in sum.all().zip(worker.all()) {
-                count.add(others.get());
-            }
-        }
-        sum
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Counter> {
-        let connections = [
-            &self.connections_accepted,
-            &self.connections_open,
-            &self.connections_refused,
-            &self.connections_stalled,
-            &self.protocol_errors,
-            &self.accept_errors,
-        ];
-        self.commands.0.iter().chain(connections)
+        workers.totals(|worker| {
+            let connections = [
+                &worker.connections_accepted,
+                &worker.connections_open,
+                &worker.connections_refused,
+                &worker.connections_stalled,
+                &worker.protocol_errors,
+                &worker.accept_errors,
+            ];
+            worker.commands.0.iter().chain(connections).collect()
+        })
     }
 }
 

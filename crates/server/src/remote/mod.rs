@@ -32,14 +32,14 @@ use crate::watch::WatchRegistry;
 
 /// What a worker needs to reach the node. Dropping it closes the exchange.
 #[derive(Debug)]
-pub struct Link {
+pub struct WorkerLink {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) slots: Arc<SlotMap>,
     pub(crate) watch_registry: Arc<WatchRegistry>,
     pub(crate) clocks: LeaderClocks,
 }
 
-impl Drop for Link {
+impl Drop for WorkerLink {
     fn drop(&mut self) {
         self.exchange.close();
     }
@@ -56,10 +56,10 @@ pub struct HandoverCounters {
 
 /// A handle to the node for the tasks of a worker that does not own it.
 #[derive(Clone)]
-pub struct Remote(Rc<Inner>, ClientId);
+pub struct Remote(Rc<RemoteState>, ClientId);
 
-struct Inner {
-    link: Link,
+struct RemoteState {
+    link: WorkerLink,
     waiting: Waiting,
     /// The next batch, which is sent when this turn of the event loop ends.
     requests: RefCell<Vec<WorkerRequest>>,
@@ -70,10 +70,10 @@ struct Inner {
 
 impl Remote {
     /// A handle for the worker of this thread; raises `counters`.
-    pub fn new(link: Link, counters: PerWorker<HandoverCounters>) -> Remote {
+    pub fn new(link: WorkerLink, counters: PerWorker<HandoverCounters>) -> Remote {
         let slots = RefCell::new(link.slots.clone());
         let (waiting, requests) = (Waiting::default(), RefCell::default());
-        let inner = Inner { link, waiting, requests, slots, is_closed: Cell::new(false), counters };
+        let inner = RemoteState { link, waiting, requests, slots, is_closed: Cell::new(false), counters };
         Remote(Rc::new(inner), ClientId::NODE)
     }
 
@@ -94,7 +94,7 @@ impl Remote {
                         );
                     }
                     WorkerMessage::News(news) => self.0.link.watch_registry.tell(&news),
-                    WorkerMessage::Elsewhere(slots) => self.0.link.watch_registry.tell_slots(&slots),
+                    WorkerMessage::RemoteSlots(slots) => self.0.link.watch_registry.tell_slots(&slots),
                     WorkerMessage::Slots(slots) => *self.0.slots.borrow_mut() = slots,
                 }
             }

@@ -25,7 +25,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::dispatch::Dispatched;
 use super::frame::Parser;
-use super::session::{Action, Pending, Session};
+use super::session::{Action, ReplyFuture, Session};
 use super::shard_queues::OUT_BYTES_CLOSE;
 use super::{READ_BYTES, RespContext};
 use crate::clients::Client;
@@ -50,7 +50,7 @@ const TURNS_MAX: u32 = 8;
 
 /// Why a connection ended.
 #[derive(Debug)]
-pub enum End {
+pub enum ConnectionEnd {
     /// The client quit or is gone, or the node stops.
     Orderly,
     /// The socket failed.
@@ -60,7 +60,7 @@ pub enum End {
 }
 
 /// One connection of a Redis client, from its acceptance to its end.
-pub struct Connection {
+pub struct RespConnection {
     stream: TcpStream,
     context: Rc<RespContext>,
     session: Session,
@@ -75,7 +75,7 @@ pub struct Connection {
     /// How many bytes of the session's output are sent.
     sent: usize,
     /// A reply that takes several requests to the store.
-    pending: Option<Pending>,
+    pending: Option<ReplyFuture>,
     /// Nothing more is read or executed; owed replies are still sent.
     is_closing: bool,
     /// The client has closed its sending side.
@@ -90,7 +90,7 @@ pub struct Connection {
     client: Arc<Client>,
 }
 
-impl Connection {
+impl RespConnection {
     /// The connection of a new client. `stalled_since` is kept up to date with the time since which
     /// the client has taken none of the bytes owed to it.
     pub fn new(
@@ -98,9 +98,9 @@ impl Connection {
         session: Session,
         stalled_since: Rc<Cell<Option<Instant>>>,
         client: Arc<Client>,
-    ) -> Connection {
+    ) -> RespConnection {
         let memory = session.context.memory.connection();
-        Connection {
+        RespConnection {
             stream,
             context: session.context.clone(),
             session,
@@ -123,7 +123,7 @@ impl Connection {
 
     /// Serves until the connection ends. The future may be dropped, and serving resumed with a new
     /// one.
-    pub async fn serve(&mut self) -> End {
+    pub async fn serve(&mut self) -> ConnectionEnd {
         poll_fn(|task| self.poll(task)).await
     }
 
@@ -141,15 +141,19 @@ impl Connection {
         self.stream
     }
 
-    fn poll(&mut self, task: &mut Context<'_>) -> Poll<End> {
+    fn poll(&mut self, task: &mut Context<'_>) -> Poll<ConnectionEnd> {
         for _ in 0..TURNS_MAX {
             match self.turn(task) {
                 Ok(true) => {}
                 Ok(false) if self.is_over() => {
-                    return Poll::Ready(if self.is_protocol_error { End::Protocol } else { End::Orderly });
+                    return Poll::Ready(if self.is_protocol_error {
+                        ConnectionEnd::Protocol
+                    } else {
+                        ConnectionEnd::Orderly
+                    });
                 }
                 Ok(false) => return Poll::Pending,
-                Err(error) => return Poll::Ready(End::Failed(error)),
+                Err(error) => return Poll::Ready(ConnectionEnd::Failed(error)),
             }
         }
         task.waker().wake_by_ref();

@@ -9,11 +9,11 @@ use std::collections::HashMap;
 use super::commands::{
     cluster, connection, expiry, keys, node, numbers, scan, strings, transactions, versions,
 };
-use super::frame::Arguments;
+use super::frame::CommandArguments;
 use super::session::{Action, Failure, Session};
 use crate::wrong_port::{WrongPort, is_http_request_line};
 
-type Handler = fn(&mut Session, Arguments<'_>) -> Result<Action, Failure>;
+type Handler = fn(&mut Session, CommandArguments<'_>) -> Result<Action, Failure>;
 
 /// When a command may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ pub const COMMANDS: &[Spec] = &[
 
 /// Looks up commands by name.
 #[derive(Default)]
-pub struct Table(HashMap<&'static [u8], &'static Spec>);
+pub struct CommandTable(HashMap<&'static [u8], &'static Spec>);
 
 /// The result of dispatching a command.
 pub enum Dispatched {
@@ -142,9 +142,9 @@ pub enum Dispatched {
 /// Longest name of a command, in bytes.
 const NAME_BYTES_MAX: usize = 16;
 
-impl Table {
-    pub fn new() -> Table {
-        Table(COMMANDS.iter().map(|spec| (spec.name.as_bytes(), spec)).collect())
+impl CommandTable {
+    pub fn new() -> CommandTable {
+        CommandTable(COMMANDS.iter().map(|spec| (spec.name.as_bytes(), spec)).collect())
     }
 
     /// Looks up a command, ignoring case.
@@ -157,7 +157,7 @@ impl Table {
     }
 
     /// Executes a client's next command.
-    pub fn dispatch(&self, session: &mut Session, arguments: Arguments<'_>) -> Dispatched {
+    pub fn dispatch(&self, session: &mut Session, arguments: CommandArguments<'_>) -> Dispatched {
         let Some(name) = arguments.get(0) else { return Dispatched::Action(Action::Done) };
         let spec = self.find(name);
         if spec.is_some_and(|spec| !may_run(spec.when, session)) {
@@ -199,7 +199,7 @@ fn admits(arity: i64, count: usize) -> bool {
 }
 
 /// Whether this is an HTTP request, which is answered in HTTP.
-fn is_http_request(arguments: Arguments<'_>) -> bool {
+fn is_http_request(arguments: CommandArguments<'_>) -> bool {
     let words = (arguments.get(0), arguments.get(1), arguments.get(2));
     let (Some(method), Some(target), Some(version)) = words else { return false };
     arguments.len() == 3 && is_http_request_line(method, target, version)
@@ -214,7 +214,7 @@ pub fn wrong_arity(name: &str) -> Failure {
     format!("ERR wrong number of arguments for '{name}' command").into()
 }
 
-fn unknown(name: &[u8], arguments: Arguments<'_>) -> Failure {
+fn unknown(name: &[u8], arguments: CommandArguments<'_>) -> Failure {
     const SHOWN_BYTES_MAX: usize = 128;
     let shown =
         |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]).into_owned();
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn names_are_found_in_any_letters() {
-        let table = Table::new();
+        let table = CommandTable::new();
         for name in ["get", "GET", "Get", "tl.GET", "pexpiretime"] {
             assert_eq!(table.find(name.as_bytes()).unwrap().name, name.to_ascii_lowercase());
         }

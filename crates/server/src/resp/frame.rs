@@ -24,7 +24,7 @@ const NUMBER_BYTES_MAX: usize = 20;
 
 /// Why bytes are not a command. It ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
+pub enum CommandParseError {
     /// The length of an array is not a number, or too large.
     #[error("invalid multibulk length")]
     ArrayLength,
@@ -35,7 +35,7 @@ pub enum FrameError {
     #[error("expected '$', got '{}'", char::from(*.0).escape_default())]
     ExpectedBulk(u8),
     /// A bulk string is not followed by a line end.
-    #[error("expected a line end behind a string")]
+    #[error("expected a line end after a string")]
     ExpectedLineEnd,
     /// Longer than [`FRAME_BYTES_MAX`].
     #[error("a command longer than 8 MiB")]
@@ -68,7 +68,7 @@ pub struct Parser {
 
 /// The arguments of a command, including its name.
 #[derive(Clone, Copy, Debug)]
-pub struct Arguments<'a> {
+pub struct CommandArguments<'a> {
     bytes: &'a [u8],
     spans: &'a [Span],
 }
@@ -80,7 +80,7 @@ impl Parser {
     ///
     /// # Errors
     /// When the bytes are not a command.
-    pub fn parse(&mut self, input: &[u8]) -> Result<Option<usize>, FrameError> {
+    pub fn parse(&mut self, input: &[u8]) -> Result<Option<usize>, CommandParseError> {
         if self.complete.is_none() {
             self.complete = match input.first() {
                 None => None,
@@ -92,8 +92,8 @@ impl Parser {
     }
 
     /// The arguments of the complete command at the front of `input`.
-    pub fn arguments<'a>(&'a self, input: &'a [u8]) -> Arguments<'a> {
-        Arguments { bytes: if self.is_inline { &self.inline } else { input }, spans: &self.spans }
+    pub fn arguments<'a>(&'a self, input: &'a [u8]) -> CommandArguments<'a> {
+        CommandArguments { bytes: if self.is_inline { &self.inline } else { input }, spans: &self.spans }
     }
 
     /// Continues with the next frame: the caller removes the complete one from the front of the
@@ -109,15 +109,16 @@ impl Parser {
         self.complete = None;
     }
 
-    fn array(&mut self, input: &[u8]) -> Result<Option<usize>, FrameError> {
+    fn array(&mut self, input: &[u8]) -> Result<Option<usize>, CommandParseError> {
         let expected = match self.expected {
             Some(expected) => expected,
             None => {
-                let Some((count, behind)) = number(input, 1).map_err(|()| FrameError::ArrayLength)? else {
+                let Some((count, behind)) = number(input, 1).map_err(|()| CommandParseError::ArrayLength)?
+                else {
                     return Ok(None);
                 };
                 if count > ARGUMENTS_MAX as i64 {
-                    return Err(FrameError::ArrayLength);
+                    return Err(CommandParseError::ArrayLength);
                 }
                 self.offset = behind;
                 // A negative length means an empty command, like an empty array.
@@ -128,21 +129,21 @@ impl Parser {
             match input.get(self.offset) {
                 None => return Ok(None),
                 Some(b'$') => {}
-                Some(&other) => return Err(FrameError::ExpectedBulk(other)),
+                Some(&other) => return Err(CommandParseError::ExpectedBulk(other)),
             }
             let Some((length, start)) =
-                number(input, self.offset + 1).map_err(|()| FrameError::BulkLength)?
+                number(input, self.offset + 1).map_err(|()| CommandParseError::BulkLength)?
             else {
                 return Ok(None);
             };
-            let length = usize::try_from(length).map_err(|_| FrameError::BulkLength)?;
+            let length = usize::try_from(length).map_err(|_| CommandParseError::BulkLength)?;
             if length > FRAME_BYTES_MAX || start + length + 2 > FRAME_BYTES_MAX {
-                return Err(FrameError::TooLong);
+                return Err(CommandParseError::TooLong);
             }
             let end = start + length;
             match input.get(end..end + 2) {
                 Some(b"\r\n") => {}
-                Some(_) => return Err(FrameError::ExpectedLineEnd),
+                Some(_) => return Err(CommandParseError::ExpectedLineEnd),
                 None => return Ok(None),
             }
             self.spans.push(start as u32..end as u32);
@@ -151,15 +152,19 @@ impl Parser {
         Ok(Some(self.offset))
     }
 
-    fn line(&mut self, input: &[u8]) -> Result<Option<usize>, FrameError> {
+    fn line(&mut self, input: &[u8]) -> Result<Option<usize>, CommandParseError> {
         let searched = input.get(self.offset..).unwrap_or_default();
         let Some(at) = searched.iter().position(|&byte| byte == b'\n') else {
             self.offset = input.len();
-            return if input.len() > INLINE_BYTES_MAX { Err(FrameError::InlineTooLong) } else { Ok(None) };
+            return if input.len() > INLINE_BYTES_MAX {
+                Err(CommandParseError::InlineTooLong)
+            } else {
+                Ok(None)
+            };
         };
         let end = self.offset + at;
         if end > INLINE_BYTES_MAX {
-            return Err(FrameError::InlineTooLong);
+            return Err(CommandParseError::InlineTooLong);
         }
         self.is_inline = true;
         let line = &input[..end];
@@ -168,7 +173,7 @@ impl Parser {
     }
 
     /// Splits a line at spaces, with quotes and escapes as in a shell and in Redis.
-    fn split(&mut self, line: &[u8]) -> Result<(), FrameError> {
+    fn split(&mut self, line: &[u8]) -> Result<(), CommandParseError> {
         let mut rest = line;
         loop {
             rest = rest.trim_ascii_start();
@@ -176,9 +181,10 @@ impl Parser {
             let start = self.inline.len() as u32;
             rest = match first {
                 b'"' | b'\'' => {
-                    let behind = unquote(&rest[1..], first, &mut self.inline).ok_or(FrameError::Quotes)?;
+                    let behind =
+                        unquote(&rest[1..], first, &mut self.inline).ok_or(CommandParseError::Quotes)?;
                     if behind.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
-                        return Err(FrameError::Quotes);
+                        return Err(CommandParseError::Quotes);
                     }
                     behind
                 }
@@ -193,7 +199,7 @@ impl Parser {
     }
 }
 
-impl<'a> Arguments<'a> {
+impl<'a> CommandArguments<'a> {
     /// Number of arguments, including the name of the command.
     pub fn len(&self) -> usize {
         self.spans.len()
@@ -217,7 +223,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-impl<'a> std::ops::Index<usize> for Arguments<'a> {
+impl<'a> std::ops::Index<usize> for CommandArguments<'a> {
     type Output = [u8];
 
     fn index(&self, index: usize) -> &[u8] {
@@ -311,7 +317,7 @@ mod tests {
     use super::*;
 
     /// All commands in bytes that arrive in pieces of a size.
-    fn commands(bytes: &[u8], piece_bytes: usize) -> Result<Vec<Vec<Vec<u8>>>, FrameError> {
+    fn commands(bytes: &[u8], piece_bytes: usize) -> Result<Vec<Vec<Vec<u8>>>, CommandParseError> {
         let (mut parser, mut input, mut found) = (Parser::default(), Vec::new(), Vec::new());
         for piece in bytes.chunks(piece_bytes) {
             input.extend_from_slice(piece);
@@ -324,7 +330,7 @@ mod tests {
         Ok(found)
     }
 
-    fn whole(bytes: &[u8]) -> Result<Vec<Vec<Vec<u8>>>, FrameError> {
+    fn whole(bytes: &[u8]) -> Result<Vec<Vec<Vec<u8>>>, CommandParseError> {
         commands(bytes, bytes.len().max(1))
     }
 
@@ -352,7 +358,7 @@ mod tests {
         assert_eq!(split(b"'a\\'b\\n'\n").unwrap(), [b"a'b\\n"]);
         assert_eq!(split(b"\"\" a\"b\n").unwrap(), [&b""[..], b"a\"b"]);
         for bad in [&b"\"a\n"[..], b"'a\n", b"\"a\"b\n", b"\"a\\\n"] {
-            assert_eq!(whole(bad), Err(FrameError::Quotes), "{bad:?}");
+            assert_eq!(whole(bad), Err(CommandParseError::Quotes), "{bad:?}");
         }
     }
 
@@ -360,20 +366,20 @@ mod tests {
     fn what_is_no_command_is_refused_as_soon_as_that_shows() {
         for (bytes, error) in [
             (&b"*x"[..], None),
-            (b"*x\r\n", Some(FrameError::ArrayLength)),
-            (b"*\r\n", Some(FrameError::ArrayLength)),
-            (b"*1\rx", Some(FrameError::ArrayLength)),
-            (b"*1048577\r\n", Some(FrameError::ArrayLength)),
+            (b"*x\r\n", Some(CommandParseError::ArrayLength)),
+            (b"*\r\n", Some(CommandParseError::ArrayLength)),
+            (b"*1\rx", Some(CommandParseError::ArrayLength)),
+            (b"*1048577\r\n", Some(CommandParseError::ArrayLength)),
             (b"*99999999999999999999", None),
-            (b"*999999999999999999999", Some(FrameError::ArrayLength)),
-            (b"*999999999999999999999\r", Some(FrameError::ArrayLength)),
-            (b"*99999999999999999999\r\n", Some(FrameError::ArrayLength)),
-            (b"*1\r\n+", Some(FrameError::ExpectedBulk(b'+'))),
-            (b"*1\r\n*1\r\n", Some(FrameError::ExpectedBulk(b'*'))),
-            (b"*1\r\n$-1\r\n", Some(FrameError::BulkLength)),
-            (b"*1\r\n$a\r\n", Some(FrameError::BulkLength)),
-            (b"*1\r\n$1000000000\r\n", Some(FrameError::TooLong)),
-            (b"*1\r\n$1\r\nabc", Some(FrameError::ExpectedLineEnd)),
+            (b"*999999999999999999999", Some(CommandParseError::ArrayLength)),
+            (b"*999999999999999999999\r", Some(CommandParseError::ArrayLength)),
+            (b"*99999999999999999999\r\n", Some(CommandParseError::ArrayLength)),
+            (b"*1\r\n+", Some(CommandParseError::ExpectedBulk(b'+'))),
+            (b"*1\r\n*1\r\n", Some(CommandParseError::ExpectedBulk(b'*'))),
+            (b"*1\r\n$-1\r\n", Some(CommandParseError::BulkLength)),
+            (b"*1\r\n$a\r\n", Some(CommandParseError::BulkLength)),
+            (b"*1\r\n$1000000000\r\n", Some(CommandParseError::TooLong)),
+            (b"*1\r\n$1\r\nabc", Some(CommandParseError::ExpectedLineEnd)),
         ] {
             assert_eq!(whole(bytes).err(), error, "{:?}", bytes.escape_ascii().to_string());
         }
@@ -386,10 +392,10 @@ mod tests {
         };
         let fits = FRAME_BYTES_MAX - "*1\r\n$8388592\r\n".len() - 2;
         assert_eq!(whole(&bulk(fits)).unwrap()[0][0].len(), fits);
-        assert_eq!(whole(&bulk(fits + 1)), Err(FrameError::TooLong));
+        assert_eq!(whole(&bulk(fits + 1)), Err(CommandParseError::TooLong));
         let line = |length: usize| [&vec![b'x'; length][..], b"\n"].concat();
         assert_eq!(whole(&line(INLINE_BYTES_MAX)).unwrap()[0][0].len(), INLINE_BYTES_MAX);
-        assert_eq!(whole(&line(INLINE_BYTES_MAX + 1)), Err(FrameError::InlineTooLong));
-        assert_eq!(whole(&vec![b'x'; INLINE_BYTES_MAX + 1]), Err(FrameError::InlineTooLong));
+        assert_eq!(whole(&line(INLINE_BYTES_MAX + 1)), Err(CommandParseError::InlineTooLong));
+        assert_eq!(whole(&vec![b'x'; INLINE_BYTES_MAX + 1]), Err(CommandParseError::InlineTooLong));
     }
 }

@@ -37,7 +37,7 @@ use crate::counters::PerWorker;
 pub use crate::descriptors::CONNECTIONS_MAX;
 use crate::memory::Memory;
 use crate::metrics::RespCounters;
-use dispatch::Table;
+use dispatch::CommandTable;
 
 /// How long a client may accept none of the bytes owed to it before its connection is cut.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -77,7 +77,7 @@ pub struct RespContext {
     /// Counters of this worker's server, and those of the other workers for summing.
     pub counters: PerWorker<RespCounters>,
     /// The commands that this server knows, by name.
-    pub table: Table,
+    pub table: CommandTable,
     /// The memory budget of the node for its clients.
     pub memory: Memory,
     /// Shared by all reads from sockets, so that no connection needs a large buffer of its own.
@@ -95,7 +95,7 @@ impl RespContext {
             clock,
             started: Instant::now(),
             counters: PerWorker::default(),
-            table: Table::new(),
+            table: CommandTable::new(),
             memory: Memory::default(),
             read_buffer: RefCell::new(vec![0; READ_BYTES].into()),
         }

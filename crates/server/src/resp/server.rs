@@ -19,9 +19,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::RespContext;
 use super::access::Access;
-use super::connection::{Connection, End};
+use super::connection::{ConnectionEnd, RespConnection};
 use super::session::Session;
-use crate::accept::{Acceptor, ConnectionHandler, ConnectionPermit, RejectionWriter};
+use crate::accept::{Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter};
 use crate::clients::Clients;
 use crate::counters::Counter;
 use crate::memory::MemoryExhausted;
@@ -30,16 +30,6 @@ use crate::store::Store;
 
 /// Longest time between two sweeps for clients that take nothing.
 const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
-
-/// How connections should continue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CloseMode {
-    Serve,
-    /// Execute no more commands, answer what is owed, and close.
-    Finish,
-    /// Close at once.
-    Cut,
-}
 
 /// Delivers the connections of both listeners to one worker.
 #[derive(Debug)]
@@ -80,7 +70,7 @@ pub async fn serve<S: Store>(
     mut shutdown: watch::Receiver<bool>,
 ) {
     let (order, _) = watch::channel(CloseMode::Serve);
-    let server = Rc::new(Server {
+    let server = Rc::new(RespServer {
         store: Rc::new(store),
         context,
         places: RefCell::default(),
@@ -92,12 +82,12 @@ pub async fn serve<S: Store>(
         [false, true].map(|is_cluster| Listener { server: server.clone(), is_cluster });
     let cluster = async {
         match &mut acceptors.cluster {
-            Some(acceptor) => acceptor.welcome(&for_cluster).await,
+            Some(acceptor) => acceptor.serve(&for_cluster).await,
             None => std::future::pending().await,
         }
     };
     tokio::select! {
-        _ = acceptors.standalone.welcome(&standalone) => {}
+        _ = acceptors.standalone.serve(&standalone) => {}
         _ = cluster => {}
         () = server.sweep() => {}
         _ = shutdown.wait_for(|stop| *stop) => {}
@@ -112,10 +102,10 @@ pub async fn serve<S: Store>(
     }
 }
 
-struct Server {
+struct RespServer {
     store: Rc<dyn Access>,
     context: Rc<RespContext>,
-    places: RefCell<Slab<ConnectionEntry>>,
+    places: RefCell<Slab<ConnectionControl>>,
     all_closed: Notify,
     order: watch::Sender<CloseMode>,
     rejections: RejectionWriter,
@@ -123,21 +113,21 @@ struct Server {
 
 /// The server's entry of a connection.
 #[derive(Clone, Default)]
-struct ConnectionEntry {
+struct ConnectionControl {
     stalled_since: Rc<Cell<Option<Instant>>>,
     cut: Rc<Notify>,
 }
 
-impl Server {
+impl RespServer {
     /// Cuts connections whose clients take nothing, until it is dropped.
     async fn sweep(&self) {
-        let patience = self.context.options.stall_timeout;
-        let mut ticks = interval((patience / 4).clamp(Duration::from_millis(1), SWEEP_INTERVAL_MAX));
+        let timeout = self.context.options.stall_timeout;
+        let mut ticks = interval((timeout / 4).clamp(Duration::from_millis(1), SWEEP_INTERVAL_MAX));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             for (_, place) in &*self.places.borrow() {
-                if place.stalled_since.get().is_some_and(|since| since.elapsed() >= patience) {
+                if place.stalled_since.get().is_some_and(|since| since.elapsed() >= timeout) {
                     raise(&self.context.counters.connections_stalled);
                     place.stalled_since.set(None);
                     place.cut.notify_one();
@@ -152,11 +142,11 @@ impl Server {
         }
     }
 
-    async fn serve_connection(&self, mut connection: Connection, cut: &Notify, permit: ConnectionPermit) {
+    async fn serve_connection(&self, mut connection: RespConnection, cut: &Notify, permit: ConnectionPermit) {
         let mut order = self.order.subscribe();
         let served = tokio::select! {
             biased;
-            () = cut.notified() => Some(End::Orderly),
+            () = cut.notified() => Some(ConnectionEnd::Orderly),
             // The sender lives as long as this.
             _ = order.wait_for(|order| *order != CloseMode::Serve) => None,
             end = connection.serve() => Some(end),
@@ -167,26 +157,26 @@ impl Server {
                 connection.begin_closing();
                 tokio::select! {
                     end = connection.serve() => end,
-                    () = cut.notified() => End::Orderly,
-                    _ = order.wait_for(|order| *order == CloseMode::Cut) => End::Orderly,
+                    () = cut.notified() => ConnectionEnd::Orderly,
+                    _ = order.wait_for(|order| *order == CloseMode::Cut) => ConnectionEnd::Orderly,
                 }
             }
         };
         let stream = connection.into_stream();
         match end {
-            End::Orderly => {}
-            End::Protocol => {
+            ConnectionEnd::Orderly => {}
+            ConnectionEnd::Protocol => {
                 raise(&self.context.counters.protocol_errors);
-                self.rejections.say_and_keep(stream, Vec::new(), Some(permit));
+                self.rejections.send_and_hold(stream, Vec::new(), Some(permit));
             }
-            End::Failed(error) => tracing::debug!(%error, "a Redis connection ended in an error"),
+            ConnectionEnd::Failed(error) => tracing::debug!(%error, "a Redis connection ended in an error"),
         }
     }
 }
 
 /// One of the listeners.
 struct Listener {
-    server: Rc<Server>,
+    server: Rc<RespServer>,
     is_cluster: bool,
 }
 
@@ -225,13 +215,13 @@ impl ConnectionHandler for Listener {
         let server = self.server.clone();
         let (context, counters) = (&server.context, &server.context.counters);
         raise(&counters.connections_accepted);
-        let place = ConnectionEntry::default();
+        let place = ConnectionControl::default();
         let position = server.places.borrow_mut().insert(place.clone());
         counters.connections_open.set(server.places.borrow().len() as u64);
         let store = server.store.for_client(client.id);
         let mut session = Session::new(client.id.0, context.clone(), store);
         session.is_cluster = self.is_cluster;
-        let connection = Connection::new(stream, session, place.stalled_since, client);
+        let connection = RespConnection::new(stream, session, place.stalled_since, client);
         tokio::task::spawn_local(async move {
             server.serve_connection(connection, &place.cut, permit).await;
             server.places.borrow_mut().remove(position);

@@ -10,7 +10,7 @@ use tidelock_core::command::{OperationReply, Refusal, Rejection};
 use tidelock_core::types::{UnixMillis, Version};
 
 use super::encode::{Encoder, Protocol};
-use super::shard_queues::{Part, ShardQueues, Verdict};
+use super::shard_queues::{Part, ShardQueues, TransactionOutcome};
 
 /// The form of the reply to a command of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,13 +203,19 @@ impl PendingReply {
 
 impl Exec {
     /// Appends the replies of the commands, or that nothing was done.
-    fn settle(&self, verdict: Verdict, shard_queues: &mut ShardQueues, style: Style, out: &mut Vec<u8>) {
+    fn settle(
+        &self,
+        verdict: TransactionOutcome,
+        shard_queues: &mut ShardQueues,
+        style: Style,
+        out: &mut Vec<u8>,
+    ) {
         match verdict {
-            Verdict::Aborted => return Encoder::new(out, style.protocol).null_array(),
-            Verdict::Refused(refusal) => {
+            TransactionOutcome::Aborted => return Encoder::new(out, style.protocol).null_array(),
+            TransactionOutcome::Refused(refusal) => {
                 return Encoder::new(out, style.protocol).error(&refusal_text(&refusal));
             }
-            Verdict::Done => {}
+            TransactionOutcome::Done => {}
         }
         Encoder::new(out, style.protocol).array(self.items.len());
         for item in &self.items {

@@ -54,7 +54,7 @@ enum LinkEnd {
     Frame(#[from] FrameError),
     #[error("replaced by a newer connection of the peer")]
     Replaced,
-    #[error("cut, because more frames wait for the peer than may")]
+    #[error("cut, because too many frames wait for the peer")]
     QueueOverflow,
     #[error("cut, because the peer did not take in time what was queued")]
     NotTaken,
@@ -91,7 +91,7 @@ pub(super) async fn run(
             end = transmit(links, link, writer, chains.sent) => LinkEnd::Io(end),
         }
     };
-    let patience = async {
+    let drain_timeout = async {
         link.closing().await;
         sleep(links.options.limits.stop_timeout).await;
     };
@@ -101,7 +101,7 @@ pub(super) async fn run(
             if link.is_overflowed() { LinkEnd::QueueOverflow } else { LinkEnd::Replaced }
         }
         end = carry => end,
-        () = patience => LinkEnd::NotTaken,
+        () = drain_timeout => LinkEnd::NotTaken,
     };
     match &end {
         LinkEnd::Frame(FrameError::Checksum(_)) => links.counters.checksum_failures.add(1),

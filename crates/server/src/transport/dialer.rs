@@ -46,7 +46,7 @@ pub(super) async fn run(links: Rc<Links>, peer: Rc<Peer>) {
                     }
                 }
             }
-            Err(error) => complain(&links, &peer, &mut dial_error_log, &error),
+            Err(error) => log_dial_error(&links, &peer, &mut dial_error_log, &error),
         }
         tokio::select! {
             () = sleep(backoff.next_wait()) => {}
@@ -59,7 +59,12 @@ pub(super) async fn run(links: Rc<Links>, peer: Rc<Peer>) {
 
 /// Logs a new reason why a peer was not reached, and passes on errors that concern more than this
 /// peer.
-pub(super) fn complain(links: &Links, peer: &Peer, dial_error_log: &mut DialErrorLog, error: &AttemptError) {
+pub(super) fn log_dial_error(
+    links: &Links,
+    peer: &Peer,
+    dial_error_log: &mut DialErrorLog,
+    error: &AttemptError,
+) {
     match error {
         AttemptError::Handshake(_, error) => links.note(error),
         _ => peer.was_reached_otherwise(),
@@ -69,7 +74,7 @@ pub(super) fn complain(links: &Links, peer: &Peer, dial_error_log: &mut DialErro
         return;
     }
     match dial_error_log.note(error) {
-        (reason, true) => tracing::warn!(peer = %peer.node, reason, "peer not reached; trying on"),
+        (reason, true) => tracing::warn!(peer = %peer.node, reason, "peer not reached; retrying"),
         (reason, false) => tracing::debug!(peer = %peer.node, reason, "peer still not reached"),
     }
 }
@@ -81,7 +86,7 @@ async fn dial(links: &Links, peer: &Peer) -> Result<(SocketAddr, Dialed), Attemp
         let judge = links.judge();
         let handshake = judge.dial(&mut stream, &mut buffer, peer.node);
         match timeout(links.options.limits.handshake_timeout, handshake).await {
-            Ok(shaken) => shaken.map(|agreement| (stream, buffer, agreement)),
+            Ok(result) => result.map(|agreement| (stream, buffer, agreement)),
             Err(_) => Err(HandshakeError::Timeout),
         }
     })

@@ -5,7 +5,7 @@
 //! rules of the handshake or the links. Invariant: what unidentified callers can make this node
 //! hold is bounded. It is [`HANDSHAKES_MAX`] sockets for the time of a handshake, each with the
 //! bytes of one message. To that come [`JOINS_MAX`] join requests for the time of a decision and
-//! [`COMPLAINTS_MAX`] lines of text.
+//! [`LOGGED_CALLERS_MAX`] lines of text.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub const HANDSHAKES_MAX: usize = 64;
 
 /// Most callers whose last refusal is stored, so that it is logged once. Beyond, all are forgotten:
 /// at worst they are logged again.
-pub const COMPLAINTS_MAX: usize = 64;
+pub const LOGGED_CALLERS_MAX: usize = 64;
 
 /// Most bytes that are read from an HTTP client before its connection is closed.
 const HTTP_REQUEST_BYTES_MAX: u64 = 64 << 10;
@@ -45,9 +45,9 @@ const ACCEPT_RETRY_AFTER: Duration = Duration::from_millis(100);
 pub(super) async fn run(links: Rc<Links>, listener: TcpListener) {
     let context = Rc::new(ListenerContext {
         links: links.clone(),
-        shaking: Cell::new(0),
+        handshakes_open: Cell::new(0),
         joining: Cell::new(0),
-        complaints: Complaints::default(),
+        refusal_log: RefusalLog::default(),
     });
     let mut connections = JoinSet::new();
     let mut has_failed = false;
@@ -88,41 +88,41 @@ pub(super) fn propagate_panic(ended: Result<(), tokio::task::JoinError>) {
 /// State that the connections of one listener share.
 struct ListenerContext {
     links: Rc<Links>,
-    shaking: Cell<usize>,
+    handshakes_open: Cell<usize>,
     joining: Cell<usize>,
-    complaints: Complaints,
+    refusal_log: RefusalLog,
 }
 
 impl ListenerContext {
     fn admit(self: Rc<Self>, connections: &mut JoinSet<()>, stream: TcpStream, remote: SocketAddr) {
-        if self.shaking.get() >= HANDSHAKES_MAX {
+        if self.handshakes_open.get() >= HANDSHAKES_MAX {
             self.links.counters.handshakes_refused.add(1);
             tracing::debug!(%remote, "peer connection refused: too many handshakes under way");
             return;
         }
-        self.shaking.set(self.shaking.get() + 1);
+        self.handshakes_open.set(self.handshakes_open.get() + 1);
         connections.spawn_local(self.serve(stream, remote));
     }
 
     async fn serve(self: Rc<Self>, mut stream: TcpStream, remote: SocketAddr) {
         let mut buffer = BytesMut::new();
-        let shaken = tokio::select! {
-            shaken = self.shake(&mut stream, &mut buffer) => Some(shaken),
+        let result = tokio::select! {
+            result = self.handshake(&mut stream, &mut buffer) => Some(result),
             () = self.links.stopped() => None,
         };
-        self.shaking.set(self.shaking.get() - 1);
-        match shaken {
+        self.handshakes_open.set(self.handshakes_open.get() - 1);
+        match result {
             Some(Ok(Caller::Peer(Agreement { peer: identity, chains }))) => {
                 let peer = identity.node;
-                self.complaints.forget(remote.ip(), peer);
+                self.refusal_log.forget(remote.ip(), peer);
                 if let Some(link) = self.links.raise(&identity) {
                     tracing::info!(%peer, address = %remote, "peer link up");
                     connection::run(&self.links, &link, stream, (buffer, chains)).await;
                 }
             }
-            Some(Ok(Caller::Knock(peer))) => {
+            Some(Ok(Caller::WakeUp(peer))) => {
                 tracing::debug!(%peer, address = %remote, "a peer asks for a connection: dialing it");
-                self.complaints.forget(remote.ip(), peer);
+                self.refusal_log.forget(remote.ip(), peer);
                 self.links.call(peer);
             }
             Some(Ok(Caller::Join(request))) => {
@@ -133,7 +133,7 @@ impl ListenerContext {
             }
             Some(Err(error)) => {
                 self.links.note(&error);
-                self.complaints.log(remote, &error);
+                self.refusal_log.log(remote, &error);
                 if begins_http_request(&buffer) {
                     self.redirect_http_client(stream).await;
                 }
@@ -145,14 +145,14 @@ impl ListenerContext {
     /// Tells an HTTP client which port this is, and reads what it still sends: closing with unread
     /// bytes would reset the connection and lose the answer.
     async fn redirect_http_client(&self, mut stream: TcpStream) {
-        let told = async {
+        let reply = async {
             stream.write_all(&WrongPort::Peer.answer()).await?;
             stream.shutdown().await?;
             let mut ignored = stream.take(HTTP_REQUEST_BYTES_MAX);
             tokio::io::copy(&mut ignored, &mut tokio::io::sink()).await
         };
         // It makes no difference if the client cannot be told.
-        let _ = timeout(self.links.options.limits.handshake_timeout, told).await;
+        let _ = timeout(self.links.options.limits.handshake_timeout, reply).await;
     }
 
     /// Lets the owner decide about a join request, and sends the answer. If the host is gone
@@ -186,11 +186,15 @@ impl ListenerContext {
         decision.unwrap_or(Err(JoinRefusal::NoLeader))
     }
 
-    async fn shake(&self, stream: &mut TcpStream, buffer: &mut BytesMut) -> Result<Caller, HandshakeError> {
+    async fn handshake(
+        &self,
+        stream: &mut TcpStream,
+        buffer: &mut BytesMut,
+    ) -> Result<Caller, HandshakeError> {
         connection::configure(stream)?;
         let judge = self.links.judge();
         match timeout(self.links.options.limits.handshake_timeout, judge.accept(stream, buffer)).await {
-            Ok(shaken) => shaken,
+            Ok(result) => result,
             Err(_) => Err(HandshakeError::Timeout),
         }
     }
@@ -213,11 +217,11 @@ fn message(decision: Result<Welcome, JoinRefusal>) -> Message {
 /// changes. A caller is an IP address, without its changing port, and the node number that it
 /// claims, if any.
 #[derive(Default)]
-struct Complaints {
+struct RefusalLog {
     last: std::cell::RefCell<BTreeMap<(IpAddr, Option<NodeId>), String>>,
 }
 
-impl Complaints {
+impl RefusalLog {
     fn log(&self, remote: SocketAddr, error: &HandshakeError) {
         if self.note(remote.ip(), error) {
             tracing::warn!(%remote, reason = %error, "peer connection refused");
@@ -237,7 +241,7 @@ impl Complaints {
         if last.get(&(ip, claimed)) == Some(&text) {
             return false;
         }
-        if last.len() >= COMPLAINTS_MAX {
+        if last.len() >= LOGGED_CALLERS_MAX {
             last.clear();
         }
         last.insert((ip, claimed), text);
@@ -265,22 +269,22 @@ mod tests {
 
     #[test]
     fn a_refusal_is_news_once_until_it_changes() {
-        let complaints = Complaints::default();
+        let refusal_log = RefusalLog::default();
         let ip = IpAddr::from([127, 0, 0, 1]);
-        assert!(complaints.note(ip, &refused(2, HandshakeRefusal::WrongCluster)));
-        assert!(!complaints.note(ip, &refused(2, HandshakeRefusal::WrongCluster)));
-        assert!(complaints.note(ip, &refused(3, HandshakeRefusal::WrongCluster)));
-        assert!(complaints.note(ip, &refused(2, HandshakeRefusal::HostMismatch)));
-        complaints.forget(ip, NodeId(2));
-        assert!(complaints.note(ip, &refused(2, HandshakeRefusal::HostMismatch)));
+        assert!(refusal_log.note(ip, &refused(2, HandshakeRefusal::WrongCluster)));
+        assert!(!refusal_log.note(ip, &refused(2, HandshakeRefusal::WrongCluster)));
+        assert!(refusal_log.note(ip, &refused(3, HandshakeRefusal::WrongCluster)));
+        assert!(refusal_log.note(ip, &refused(2, HandshakeRefusal::HostMismatch)));
+        refusal_log.forget(ip, NodeId(2));
+        assert!(refusal_log.note(ip, &refused(2, HandshakeRefusal::HostMismatch)));
     }
 
     #[test]
     fn strangers_do_not_fill_the_memory() {
-        let complaints = Complaints::default();
+        let refusal_log = RefusalLog::default();
         for node in 0..10_000 {
-            complaints.note(IpAddr::from([127, 0, 0, 1]), &refused(node, HandshakeRefusal::UnknownNode));
+            refusal_log.note(IpAddr::from([127, 0, 0, 1]), &refused(node, HandshakeRefusal::UnknownNode));
         }
-        assert!(complaints.last.borrow().len() <= COMPLAINTS_MAX);
+        assert!(refusal_log.last.borrow().len() <= LOGGED_CALLERS_MAX);
     }
 }

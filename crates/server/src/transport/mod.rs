@@ -5,7 +5,7 @@
 //!                                   ├─▶ handshake ─▶ connection
 //!   listener (peers above) ─────────┘                        └◀─ queue ◀─ Transport::send
 //!
-//!           knocker (peers above) ───▶ their listener ───▶ their dialer connects at once
+//!           wake_up (peers above) ───▶ their listener ───▶ their dialer connects at once
 //! ```
 //!
 //! Owns connections, the order of frames and the bounds. It deliberately knows no messages, no
@@ -17,7 +17,7 @@
 //! are in transit on both. A rule that depends only on the numbers avoids that. Its price: a
 //! restarted node would wait up to [`attempt::BACKOFF_MAX`] for its higher peers to dial, and a
 //! removed node would wait without end. So the lower node sends a *wake-up* to higher peers that it
-//! has no link with (see `knocker`). A wake-up makes no connection: it asks the peer to dial now,
+//! has no link with (see `wake_up`). A wake-up makes no connection: it asks the peer to dial now,
 //! or returns the answer that this node was removed.
 //!
 //! **Contract** (as [`tidelock_core::event`] asks): frames to one peer arrive in order, whole and
@@ -28,7 +28,7 @@
 //! join uses [`join::ask`] at any member's listener, before it has a transport.
 //!
 //! **Modules.** `handshake` and `frame` define the wire format, `queue` bounds waiting frames,
-//! `links` tracks peers and orders events, `connection` drives a socket. `dialer`, `knocker` and
+//! `links` tracks peers and orders events, `connection` drives a socket. `dialer`, `wake_up` and
 //! `listener` establish connections; `attempt` is what every outgoing attempt shares.
 //!
 //! Everything runs on its owner's thread, on a [`tokio::runtime::LocalRuntime`]; nothing here is
@@ -41,12 +41,12 @@ pub mod dialer;
 pub mod frame;
 pub mod handshake;
 pub mod join;
-mod knocker;
 mod links;
 pub mod listener;
 pub mod queue;
 #[cfg(test)]
 mod tests;
+mod wake_up;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -190,7 +190,7 @@ impl Transport {
             if peer.node < self.links.options.identity.node {
                 tasks.spawn_local(dialer::run(self.links.clone(), peer));
             } else {
-                tasks.spawn_local(knocker::run(self.links.clone(), peer));
+                tasks.spawn_local(wake_up::run(self.links.clone(), peer));
             }
         }
     }

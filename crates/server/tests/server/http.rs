@@ -70,11 +70,11 @@ fn a_head_may_have_100_headers() {
 #[test]
 fn a_client_may_stop_sending_and_still_be_answered() {
     let server = serve();
-    let arrivals = server.store.hold();
+    let held_requests = server.store.hold();
     let mut client = Client::connect(server.address);
     client.send(b"GET /v1/keys/k HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     client.stop_sending();
-    arrivals.recv().unwrap();
+    held_requests.recv().unwrap();
     server.store.release();
     assert_eq!(client.read_answer(false).unwrap().status(), 404);
     client.expect_closed();
@@ -181,10 +181,10 @@ fn an_idle_connection_is_closed() {
 fn a_request_that_is_being_answered_is_not_idle() {
     let options = HttpOptions { idle_timeout: SHORT, head_read_timeout: SHORT, ..HttpOptions::default() };
     let server = Server::start(options);
-    let arrivals = server.store.hold();
+    let held_requests = server.store.hold();
     let mut waiting = Client::connect(server.address);
     waiting.send(b"GET /v1/keys/k HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-    arrivals.recv().unwrap();
+    held_requests.recv().unwrap();
     // Another connection that is cut as idle shows that the sweep has run, more than once.
     for _ in 0..3 {
         Client::connect(server.address).expect_closed();
@@ -222,10 +222,10 @@ fn a_connection_over_the_limit_is_told_so() {
 #[test]
 fn a_client_that_leaves_does_not_disturb_others() {
     let server = serve();
-    let arrivals = server.store.hold();
+    let held_requests = server.store.hold();
     let mut leaving = Client::connect(server.address);
     leaving.send(b"PUT /v1/keys/k HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\nx").unwrap();
-    arrivals.recv().unwrap();
+    held_requests.recv().unwrap();
     drop(leaving);
     server.store.release();
     let mut client = Client::connect(server.address);
@@ -238,10 +238,10 @@ fn a_shutdown_finishes_what_is_in_flight_and_closes_the_rest() {
     let mut idle = Client::connect(server.address);
     assert_eq!(idle.ask(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").status(), 200);
     let mut fresh = Client::connect(server.address);
-    let arrivals = server.store.hold();
+    let held_requests = server.store.hold();
     let mut working = Client::connect(server.address);
     working.send(b"PUT /v1/keys/k HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\nx").unwrap();
-    arrivals.recv().unwrap();
+    held_requests.recv().unwrap();
 
     server.request_shutdown();
     idle.expect_closed();
@@ -259,10 +259,10 @@ fn a_shutdown_finishes_what_is_in_flight_and_closes_the_rest() {
 #[test]
 fn a_shutdown_does_not_wait_for_ever() {
     let mut server = Server::start(HttpOptions { drain_timeout: SHORT, ..HttpOptions::default() });
-    let arrivals = server.store.hold();
+    let held_requests = server.store.hold();
     let mut stuck = Client::connect(server.address);
     stuck.send(b"GET /v1/keys/k HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-    arrivals.recv().unwrap();
+    held_requests.recv().unwrap();
     server.request_shutdown();
     stuck.expect_closed();
     server.join();

@@ -37,7 +37,7 @@ pub struct State {
     /// The wanted roles of hosts.
     pub registry: Registry,
     /// Receives a message for each request that arrives while the store is held.
-    arrivals: Option<mpsc::Sender<()>>,
+    held_requests: Option<mpsc::Sender<()>>,
 }
 
 impl FakeStore {
@@ -50,7 +50,7 @@ impl FakeStore {
             cluster: ClusterView::default(),
             leader_ahead_ms: 0,
             registry: Registry::default(),
-            arrivals: None,
+            held_requests: None,
         };
         FakeStore {
             state: Arc::new(Mutex::new(state)),
@@ -71,7 +71,7 @@ impl FakeStore {
     /// Makes requests wait; sends a message for each that arrives.
     pub fn hold(&self) -> mpsc::Receiver<()> {
         let (sender, receiver) = mpsc::channel();
-        self.state().arrivals = Some(sender);
+        self.state().held_requests = Some(sender);
         self.open.send_replace(false);
         receiver
     }
@@ -86,15 +86,15 @@ impl Store for FakeStore {
     async fn submit(&self, request: Request) -> Reply {
         let mut open = self.open.subscribe();
         let held = !*open.borrow();
-        if let Some(arrivals) = &self.state().arrivals
+        if let Some(held_requests) = &self.state().held_requests
             && held
         {
             // The receiver may be gone.
-            let _ = arrivals.send(());
+            let _ = held_requests.send(());
         }
         open.wait_for(|open| *open).await.unwrap();
         let reply = self.state().answer(request);
-        let news = self.state().machine.take_news();
+        let news = self.state().machine.take_updates();
         news.iter().for_each(|news| self.watch_registry.tell(news));
         reply
     }

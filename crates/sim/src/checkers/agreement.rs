@@ -41,7 +41,7 @@ impl Agreement {
         let agreed = self.committed.entry(shard).or_default();
         if log_begin.0 as usize > agreed.len() {
             let text = format!(
-                "node {node} has a snapshot of shard {shard} up to {log_begin}, which nobody committed"
+                "node {node} has a snapshot of shard {shard} up to {log_begin}, which was never committed"
             );
             return Err(Violation::new(CHECKER, text));
         }

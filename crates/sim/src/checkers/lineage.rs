@@ -261,12 +261,12 @@ impl Builder<'_> {
         let Some((writer, PlainWrite { key: put_key, value: Some(put_value), .. })) =
             writer.and_then(|writer| Some((writer, plain_write(writer.write()?)?)))
         else {
-            return Err(blame(reader, format!("{here} holds a value that nobody put")));
+            return Err(blame(reader, format!("{here} holds a value that no client put")));
         };
         if put_key != key || put_value != value {
             return Err(blame(
                 reader,
-                format!("{here} holds what {} put elsewhere or otherwise", writer.token),
+                format!("{here} holds what {} put under another key or with another value", writer.token),
             ));
         }
         if writer.happened() == Happened::No {
@@ -371,7 +371,7 @@ mod tests {
         let mut history_builder = HistoryBuilder::default();
         let get = history_builder.get();
         history_builder.sees_bytes(get, 3, b"invented value");
-        assert!(verdict(history_builder).contains("nobody put"));
+        assert!(verdict(history_builder).contains("no client put"));
     }
 
     #[test]
@@ -383,7 +383,7 @@ mod tests {
         let mut bytes = history_builder.value(put).to_vec();
         bytes[9] ^= 1;
         history_builder.sees_bytes(get, 3, &bytes);
-        assert!(verdict(history_builder).contains("elsewhere or otherwise"));
+        assert!(verdict(history_builder).contains("under another key or with another value"));
     }
 
     #[test]

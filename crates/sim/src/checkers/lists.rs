@@ -30,7 +30,7 @@ pub fn check(history: &History, lineages: &Lineages, data_shards: Option<u64>) -
         else {
             continue;
         };
-        let judge = Judge { operation, read, page };
+        let judge = PageCheck { operation, read, page };
         judge.shape()?;
         if let Some(data_shards) = data_shards {
             judge.one_state(lineages, data_shards)?;
@@ -39,13 +39,13 @@ pub fn check(history: &History, lineages: &Lineages, data_shards: Option<u64>) -
     Ok(())
 }
 
-struct Judge<'a> {
+struct PageCheck<'a> {
     operation: &'a Operation,
     read: &'a Read,
     page: &'a Page,
 }
 
-impl Judge<'_> {
+impl PageCheck<'_> {
     fn shape(&self) -> Result<(), Violation> {
         let Read::List { limit, .. } = self.read else { return Ok(()) };
         let items = &self.page.items;

@@ -20,6 +20,7 @@ pub mod linearizability;
 pub mod lists;
 pub mod lives;
 pub mod operations;
+mod replay;
 pub mod replicas;
 pub mod replies;
 pub mod scans;

@@ -21,13 +21,13 @@ pub const SECTOR_BYTES: usize = 512;
 /// A handle to a host's disk; clones are the same disk.
 #[derive(Clone, Debug)]
 pub struct SimDisk {
-    state: Rc<RefCell<State>>,
+    state: Rc<RefCell<DiskState>>,
 }
 
 /// An open file of a [`SimDisk`].
 #[derive(Debug)]
 pub struct SimFile {
-    state: Rc<RefCell<State>>,
+    state: Rc<RefCell<DiskState>>,
     name: String,
     inode: u64,
     session: u64,
@@ -54,7 +54,7 @@ pub struct DiskCounters {
 }
 
 #[derive(Debug)]
-struct State {
+struct DiskState {
     names: BTreeMap<String, u64>,
     inodes: BTreeMap<u64, Inode>,
     inodes_created: u64,
@@ -90,7 +90,7 @@ struct Inode {
 
 /// How much unsynced data a power loss takes. Real disks do all of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Loss {
+enum UnsyncedLoss {
     Everything,
     Nothing,
     /// Sectors survive in order up to one that is torn.
@@ -101,7 +101,7 @@ enum Loss {
 impl SimDisk {
     /// An empty disk without faults; `seed` decides which data power losses take.
     pub fn new(seed: u64) -> SimDisk {
-        let state = State {
+        let state = DiskState {
             names: BTreeMap::new(),
             inodes: BTreeMap::new(),
             inodes_created: 0,
@@ -152,10 +152,10 @@ impl SimDisk {
         self.kill();
         let state = &mut *self.state.borrow_mut();
         let loss = match state.random.u8(0..8) {
-            0 => Loss::Everything,
-            1 => Loss::Nothing,
-            2..=4 => Loss::Tail,
-            _ => Loss::Scattered,
+            0 => UnsyncedLoss::Everything,
+            1 => UnsyncedLoss::Nothing,
+            2..=4 => UnsyncedLoss::Tail,
+            _ => UnsyncedLoss::Scattered,
         };
         for inode in state.inodes.values_mut() {
             state.counters.sectors_lost += inode.lose(loss, &mut state.random);
@@ -353,7 +353,7 @@ impl DiskFile for SimFile {
         let fate = state.begin("sync", &self.name)?;
         if std::mem::take(&mut state.faults.fail_next_sync) {
             let mut random = state.random.fork();
-            let lost = state.inode("sync", self)?.lose(Loss::Scattered, &mut random);
+            let lost = state.inode("sync", self)?.lose(UnsyncedLoss::Scattered, &mut random);
             state.counters.sectors_lost += lost;
             state.counters.refusals += 1;
             return Err(error("sync", &self.name, "input/output error"));
@@ -397,7 +397,7 @@ impl Faults {
     }
 }
 
-impl State {
+impl DiskState {
     fn begin(&mut self, operation: &'static str, file: &str) -> Result<Fate, DiskError> {
         if self.faults.dead {
             return Err(error(operation, file, "the process is dead"));
@@ -490,9 +490,9 @@ impl Inode {
 
     /// Chooses the content of each unsynced sector and makes it both visible and durable. Returns
     /// how many sectors changed.
-    fn lose(&mut self, loss: Loss, random: &mut fastrand::Rng) -> u64 {
+    fn lose(&mut self, loss: UnsyncedLoss, random: &mut fastrand::Rng) -> u64 {
         let resized = self.visible.len() != self.durable.len();
-        if resized && (loss == Loss::Nothing || (loss != Loss::Everything && random.bool())) {
+        if resized && (loss == UnsyncedLoss::Nothing || (loss != UnsyncedLoss::Everything && random.bool())) {
             self.durable.resize(self.visible.len(), 0);
         }
         let unsynced = std::mem::take(&mut self.unsynced);
@@ -500,11 +500,11 @@ impl Inode {
         let mut lost = 0;
         for (order, (sector, versions)) in unsynced.into_iter().enumerate() {
             let survivors = match loss {
-                Loss::Everything => 0,
-                Loss::Nothing => versions.len(),
-                Loss::Tail if order < torn => versions.len(),
-                Loss::Tail if order > torn => 0,
-                Loss::Tail | Loss::Scattered => random.usize(0..=versions.len()),
+                UnsyncedLoss::Everything => 0,
+                UnsyncedLoss::Nothing => versions.len(),
+                UnsyncedLoss::Tail if order < torn => versions.len(),
+                UnsyncedLoss::Tail if order > torn => 0,
+                UnsyncedLoss::Tail | UnsyncedLoss::Scattered => random.usize(0..=versions.len()),
             };
             lost += u64::from(survivors < versions.len());
             if let Some(content) = survivors.checked_sub(1).and_then(|last| versions.get(last)) {

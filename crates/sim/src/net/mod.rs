@@ -9,7 +9,7 @@
 //! this side knows of the break. A partition stalls frames silently in one or both directions.
 //! Frames that the sender may drop are dropped.
 //!
-//! All events from one peer to one host are in one queue (`Lane`), so the order of the contract
+//! All events from one peer to one host are in one queue (`Channel`), so the order of the contract
 //! holds by construction.
 
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ pub struct Network {
     nodes: u64,
     conditions: NetworkConditions,
     /// By `from`, then `to`.
-    lanes: Vec<Lane>,
+    channels: Vec<Channel>,
     /// Under the direction from the lower node to the higher one.
     links: Vec<Link>,
     /// Which hosts can answer a connection attempt.
@@ -74,10 +74,10 @@ struct Link {
 
 /// The queue of events from one peer to one host.
 #[derive(Debug, Default)]
-struct Lane {
+struct Channel {
     queue: VecDeque<Packet>,
     /// The connection that is open as far as the receiver knows.
-    told: Option<u64>,
+    open_connection: Option<u64>,
     /// How many partitions stall this direction.
     blocked: u32,
     /// Whether a delivery is on the event queue.
@@ -98,7 +98,7 @@ enum Payload {
 }
 
 /// Most frames in the queue from one peer to one host; the server's queue is bounded too.
-const LANE_FRAMES_MAX: usize = 4_096;
+const CHANNEL_FRAMES_MAX: usize = 4_096;
 
 /// A lost connection is tried again after up to this long.
 const RECONNECT_AFTER_MAX: Micros = Micros(400_000);
@@ -112,11 +112,11 @@ const GIVE_UP_AFTER_MAX: Micros = Micros(6_000_000);
 impl Network {
     /// A network of hosts 1 to `nodes`, none of which is reachable yet.
     pub fn new(nodes: u64, conditions: NetworkConditions, seed: u64) -> Network {
-        let lanes = (0..nodes * nodes).map(|_| Lane::default()).collect();
+        let channels = (0..nodes * nodes).map(|_| Channel::default()).collect();
         Network {
             nodes,
             conditions,
-            lanes,
+            channels,
             links: vec![Link::default(); (nodes * nodes) as usize],
             reachable: vec![false; nodes as usize],
             wanted: vec![Vec::new(); nodes as usize],
@@ -169,9 +169,9 @@ impl Network {
         self.set_reachable(node, false);
         for peer in (1..=self.nodes).map(NodeId).filter(|&peer| peer != node) {
             self.break_link(Direction { from: node, to: peer }, event_queue);
-            let lane = self.lane(Direction { from: peer, to: node });
-            lane.queue.clear();
-            lane.told = None;
+            let channel = self.channel(Direction { from: peer, to: node });
+            channel.queue.clear();
+            channel.open_connection = None;
         }
     }
 
@@ -179,12 +179,12 @@ impl Network {
     pub fn send(&mut self, from: NodeId, frame: OutgoingFrame, event_queue: &mut EventQueue) {
         let direction = Direction { from, to: frame.to };
         let Link { connection, standing } = *self.link(direction);
-        let believed = self.lane(direction.reversed()).told;
+        let believed = self.channel(direction.reversed()).open_connection;
         if !standing || believed != Some(connection) {
             self.counters.lost += 1;
             return;
         }
-        let full = self.lane(direction).queue.len() >= LANE_FRAMES_MAX;
+        let full = self.channel(direction).queue.len() >= CHANNEL_FRAMES_MAX;
         let dropped = frame.droppable && (full || self.chance(self.conditions.drops_per_mille));
         if dropped {
             self.counters.lost += 1;
@@ -200,17 +200,17 @@ impl Network {
     /// Delivers the due head of a queue, as an event for `direction.to`.
     pub fn deliver(&mut self, direction: Direction, event_queue: &mut EventQueue) -> Option<Event> {
         let now = event_queue.now();
-        let lane = self.lane(direction);
-        lane.armed = false;
-        let due = lane.queue.front().is_some_and(|head| head.at <= now) && !lane.stalls();
-        let packet = if due { lane.queue.pop_front() } else { None };
+        let channel = self.channel(direction);
+        channel.armed = false;
+        let due = channel.queue.front().is_some_and(|head| head.at <= now) && !channel.stalls();
+        let packet = if due { channel.queue.pop_front() } else { None };
         let event = packet.map(|packet| match packet.payload {
             Payload::Up(connection) => {
-                lane.told = Some(connection);
+                channel.open_connection = Some(connection);
                 Event::LinkUp(direction.from)
             }
             Payload::Down => {
-                lane.told = None;
+                channel.open_connection = None;
                 Event::LinkDown(direction.from)
             }
             Payload::Frame(payload) => Event::Frame { from: direction.from, payload },
@@ -225,7 +225,7 @@ impl Network {
     /// Whether one of two hosts could receive the other's refusal now.
     pub fn can_meet(&mut self, link: Direction) -> bool {
         let reachable = [link.from, link.to].iter().all(|node| self.reachable[(node.0 - 1) as usize]);
-        reachable && self.lane(link).blocked + self.lane(link.reversed()).blocked == 0
+        reachable && self.channel(link).blocked + self.channel(link.reversed()).blocked == 0
     }
 
     /// Two hosts try to connect; if they cannot, they will try again.
@@ -248,7 +248,7 @@ impl Network {
 
     /// Stalls one direction until as many calls of [`Network::unblock`].
     pub fn block(&mut self, direction: Direction, event_queue: &mut EventQueue) {
-        self.lane(direction).blocked += 1;
+        self.channel(direction).blocked += 1;
         let Link { connection, standing } = *self.link(direction);
         if standing {
             let give_up = SimEvent::GiveUp { link: direction, connection };
@@ -258,14 +258,14 @@ impl Network {
 
     /// Ends one stall of a direction.
     pub fn unblock(&mut self, direction: Direction, event_queue: &mut EventQueue) {
-        let lane = self.lane(direction);
-        lane.blocked = lane.blocked.checked_sub(1).expect("invariant: what is unblocked was blocked");
+        let channel = self.channel(direction);
+        channel.blocked = channel.blocked.checked_sub(1).expect("invariant: what is unblocked was blocked");
         self.arm(direction, event_queue);
     }
 
     /// Breaks a connection if it is still the given one and still makes no progress.
     pub fn give_up(&mut self, link: Direction, connection: u64, event_queue: &mut EventQueue) {
-        let blocked = self.lane(link).blocked + self.lane(link.reversed()).blocked > 0;
+        let blocked = self.channel(link).blocked + self.channel(link.reversed()).blocked > 0;
         if blocked && self.link(link).connection == connection {
             self.break_link(link, event_queue);
         }
@@ -278,27 +278,28 @@ impl Network {
         }
         let connection = self.link(link).connection;
         for direction in [link, link.reversed()] {
-            self.break_lane(direction, connection, event_queue);
+            self.break_channel(direction, connection, event_queue);
         }
         let (low, high) = (link.from.min(link.to), link.from.max(link.to));
         let retry = SimEvent::Connect(Direction { from: low, to: high });
         event_queue.after(self.up_to(RECONNECT_AFTER_MAX), retry);
     }
 
-    fn break_lane(&mut self, direction: Direction, connection: u64, event_queue: &mut EventQueue) {
+    fn break_channel(&mut self, direction: Direction, connection: u64, event_queue: &mut EventQueue) {
         let stragglers = self.chance(self.conditions.stragglers_per_mille);
-        let lane = self.lane(direction);
-        if let Some(unheard) = lane.queue.iter().position(|packet| packet.payload == Payload::Up(connection))
+        let channel = self.channel(direction);
+        if let Some(unheard) =
+            channel.queue.iter().position(|packet| packet.payload == Payload::Up(connection))
         {
             // The receiver never learned of the connection and never will.
-            let lost = lane.queue.len() - unheard - 1;
-            lane.queue.truncate(unheard);
+            let lost = channel.queue.len() - unheard - 1;
+            channel.queue.truncate(unheard);
             self.counters.lost += lost as u64;
             return;
         }
-        let waiting = lane.queue.len();
-        let arrive = if stragglers && lane.blocked == 0 { self.random.usize(0..=waiting) } else { 0 };
-        self.lane(direction).queue.truncate(arrive);
+        let waiting = channel.queue.len();
+        let arrive = if stragglers && channel.blocked == 0 { self.random.usize(0..=waiting) } else { 0 };
+        self.channel(direction).queue.truncate(arrive);
         self.counters.lost += (waiting - arrive) as u64;
         let late = if self.random.u8(0..4) == 0 { DETECT_AFTER_MAX } else { self.conditions.delay_max };
         let delay = self.up_to(late);
@@ -313,20 +314,20 @@ impl Network {
         event_queue: &mut EventQueue,
     ) {
         let at = event_queue.now() + delay;
-        let lane = self.lane(direction);
-        let at = lane.queue.back().map_or(at, |last| at.max(last.at));
-        lane.queue.push_back(Packet { at, payload });
+        let channel = self.channel(direction);
+        let at = channel.queue.back().map_or(at, |last| at.max(last.at));
+        channel.queue.push_back(Packet { at, payload });
         self.arm(direction, event_queue);
     }
 
     /// Schedules the delivery of the head of a queue, unless one is there or the head cannot move.
     fn arm(&mut self, direction: Direction, event_queue: &mut EventQueue) {
-        let lane = self.lane(direction);
-        if lane.armed || lane.stalls() {
+        let channel = self.channel(direction);
+        if channel.armed || channel.stalls() {
             return;
         }
-        if let Some(head) = lane.queue.front() {
-            lane.armed = true;
+        if let Some(head) = channel.queue.front() {
+            channel.armed = true;
             event_queue.at(head.at.max(event_queue.now()), SimEvent::Deliver(direction));
         }
     }
@@ -345,8 +346,8 @@ impl Network {
         self.random.u32(0..1000) < per_mille
     }
 
-    fn lane(&mut self, direction: Direction) -> &mut Lane {
-        &mut self.lanes[((direction.from.0 - 1) * self.nodes + direction.to.0 - 1) as usize]
+    fn channel(&mut self, direction: Direction) -> &mut Channel {
+        &mut self.channels[((direction.from.0 - 1) * self.nodes + direction.to.0 - 1) as usize]
     }
 
     fn link(&mut self, direction: Direction) -> &mut Link {
@@ -355,7 +356,7 @@ impl Network {
     }
 }
 
-impl Lane {
+impl Channel {
     /// Whether the head is a frame that a partition holds back. Frames queued before the end of a
     /// connection have already reached the receiver's socket, and events about connections are
     /// local.

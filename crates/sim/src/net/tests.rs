@@ -110,7 +110,7 @@ fn a_partition_stalls_one_direction_and_lets_go() {
     for seed in 0..50 {
         let mut fixture = Fixture::new(seed, CALM);
         fixture.settle();
-        fixture.net.lane(FORTH).blocked += 1;
+        fixture.net.channel(FORTH).blocked += 1;
         fixture.send(1, 1, false);
         fixture.send(2, 2, false);
         fixture.settle();

@@ -255,7 +255,7 @@ impl World<'_> {
         let shards = slots.map(|slots| slots.shards()).unwrap_or_default();
         let missing = [ShardId::PRIME].into_iter().chain(shards).find(|shard| !seen.contains(shard));
         match missing {
-            Some(shard) => Err(Violation::new("replicas", format!("nobody replicates shard {shard}"))),
+            Some(shard) => Err(Violation::new("replicas", format!("no node replicates shard {shard}"))),
             None => Ok(()),
         }
     }
@@ -349,20 +349,22 @@ impl World<'_> {
             let present = self.read_at(node, present)?;
             let watcher = &self.watchers[position];
             if !watcher.knows(Some(&present)) {
-                let text =
-                    format!("a watcher at node {node} was told {:?} last: {present:?}", watcher.told.last());
+                let text = format!(
+                    "a watcher at node {node} received {:?} last: {present:?}",
+                    watcher.received.last()
+                );
                 return Err(Violation::new("config", text));
             }
-            let (told, was_absent) = (watcher.told.len(), watcher.document().is_none());
+            let (count, was_absent) = (watcher.received.len(), watcher.document().is_none());
             let reply = self.read_at(node, question)?;
             let watcher = &mut self.watchers[position];
             watcher.hear(&reply);
-            let news = &watcher.told[told..];
-            // A watcher of a missing container that asks again is told so if history does not reach
-            // back to its last answer, or if the namespace was created again.
-            let is_known = was_absent && news.iter().all(|told| told.document.is_none());
+            let news = &watcher.received[count..];
+            // A watcher of a missing container that asks again gets such an answer if history does
+            // not reach back to its last answer, or if the namespace was created again.
+            let is_known = was_absent && news.iter().all(|event| event.document.is_none());
             if !news.is_empty() && !is_known {
-                let text = format!("a watcher at node {node} was not told of {news:?}");
+                let text = format!("a watcher at node {node} has not received {news:?}");
                 return Err(Violation::new("config", text));
             }
         }

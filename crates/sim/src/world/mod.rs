@@ -1,12 +1,14 @@
 //! The simulated world: hosts, network, clients and checkers, and the effect of each event on them.
 //!
-//! Owns the state of a run and the handling of one event. Faults are in
-//! [`nemesis`], the final checks of a healed cluster in
-//! [`inspection`]. All randomness comes from the plan's generators, and
-//! all order from the event queue and from ordered collections: nothing else may decide anything.
+//! Owns the state of a run and the handling of one event. Faults are in [`nemesis`], the work of
+//! disks in `disk_work`, the online checkers in `observation`, and the final checks of a healed
+//! cluster in [`inspection`]. All randomness comes from the plan's generators, and all order from
+//! the event queue and from ordered collections: nothing else may decide anything.
 
+mod disk_work;
 pub mod inspection;
 pub mod nemesis;
+mod observation;
 pub mod operators;
 mod scanning;
 mod watching;
@@ -14,8 +16,7 @@ mod watching;
 use std::collections::BTreeMap;
 
 use tidelock_core::command::{HostInfo, Reply, Request};
-use tidelock_core::event::{Event, NodeOptions, StallReason};
-use tidelock_core::storage::snapshot::SnapshotDone;
+use tidelock_core::event::{Event, NodeOptions};
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
 use uuid::Uuid;
 
@@ -26,12 +27,12 @@ use crate::checkers::leaders::Leaders;
 use crate::checkers::operations::Ledger;
 use crate::checkers::replicas::Replicas;
 use crate::checkers::replies::Replies;
-use crate::describe::{brief, brief_done, brief_event, brief_reply, link_facts, reply_facts, trace_fact};
+use crate::describe::{brief, brief_event, brief_reply, link_facts, reply_facts, trace_fact};
 use crate::disk::SimDisk;
 use crate::event_queue::{Direction, EventQueue, Micros, SimEvent};
-use crate::faults::{Loss, ShellBug};
+use crate::faults::{CrashKind, ShellBug};
 use crate::history::{Happened, History, Incarnation, Iteration, Outcome};
-use crate::host::{Host, Stop, Write};
+use crate::host::Host;
 use crate::net::Network;
 use crate::operator_actions::ZONES;
 use crate::plan::{DiskPace, Plan};
@@ -58,10 +59,6 @@ pub struct World<'p> {
     pub(crate) nemesis: Nemesis,
     pub(crate) disk_pace: DiskPace,
     pub(crate) operators: Operators,
-    /// Number of hosts that joined after the founding.
-    pub(crate) joined: u64,
-    /// Number of hosts that learned that they were removed.
-    removed: u64,
     /// Whether clients send requests and faults strike; false once the cluster heals.
     pub(crate) is_loaded: bool,
     /// Draws the durations of work inside a host.
@@ -69,8 +66,6 @@ pub struct World<'p> {
     pub(crate) replicas: Replicas,
     /// The last replica seen of each shard on each node.
     carried: BTreeMap<(NodeId, ShardId), ReplicaId>,
-    /// How often a replica was replaced by another one of the same shard.
-    replaced: u64,
     agreement: Agreement,
     availability: Availability,
     leaders: Leaders,
@@ -80,23 +75,13 @@ pub struct World<'p> {
     clients: BTreeMap<Token, usize>,
     /// Seeds each start of a process.
     boots: fastrand::Rng,
-    crashes: u64,
-    checkpoints: u64,
-    snapshots_made: u64,
-    snapshots_received: u64,
-    /// Number of processes that their peers refused.
-    old_copies_refused: u64,
-    disk_stops: u64,
-    disk_stalls: u64,
-    slow_disks: u64,
+    /// What is counted as it happens; [`World::report`] adds the rest.
+    pub(crate) tally: Tally,
     trace: Trace,
 }
 
 /// Longest delay from the arrival of an event until the process handles its inbox.
 const WAKE_AFTER_MAX: Micros = Micros(150);
-
-/// Interval between attempts to write to a stalled disk.
-const STALL_RETRY: Micros = Micros(100_000);
 
 impl<'p> World<'p> {
     /// The world of a plan before its first event.
@@ -123,13 +108,10 @@ impl<'p> World<'p> {
             nemesis: Nemesis::new(plan.generator("nemesis")),
             disk_pace: plan.disk,
             operators: Operators::new(plan.operator_actions.len()),
-            joined: 0,
-            removed: 0,
             is_loaded: true,
             pace: plan.generator("pace"),
             replicas: Replicas::default(),
             carried: BTreeMap::new(),
-            replaced: 0,
             agreement: Agreement::default(),
             availability: Availability::new(plan.election_timeout()),
             leaders: Leaders::default(),
@@ -137,14 +119,7 @@ impl<'p> World<'p> {
             ledger: Ledger::default(),
             clients: BTreeMap::new(),
             boots: plan.generator("boots"),
-            crashes: 0,
-            checkpoints: 0,
-            snapshots_made: 0,
-            snapshots_received: 0,
-            old_copies_refused: 0,
-            disk_stops: 0,
-            disk_stalls: 0,
-            slow_disks: 0,
+            tally: Tally::default(),
             trace: Trace::new(detail),
         }
     }
@@ -198,22 +173,12 @@ impl<'p> World<'p> {
             acknowledged: acknowledged.count() as u64,
             refused: count(&|outcome| matches!(outcome, Outcome::Answered { reply: Reply::Refused(_), .. })),
             lost: count(&|outcome| *outcome == Outcome::Lost),
-            crashes: self.crashes,
             iterations: self.iterations.len() as u64,
-            checkpoints: self.checkpoints,
-            snapshots_made: self.snapshots_made,
-            snapshots_received: self.snapshots_received,
-            disk_stops: self.disk_stops,
-            joined: self.joined,
-            removed: self.removed,
-            old_copies_refused: self.old_copies_refused,
-            replaced: self.replaced,
-            disk_stalls: self.disk_stalls,
-            slow_disks: self.slow_disks,
             served_on_slow_disks: self.availability.looks(),
             leaderships: self.leaders.count() as u64,
             frames: self.net.counters().delivered,
             sectors_lost: self.hosts.iter().map(|host| host.disk().counters().sectors_lost).sum(),
+            ..self.tally
         };
         Report {
             hash: self.trace.hash(),
@@ -289,20 +254,20 @@ impl<'p> World<'p> {
         let life = self.host(node).incarnation().life;
         let first_tick = Micros(self.pace.u64(0..=tick.0));
         self.event_queue.after(first_tick, SimEvent::Tick { node, life });
-        if self.host(node).rouse() {
+        if self.host(node).arrange_wake_up() {
             self.arrange_wake(node);
         }
         Ok(())
     }
 
     /// A process dies, if there is one.
-    pub(crate) fn crash(&mut self, node: NodeId, loss: Loss) {
+    pub(crate) fn crash(&mut self, node: NodeId, loss: CrashKind) {
         let incarnation = self.host(node).incarnation();
         if !self.host(node).crash(loss) {
             return;
         }
         self.note(&[3, node.0], || format!("node {node} dies, {loss:?}"));
-        self.crashes += 1;
+        self.tally.crashes += 1;
         self.forget_life(incarnation);
     }
 
@@ -394,35 +359,9 @@ impl<'p> World<'p> {
         self.availability.look(now)
     }
 
-    /// Tells a process when its disk stalls, becomes slow, or recovers.
-    fn tell_disk(&mut self, node: NodeId) {
-        let (now, is_slow) = (self.event_queue.now(), self.host(node).is_slow());
-        self.availability.disk(now, node, is_slow);
-        let Some(news) = self.host(node).disk_news() else { return };
-        self.disk_stalls += u64::from(matches!(news, Event::DiskStalled(StallReason::Refused)));
-        self.slow_disks += u64::from(matches!(news, Event::DiskStalled(StallReason::Slow)));
-        let state = match news {
-            Event::DiskStalled(StallReason::Refused) => 1,
-            Event::DiskStalled(StallReason::Slow) => 2,
-            _ => 0,
-        };
-        self.note(&[11, node.0, state], || format!("node {node}: {news:?}"));
-        self.post(node, news);
-    }
-
-    /// Schedules the end of the disk thread's present work.
-    fn arrange_sync(&mut self, node: NodeId) {
-        let DiskPace { sync_min, sync_max, .. } = self.disk_pace;
-        let random = Micros(self.pace.u64(sync_min.0..=sync_max.0));
-        let host = self.host(node);
-        let (sync, life) = (random * host.slowness + host.hang, host.incarnation().life);
-        let operation = host.disk_operation().expect("invariant: it has begun");
-        self.event_queue.after(sync, SimEvent::Synced { node, life, operation });
-    }
-
     fn wake(&mut self, node: NodeId) -> Result<(), Violation> {
         if !self.host(node).is_running() {
-            self.host(node).doze();
+            self.host(node).cancel_wake_up();
             return Ok(());
         }
         let now = self.event_queue.now();
@@ -449,7 +388,7 @@ impl<'p> World<'p> {
             return Err(Violation::new("contradiction", format!("node {node} stops: {contradiction}")));
         }
         self.tell_watchers(node, &turn.config);
-        self.tell_elsewhere(node, &turn.elsewhere);
+        self.notify_remote_slots(node, &turn.remote_slots);
         if let Some(peers) = turn.peers {
             self.net.set_peers(node, peers, &mut self.event_queue);
         }
@@ -487,8 +426,8 @@ impl<'p> World<'p> {
                 assert!(refusal.is_final(), "invariant: the network has ended every earlier connection");
                 self.note(&[24, node.0, to.0], || format!("node {to} refuses node {node}: {refusal:?}"));
                 self.host(node).is_refused();
-                self.crash(node, Loss::Process);
-                self.old_copies_refused += 1;
+                self.crash(node, CrashKind::Process);
+                self.tally.old_copies_refused += 1;
             }
         }
     }
@@ -498,10 +437,10 @@ impl<'p> World<'p> {
         if self.host(node).is_member() {
             self.note(&[11, node.0], || format!("node {node} learns that it was removed"));
             let incarnation = self.host(node).incarnation();
-            self.host(node).crash(Loss::Process);
+            self.host(node).crash(CrashKind::Process);
             self.forget_life(incarnation);
             self.host(node).leave();
-            self.removed += 1;
+            self.tally.removed += 1;
         }
     }
 
@@ -538,149 +477,6 @@ impl<'p> World<'p> {
         Some(shard_of(key, self.plan.data_shards))
     }
 
-    /// Lets the disk thread take the queued batches.
-    fn write(&mut self, node: NodeId) -> Result<(), Violation> {
-        self.write_with(node, Host::begin_write)
-    }
-
-    /// Lets the disk thread take the queued batches in one of two ways, and tells the process when
-    /// a stall of its disk begins or ends.
-    fn write_with(
-        &mut self,
-        node: NodeId,
-        write: impl FnOnce(&mut Host) -> Result<Write, Stop>,
-    ) -> Result<(), Violation> {
-        let life = self.host(node).incarnation().life;
-        let refusals = self.host(node).disk().counters().refusals;
-        let was_stalled = self.host(node).is_stalled();
-        let written = write(self.host(node));
-        let is_stalled = self.host(node).is_stalled();
-        if is_stalled && self.plan.shell_bug == Some(ShellBug::StalledBatchesForgotten) {
-            self.host(node).forget_queued();
-        }
-        self.tell_disk(node);
-        if is_stalled && !was_stalled {
-            self.event_queue.after(STALL_RETRY, SimEvent::Retried { node, life });
-        }
-        match written {
-            Ok(Write::Nothing) => Ok(()),
-            Ok(Write::Begun(sequence)) => {
-                self.arrange_sync(node);
-                if self.plan.shell_bug == Some(ShellBug::DurableBeforeSync) {
-                    self.post(node, Event::Durable(sequence));
-                }
-                Ok(())
-            }
-            Err(stop) => self.stopped(node, &stop, refusals),
-        }
-    }
-
-    /// A stalled disk is tried again.
-    fn retried(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
-        if !self.host(node).is_running() {
-            self.event_queue.after(STALL_RETRY, SimEvent::Retried { node, life });
-            return Ok(());
-        }
-        self.write_with(node, Host::retry_write)?;
-        self.tell_held(node);
-        if self.lives(node, life) && self.host(node).is_stalled() {
-            self.event_queue.after(STALL_RETRY, SimEvent::Retried { node, life });
-        }
-        Ok(())
-    }
-
-    /// Reports the log's size, since segments may have been added or released.
-    fn tell_held(&mut self, node: NodeId) {
-        if let Some(held) = self.host(node).log_held_anew() {
-            self.post(node, Event::LogHeld(held));
-        }
-    }
-
-    fn synced(&mut self, node: NodeId, life: u64, operation: u64) -> Result<(), Violation> {
-        if self.host(node).disk_operation() != Some(operation) {
-            // It ended when the disk recovered.
-            return Ok(());
-        }
-        if !self.host(node).is_running() {
-            // The disk thread is paused with its process, and finds the sync done when it resumes.
-            self.event_queue.after(Micros::MILLISECOND * 10, SimEvent::Synced { node, life, operation });
-            return Ok(());
-        }
-        let refusals = self.host(node).disk().counters().refusals;
-        let steps = self.pace.u32(0..4);
-        match self.host(node).finish_write(steps) {
-            Ok(sequence) => {
-                if let Some(sequence) = sequence {
-                    self.note(&[8, node.0, sequence.0], || {
-                        format!("node {node}: batch {sequence} is durable")
-                    });
-                    self.post(node, Event::Durable(sequence));
-                }
-                self.tell_held(node);
-                self.write(node)
-            }
-            Err(stop) => self.stopped(node, &stop, refusals),
-        }
-    }
-
-    /// Lets the snapshot thread take its next task.
-    fn file(&mut self, node: NodeId) {
-        let puts_off = self.pace.bool();
-        if self.host(node).begin_task(puts_off) {
-            let random = Micros(self.pace.u64(0..=self.disk_pace.sync_max.0));
-            let host = self.host(node);
-            let (duration, life) = (random * host.slowness + host.hang, host.incarnation().life);
-            let task = host.task_under_way().expect("invariant: it has begun");
-            self.event_queue.after(duration, SimEvent::Filed { node, life, task });
-        }
-    }
-
-    fn filed(&mut self, node: NodeId, life: u64, task: u64) -> Result<(), Violation> {
-        if self.host(node).task_under_way() != Some(task) {
-            // It ended when the disk recovered.
-            return Ok(());
-        }
-        if !self.host(node).is_running() {
-            self.event_queue.after(Micros::MILLISECOND * 10, SimEvent::Filed { node, life, task });
-            return Ok(());
-        }
-        let refusals = self.host(node).disk().counters().refusals;
-        match self.host(node).finish_task() {
-            Ok(done) => {
-                self.note(&[10, node.0], || format!("node {node}: {}", brief_done(&done)));
-                self.snapshots_made += u64::from(matches!(done, SnapshotDone::Finished { .. }));
-                self.snapshots_received += u64::from(matches!(done, SnapshotDone::Loaded { .. }));
-                self.post(node, Event::Snapshot(done));
-                self.file(node);
-                Ok(())
-            }
-            Err(stop) => self.stopped(node, &stop, refusals),
-        }
-    }
-
-    /// A process stopped, or did not start, because of its disk.
-    fn stopped(&mut self, node: NodeId, stop: &Stop, refusals_before: u64) -> Result<(), Violation> {
-        let loss = self.host(node).loss_if_dies;
-        let was_refused = self.host(node).disk().counters().refusals > refusals_before;
-        let is_up = self.host(node).is_up();
-        self.note(&[9, node.0], || format!("node {node} stops: {stop:?}"));
-        match stop {
-            Stop::Died if is_up => self.crash(node, loss),
-            Stop::Died => {
-                self.host(node).crash(loss);
-            }
-            Stop::Disk(_) if was_refused => {
-                self.disk_stops += 1;
-                self.crash(node, Loss::Process);
-            }
-            Stop::Disk(reason) => {
-                let text = format!("node {node} stops on a disk that did nothing wrong: {reason}");
-                return Err(Violation::new("recovery", text));
-            }
-        }
-        Ok(())
-    }
-
     fn client(&mut self, client: usize) {
         let now = self.event_queue.now();
         if !self.workload.is_due(client, now) {
@@ -698,44 +494,6 @@ impl<'p> World<'p> {
         self.clients.insert(token, client);
         let impatient = self.workload.waits(client, token, now);
         self.event_queue.at(impatient, SimEvent::Client(client));
-    }
-
-    /// Runs the online checkers on a node.
-    fn observe(&mut self, node: NodeId) -> Result<(), Violation> {
-        let host = &self.hosts[(node.0 - 1) as usize];
-        let Some(status) = host.status() else { return Ok(()) };
-        if status.counters.frames_invalid > 0 {
-            return Err(Violation::new("codec", format!("node {node} could not decode a frame of a peer")));
-        }
-        for shard in &status.shards {
-            let before = self.carried.insert((node, shard.shard), shard.replica);
-            if before.is_some_and(|before| before != shard.replica) {
-                self.replaced += 1;
-                self.agreement.forget_replica(node, shard.shard);
-                self.replicas.forget_replica(node, shard.shard);
-            }
-            let entry = |index| host.committed_entry(shard.shard, index);
-            self.agreement.observe(node, shard.shard, (shard.log_begin, shard.committed), entry)?;
-            let writes = |index| {
-                let (term, _) = host.committed_entry(shard.shard, index)?;
-                Some((term, host.committed_writes(shard.shard, index)?))
-            };
-            self.ledger.observe(shard.shard, shard.committed, writes);
-            if shard.leads {
-                self.ledger.leader(node, shard.shard, shard.term);
-                self.leaders.observe(node, shard.shard, shard.term)?;
-            }
-            if let Some(checkpoint) = shard.checkpoint {
-                self.checkpoints +=
-                    u64::from(self.replicas.compare_checkpoint(node, shard.shard, checkpoint)?);
-            }
-            if self.replicas.observe(node, shard)?
-                && let Some(state) = host.state_digest(shard.shard)
-            {
-                self.replicas.compare(node, shard.shard, state)?;
-            }
-        }
-        self.replies.ticked(node, host.ticks(), &self.history)
     }
 }
 

@@ -12,7 +12,7 @@ use super::World;
 use crate::checkers::Violation;
 use crate::event_queue::Direction;
 use crate::event_queue::{Micros, SimEvent};
-use crate::faults::{Fault, Loss, Target, Way};
+use crate::faults::{CrashKind, Fault, Target, Way};
 use crate::host::Host;
 use crate::net::NetworkConditions;
 
@@ -165,7 +165,7 @@ impl World<'_> {
                 self.host(node).loss_if_dies = loss;
                 self.host(node).disk().die_after(operations);
             }
-            Fault::Blackout => self.crash(node, Loss::Power),
+            Fault::Blackout => self.crash(node, CrashKind::Power),
             Fault::Retire { .. } => self.post(node, Event::Retire),
             Fault::Pause { .. } => {
                 self.host(node).pauses += 1;
@@ -198,7 +198,7 @@ impl World<'_> {
         if !self.hosts.iter().all(knows) {
             return;
         }
-        self.crash(node, Loss::Process);
+        self.crash(node, CrashKind::Process);
         if self.host(node).put_back() {
             self.note(&[23, node.0], || format!("node {node} is put back to an earlier state of its disk"));
         }
@@ -259,12 +259,12 @@ impl World<'_> {
             Fault::Crash { .. } => self.host(node).disk().survive(),
             // The process was told to retire, and its time is over: it ends, and a new one replaces
             // it.
-            Fault::Retire { .. } => self.crash(node, Loss::Process),
+            Fault::Retire { .. } => self.crash(node, CrashKind::Process),
             Fault::Pause { .. } => {
                 self.host(node).pauses -= 1;
                 if self.host(node).is_running() {
                     self.net.set_reachable(node, true);
-                    if self.host(node).rouse() {
+                    if self.host(node).arrange_wake_up() {
                         self.arrange_wake(node);
                     }
                 }
@@ -282,7 +282,7 @@ impl World<'_> {
             Fault::SetClock { .. } => self.host(node).clock_ahead_ms = 0,
             Fault::OldCopy { .. } => {
                 if self.host(node).awaits_its_disk() {
-                    self.crash(node, Loss::Process);
+                    self.crash(node, CrashKind::Process);
                 }
                 self.host(node).get_disk_back();
             }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::{World, host_info};
 use crate::checkers::Violation;
 use crate::event_queue::{Micros, SimEvent};
-use crate::faults::{Loss, choose};
+use crate::faults::{CrashKind, choose};
 use crate::operator_actions::OperatorAction;
 
 /// An operator without an answer tries again after this long.
@@ -85,7 +85,7 @@ impl World<'_> {
         }
         self.host(node).retag("zone", zone);
         if is_running {
-            self.crash(node, Loss::Process);
+            self.crash(node, CrashKind::Process);
             self.event_queue.after(TRY_AGAIN_AFTER, SimEvent::Started(node));
         }
     }
@@ -107,7 +107,7 @@ impl World<'_> {
                 let hosts = self.host(asked).peers();
                 let info = self.candidate(index, node);
                 self.host(node).found(info, replica, hosts);
-                self.joined += 1;
+                self.tally.joined += 1;
                 self.start_host(node)
             }
             _ => Ok(()),

@@ -96,7 +96,7 @@ impl World<'_> {
             self.scanners[position].current.get_or_insert(Iteration { begun, ended: Moment::NEVER, keys });
         }
         // Timed out: the next step, with the same cursor, goes to another node.
-        self.scan_after(position, self.plan.load.patience);
+        self.scan_after(position, self.plan.load.client_timeout);
     }
 
     /// Handles an answer that may be for a scanner. The history has recorded it already.

@@ -38,7 +38,7 @@ impl World<'_> {
 
     /// Watchers of shards without a replica on the node send requests, unless they already wait for
     /// one.
-    pub(crate) fn tell_elsewhere(&mut self, node: NodeId, slots: &[Range<u16>]) {
+    pub(crate) fn notify_remote_slots(&mut self, node: NodeId, slots: &[Range<u16>]) {
         for position in 0..self.watchers.len() {
             let watcher = &self.watchers[position];
             if watcher.node == Some(node) && watcher.asked.is_none() && watcher.is_in(slots) {

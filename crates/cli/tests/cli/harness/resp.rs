@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// Longer than a request may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection.
 pub struct Client(BufReader<TcpStream>);
@@ -14,7 +14,7 @@ pub struct Client(BufReader<TcpStream>);
 impl Client {
     pub fn connect(address: SocketAddr) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Client(BufReader::new(stream)))
     }

@@ -1,6 +1,6 @@
 //! Layout of configuration queries and replies between nodes.
 //!
-//! `layout` owns what also stands in the log and in snapshots; replies are built from it.
+//! Replies are built from the parts that the log and snapshots contain too, which `layout` owns.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::layout::{option, put_option, text};
 use super::{
     Action, ChangeView, Changes, ConfigError, ConfigRead, ConfigReply, ConfigWritten, Container, Content,
-    Datatype, Event, Export, Found, HistoryPage, Item, Name, NamespaceView, Pair, Policy, Query,
+    Datatype, DocumentChange, Export, Found, HistoryPage, Item, Name, NamespaceView, Pair, Policy, Query,
     RevisionView, Selection, Stamp,
 };
 use crate::codec::{self, DecodeError, Decoder};
@@ -211,7 +211,7 @@ impl ConfigReply {
                 let events = all(decoder, |decoder| {
                     let revision = decoder.varint()?;
                     let found = if decoder.bool()? { Some(Found::decode(decoder)?) } else { None };
-                    Ok(Event { revision, found })
+                    Ok(DocumentChange { revision, found })
                 })?;
                 ConfigReply::Changes(Changes { revision, has_gap, events })
             }
@@ -429,8 +429,10 @@ mod tests {
         ];
         let stamp = Stamp { author: "ann".into(), time_ms: 7, message: "why".into() };
         let revisions = vec![RevisionView { number: 4, stamp, action: Action::Rollback { to: 2 }, changes }];
-        let events =
-            vec![Event { revision: 2, found: Some(found.clone()) }, Event { revision: 3, found: None }];
+        let events = vec![
+            DocumentChange { revision: 2, found: Some(found.clone()) },
+            DocumentChange { revision: 3, found: None },
+        ];
         let containers = [("c".into(), container.clone())].into();
         vec![
             ConfigReply::Namespace(view),

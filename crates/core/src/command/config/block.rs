@@ -31,7 +31,7 @@ pub fn is_block(block: &[u8]) -> bool {
 }
 
 /// One record of a block.
-pub(crate) enum Record {
+pub(crate) enum ConfigRecord {
     /// Properties of the whole shard.
     Shard { floor: u64, touched: bool },
     /// Begins a namespace; the following records belong to it.
@@ -71,7 +71,7 @@ pub struct Undo {
 /// Reads a block, record by record, and passes each with the name of its namespace to `take`.
 pub(crate) fn of_block(
     block: &[u8],
-    mut take: impl FnMut(Option<&Name>, Record) -> Result<(), DecodeError>,
+    mut take: impl FnMut(Option<&Name>, ConfigRecord) -> Result<(), DecodeError>,
 ) -> Result<(), DecodeError> {
     scan(block, |name, record, _| take(name, record))
 }
@@ -79,7 +79,7 @@ pub(crate) fn of_block(
 /// As [`of_block`], and also passes the bytes after each record.
 fn scan(
     block: &[u8],
-    mut take: impl FnMut(Option<&Name>, Record, &[u8]) -> Result<(), DecodeError>,
+    mut take: impl FnMut(Option<&Name>, ConfigRecord, &[u8]) -> Result<(), DecodeError>,
 ) -> Result<(), DecodeError> {
     let mut decoder = Decoder::new(block);
     if decoder.u8()? != BLOCK {
@@ -88,12 +88,12 @@ fn scan(
     let mut name = None;
     while !decoder.is_empty() {
         let record = match decoder.u8()? {
-            SHARD => Record::Shard { floor: decoder.varint()?, touched: decoder.bool()? },
+            SHARD => ConfigRecord::Shard { floor: decoder.varint()?, touched: decoder.bool()? },
             NAMESPACE => {
                 name = Some(Name::decode(&mut decoder)?);
                 let (revision, numbered) = (decoder.varint()?, decoder.varint()?);
                 let began = decoder.varint()?;
-                Record::Namespace { revision, numbered, began, policy: Policy::decode(&mut decoder)? }
+                ConfigRecord::Namespace { revision, numbered, began, policy: Policy::decode(&mut decoder)? }
             }
             CONTINUED => {
                 name = Some(Name::decode(&mut decoder)?);
@@ -101,25 +101,25 @@ fn scan(
             }
             PAIR => {
                 let key = decode_text(&mut decoder)?;
-                Record::Pair { key, pair: Arc::new(Pair::decode(&mut decoder)?) }
+                ConfigRecord::Pair { key, pair: Arc::new(Pair::decode(&mut decoder)?) }
             }
             CONTAINER => {
                 let key = decode_text(&mut decoder)?;
-                Record::Container { key, container: Arc::new(Container::decode(&mut decoder)?) }
+                ConfigRecord::Container { key, container: Arc::new(Container::decode(&mut decoder)?) }
             }
             REVISION => {
                 let number = decoder.varint()?;
                 let stamp = Stamp::decode(&mut decoder)?;
                 let action = Action::decode(&mut decoder)?;
-                Record::Revision(Revision { number, stamp, action, undo: Vec::new() })
+                ConfigRecord::Revision(Revision { number, stamp, action, undo: Vec::new() })
             }
             UNDO => {
                 let (revision, position) = (decoder.varint()?, decoder.varint()?);
-                Record::Undo { revision, position, undo: decode_undo(&mut decoder)? }
+                ConfigRecord::Undo { revision, position, undo: decode_undo(&mut decoder)? }
             }
             _ => return Err(DecodeError::UnknownTag("record of configuration")),
         };
-        if name.is_none() && !matches!(record, Record::Shard { .. }) {
+        if name.is_none() && !matches!(record, ConfigRecord::Shard { .. }) {
             return Err(DecodeError::Invalid("record of no namespace"));
         }
         take(name.as_ref(), record, decoder.rest())?;
@@ -141,7 +141,7 @@ pub fn split_block(block: &[u8]) -> Result<Vec<NamespaceBlock>, DecodeError> {
     scan(block, |name, record, behind| {
         let (bytes, left) = rest.split_at(rest.len() - behind.len());
         rest = left;
-        let name = if matches!(record, Record::Shard { .. }) { None } else { name.cloned() };
+        let name = if matches!(record, ConfigRecord::Shard { .. }) { None } else { name.cloned() };
         if parts.last().is_none_or(|(last, _)| *last != name) {
             let mut part = alloc::vec![BLOCK];
             if let Some(name) = &name

@@ -23,8 +23,8 @@ use crate::types::ShardId;
 pub(crate) use layout::text as decode_text;
 pub(crate) use reply::write_document;
 pub use reply::{
-    Action, ChangeView, Changes, ConfigError, ConfigReply, ConfigWritten, Content, Event, Export, Found,
-    HistoryPage, NamespaceView, RevisionView,
+    Action, ChangeView, Changes, ConfigError, ConfigReply, ConfigWritten, Content, DocumentChange, Export,
+    Found, HistoryPage, NamespaceView, RevisionView,
 };
 pub use value::{Datatype, Float, Value, ValueError};
 

@@ -77,7 +77,7 @@ pub enum ConfigError {
     #[error("there is no such namespace")]
     NoNamespace,
     /// A new namespace has the name of an existing one.
-    #[error("the namespace is there already")]
+    #[error("the namespace exists already")]
     NamespaceExists,
     /// The namespace to delete is not empty, and the request does not set `force`.
     #[error(
@@ -97,7 +97,7 @@ pub enum ConfigError {
     #[error("there is no container {0:?}")]
     NoContainer(Arc<str>),
     /// A container would refer to a pair that does not exist.
-    #[error("container {container:?} refers to pair {pair:?}, which is not there")]
+    #[error("container {container:?} refers to pair {pair:?}, which does not exist")]
     MissingPair {
         /// The container that would refer to it.
         container: Arc<str>,
@@ -351,12 +351,12 @@ pub struct Changes {
     pub has_gap: bool,
     /// The events, by rising revision. At most [`crate::limits::CONFIG_CHANGES_MAX`]; if there are
     /// that many, there may be more.
-    pub events: Vec<Event>,
+    pub events: Vec<DocumentChange>,
 }
 
 /// The document to which a container resolved from a revision on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct DocumentChange {
     /// The revision that changed the document.
     pub revision: u64,
     /// The container; `None`: it was deleted.

@@ -184,7 +184,7 @@ impl<'a> Choosing<'a> {
         if host.is_dead {
             let others = self.hosts.iter().filter(|other| !voters.contains(&other.node));
             let is_apart = others.clone().any(|other| self.may_vote(other) && !other.is_dead);
-            return Reason::NobodyInstead { is_apart };
+            return Reason::NoReplacement { is_apart };
         }
         if host.standing == HostRole::Leaving {
             return Reason::Leaving;
@@ -193,19 +193,19 @@ impl<'a> Choosing<'a> {
             return Reason::DrainedVoter;
         }
         if !self.fits(host) {
-            return Reason::NobodyFits;
+            return Reason::TooFewAllowed;
         }
         if let Some(member) = &self.shard.policy.member {
             return Reason::Member { count: member.count, values: self.values_text(host) };
         }
         if host.standing == HostRole::Voter {
-            return Reason::OwnVote;
+            return Reason::DefaultVoter;
         }
         let replaced = self
             .hosts
             .iter()
             .filter(|other| other.standing == HostRole::Voter && !voters.contains(&other.node));
-        Reason::StandsIn(replaced.map(|other| other.node).collect())
+        Reason::ReplacesVoters(replaced.map(|other| other.node).collect())
     }
 
     /// The role of a host that does not vote, and why it does not vote.

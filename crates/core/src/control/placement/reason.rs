@@ -10,7 +10,7 @@ use crate::types::NodeId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// It votes: it is a founder or was made a voter by an operator, and no policy says otherwise.
-    OwnVote,
+    DefaultVoter,
     /// It votes: it is one of the members that the policy asks for.
     Member {
         /// Number of members in the policy.
@@ -19,14 +19,14 @@ pub enum Reason {
         values: String,
     },
     /// It votes in place of these hosts, which are dead or drained.
-    StandsIn(Vec<NodeId>),
+    ReplacesVoters(Vec<NodeId>),
     /// It votes though it is dead: no other host can replace it.
-    NobodyInstead {
+    NoReplacement {
         /// Whether another host could replace it if voters did not have to be in distinct places.
         is_apart: bool,
     },
     /// It votes though the policy does not allow it: too few allowed hosts exist.
-    NobodyFits,
+    TooFewAllowed,
     /// It votes though it is drained: no other host can replace it.
     DrainedVoter,
     /// It is a learner: there are enough voters.
@@ -67,21 +67,21 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::OwnVote => {
+            Reason::DefaultVoter => {
                 f.write_str("it founded the cluster or was added, and no policy says otherwise")
             }
             Reason::Member { count, values } if values.is_empty() => {
                 write!(f, "one of {count} voters by policy")
             }
             Reason::Member { count, values } => write!(f, "one of {count} voters by policy, at {values}"),
-            Reason::StandsIn(nodes) => write!(f, "it votes in place of {}", Nodes(nodes)),
-            Reason::NobodyInstead { is_apart: false } => {
+            Reason::ReplacesVoters(nodes) => write!(f, "it votes in place of {}", Nodes(nodes)),
+            Reason::NoReplacement { is_apart: false } => {
                 f.write_str("it is dead, but no host that may vote could take its place")
             }
-            Reason::NobodyInstead { is_apart: true } => f.write_str(
+            Reason::NoReplacement { is_apart: true } => f.write_str(
                 "it is dead, but every host that could take its place is where another voter is already",
             ),
-            Reason::NobodyFits => f.write_str("it does not fit the policy, but not enough other hosts do"),
+            Reason::TooFewAllowed => f.write_str("it does not fit the policy, but not enough other hosts do"),
             Reason::DrainedVoter => f.write_str("it is drained, but no other host could take its place"),
             Reason::EnoughVoters { voters } => {
                 write!(f, "no vote: there are enough voters, {}", Nodes(voters))

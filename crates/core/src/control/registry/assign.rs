@@ -111,7 +111,7 @@ impl Registry {
     }
 
     /// The replicas assigned to a node, including those that are being removed.
-    pub fn carried_by(&self, node: NodeId) -> Vec<(ReplicaId, ShardId)> {
+    pub fn replicas_on(&self, node: NodeId) -> Vec<(ReplicaId, ShardId)> {
         let rows = self.replicas.iter().filter(|(_, replica)| replica.node == node);
         rows.map(|(&id, replica)| (id, replica.shard)).collect()
     }

@@ -87,7 +87,7 @@ impl Registry {
     /// possible.
     pub fn rebalance(&mut self, index: LogIndex) -> WriteReply {
         let shards = self.shards.keys().copied().filter(|shard| *shard != ShardId::PRIME);
-        let shares = shards.map(|shard| (shard, self.share_to_be(shard))).collect();
+        let shares = shards.map(|shard| (shard, self.planned_share(shard))).collect();
         let moves = rebalance::plan(&shares);
         if self.migrations.len() + moves.len() > limits::MIGRATIONS_MAX {
             return WriteReply::Denied(Denial::TooManyMoves);
@@ -144,7 +144,7 @@ impl Registry {
     }
 
     /// The slots that a shard will hold once all moves are finished.
-    fn share_to_be(&self, shard: ShardId) -> SlotSet {
+    fn planned_share(&self, shard: ShardId) -> SlotSet {
         let mut share = self.slots.share(shard);
         for migration in self.migrations.values() {
             if migration.from == shard {

@@ -1,8 +1,8 @@
 //! The registry: the state machine of the prime shard.
 //!
 //! Owns the host of each node number, the shards and their slots, the replicas and their hosts, and
-//! the wanted state of each. The leaders of the shards make it true (`reconcile`), and `placement`
-//! decides what to want. The first disk that registers under a number keeps that number. A wiped
+//! the wanted state of each. `placement` decides on it, and the leaders of the shards carry
+//! it out (`reconcile`). The first disk that registers under a number keeps that number. A wiped
 //! disk under the same number has forgotten its votes and its log, and its vote could lose
 //! acknowledged writes. So the registry and the peer handshake refuse it, and it joins under a new
 //! number.

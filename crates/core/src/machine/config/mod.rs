@@ -29,8 +29,8 @@ use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 
 use crate::codec::DecodeError;
+use crate::command::config::block::{ConfigRecord, of_block};
 pub use crate::command::config::block::{NamespaceBlock, is_block, split_block};
-use crate::command::config::block::{Record, of_block};
 use crate::command::config::{ConfigError, ConfigOperation, ConfigUpdate, ConfigWritten, Name};
 use crate::command::{ConfigRead, ConfigReply, ConfigWrite, Item, Page};
 use crate::limits;
@@ -48,7 +48,7 @@ pub struct Config {
     floor: u64,
     /// Whether anything but a restore ever changed the configuration.
     touched: bool,
-    /// Changes since [`Config::take_news`] was last called.
+    /// Changes since [`Config::take_updates`] was last called.
     news: Vec<ConfigUpdate>,
     copy_on_write: Option<Blocks>,
 }
@@ -81,7 +81,7 @@ impl Config {
         }
         let Some(shared) = self.namespaces.get_mut(&name) else { return Err(ConfigError::NoNamespace) };
         if let ConfigOperation::Delete { force } = operation {
-            shared.may_go(force)?;
+            shared.check_deletable(force)?;
             self.remove(&name);
             self.touched = true;
             return Ok(ConfigWritten { revision: current, changed: true });
@@ -132,12 +132,12 @@ impl Config {
     }
 
     /// Takes the changes since the last call.
-    pub fn take_news(&mut self) -> Vec<ConfigUpdate> {
+    pub fn take_updates(&mut self) -> Vec<ConfigUpdate> {
         core::mem::take(&mut self.news)
     }
 
     /// Namespaces whose content differs from an earlier state, or differed in between.
-    pub fn news_against(&self, before: &Config) -> Vec<ConfigUpdate> {
+    pub fn updates_since(&self, before: &Config) -> Vec<ConfigUpdate> {
         let names: BTreeSet<&Name> = self.namespaces.keys().chain(before.namespaces.keys()).collect();
         let news = names.into_iter().map(|name| {
             let (known, now) = (before.namespaces.get(name), self.namespaces.get(name));
@@ -261,26 +261,26 @@ impl Config {
         };
         of_block(block, |name, mut record| {
             match &mut record {
-                Record::Shard { floor, touched } => {
+                ConfigRecord::Shard { floor, touched } => {
                     *floor = lift(*floor)?;
                     *touched = false;
                 }
-                Record::Namespace { numbered, .. } => *numbered = lift(*numbered)?,
+                ConfigRecord::Namespace { numbered, .. } => *numbered = lift(*numbered)?,
                 _ => {}
             }
             self.take(name, record)
         })
     }
 
-    fn take(&mut self, name: Option<&Name>, record: Record) -> Result<(), DecodeError> {
-        if let Record::Shard { floor, touched } = record {
+    fn take(&mut self, name: Option<&Name>, record: ConfigRecord) -> Result<(), DecodeError> {
+        if let ConfigRecord::Shard { floor, touched } = record {
             self.floor = self.floor.max(floor);
             self.touched |= touched;
             return Ok(());
         }
         let name = name.ok_or(DecodeError::Invalid("record of no namespace"))?;
         let namespace = match record {
-            Record::Namespace { .. } => self.namespaces.entry(name.clone()).or_default(),
+            ConfigRecord::Namespace { .. } => self.namespaces.entry(name.clone()).or_default(),
             _ => self.namespaces.get_mut(name).ok_or(DecodeError::Invalid("order of records"))?,
         };
         Arc::make_mut(namespace).take(record)

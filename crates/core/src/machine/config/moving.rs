@@ -75,7 +75,7 @@ impl Config {
     }
 
     /// Applies a part of a copy.
-    pub fn arrive(&mut self, part: &NamespacePart) -> Result<(), DecodeError> {
+    pub fn import_part(&mut self, part: &NamespacePart) -> Result<(), DecodeError> {
         if part.begins {
             self.namespaces.remove(&part.namespace);
         }
@@ -83,7 +83,7 @@ impl Config {
     }
 
     /// Removes at most `limit` namespaces of these slots. Returns whether none is left.
-    pub fn forget_some(&mut self, slots: &SlotSet, limit: usize) -> bool {
+    pub fn remove_some(&mut self, slots: &SlotSet, limit: usize) -> bool {
         let held = self.namespaces.keys().filter(|name| self.is_held(name, slots));
         let mut gone: Vec<Name> = held.take(limit + 1).cloned().collect();
         let is_over = gone.len() <= limit;
@@ -94,13 +94,13 @@ impl Config {
 
     /// Reports all namespaces of these slots as changed, so that watching clients query them again,
     /// at another shard if necessary.
-    pub fn tell_all_of(&mut self, slots: &SlotSet) {
-        let all = self.news_of_all().into_iter();
+    pub fn notify_slots(&mut self, slots: &SlotSet) {
+        let all = self.all_updates().into_iter();
         self.news.extend(all.filter(|news| slots.contains(slots::slot_of(news.namespace.routing_key()))));
     }
 
     /// Reports all namespaces as changed.
-    pub fn news_of_all(&self) -> Vec<ConfigUpdate> {
+    pub fn all_updates(&self) -> Vec<ConfigUpdate> {
         let all = self.namespaces.iter().map(|(name, namespace)| ConfigUpdate {
             namespace: name.clone(),
             containers: namespace.contents.containers.keys().cloned().collect(),

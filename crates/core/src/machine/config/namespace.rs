@@ -79,7 +79,7 @@ impl Namespace {
     }
 
     /// Fails unless the namespace may be deleted.
-    pub fn may_go(&self, force: bool) -> Result<(), ConfigError> {
+    pub fn check_deletable(&self, force: bool) -> Result<(), ConfigError> {
         let (pairs, containers) = (self.contents.pairs.len() as u64, self.contents.containers.len() as u64);
         if !force && pairs + containers > 0 {
             return Err(ConfigError::NamespaceNotEmpty { pairs, containers });

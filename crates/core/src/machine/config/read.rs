@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use super::history::Undo;
 use super::namespace::{Contents, Namespace, resolve};
 use crate::command::config::{
-    Changes, ConfigError, ConfigReply, Container, Content, Event, Export, Found, Item, NamespaceView, Pair,
-    Query, Selection,
+    Changes, ConfigError, ConfigReply, Container, Content, DocumentChange, Export, Found, Item,
+    NamespaceView, Pair, Query, Selection,
 };
 use crate::limits;
 
@@ -107,7 +107,7 @@ impl Namespace {
         if has_gap {
             let found = now.map(|container| found(revision, container, |key| self.contents.pairs.get(key)));
             let changed = now.map_or(revision, |container| container.changed);
-            let event = Event { revision: changed, found };
+            let event = DocumentChange { revision: changed, found };
             return Changes { revision, has_gap, events: alloc::vec![event] };
         }
         let mut events = VecDeque::new();
@@ -122,7 +122,7 @@ impl Namespace {
             later.undo.iter().for_each(|undo| state.undo(undo));
             let before = state.document();
             if before != document {
-                events.push_front(Event { revision: later.number, found: after_it });
+                events.push_front(DocumentChange { revision: later.number, found: after_it });
                 // The client gets the first events, and asks again for the rest.
                 events.truncate(limits::CONFIG_CHANGES_MAX);
             }
@@ -133,7 +133,7 @@ impl Namespace {
         let first = self.began + 1;
         let is_of_earlier_life = after > 0 && after <= self.began;
         if is_of_earlier_life && events.front().is_none_or(|event| event.revision != first) {
-            events.push_front(Event { revision: first, found: None });
+            events.push_front(DocumentChange { revision: first, found: None });
             events.truncate(limits::CONFIG_CHANGES_MAX);
         }
         Changes { revision, has_gap: false, events: events.into() }

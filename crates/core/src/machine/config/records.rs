@@ -11,28 +11,28 @@ use super::namespace::Namespace;
 use crate::codec::{self, DecodeError};
 use crate::command::config::Name;
 use crate::command::config::block::{
-    BLOCK, CONTAINER, CONTINUED, NAMESPACE, PAIR, REVISION, Record, SHARD, UNDO, encode_undo,
+    BLOCK, CONTAINER, CONTINUED, ConfigRecord, NAMESPACE, PAIR, REVISION, SHARD, UNDO, encode_undo,
 };
 use crate::limits;
 
 impl Namespace {
     /// Applies a record.
-    pub(super) fn take(&mut self, record: Record) -> Result<(), DecodeError> {
+    pub(super) fn take(&mut self, record: ConfigRecord) -> Result<(), DecodeError> {
         match record {
-            Record::Shard { .. } => {}
-            Record::Namespace { revision, numbered, began, policy } => {
+            ConfigRecord::Shard { .. } => {}
+            ConfigRecord::Namespace { revision, numbered, began, policy } => {
                 (self.revision, self.began, self.policy) = (revision, began, policy);
                 self.numbered = self.numbered.max(numbered);
             }
-            Record::Pair { key, pair } => self.set_pair(&key, Some(pair)),
-            Record::Container { key, container } => self.set_container(&key, Some(container)),
-            Record::Revision(revision) => {
+            ConfigRecord::Pair { key, pair } => self.set_pair(&key, Some(pair)),
+            ConfigRecord::Container { key, container } => self.set_container(&key, Some(container)),
+            ConfigRecord::Revision(revision) => {
                 if self.history.back().is_none_or(|newest| newest.number < revision.number) {
                     self.history_bytes += revision.bytes();
                     self.history.push_back(Arc::new(revision));
                 }
             }
-            Record::Undo { revision, position, undo } => {
+            ConfigRecord::Undo { revision, position, undo } => {
                 let found = self.history.iter_mut().rev().find(|known| known.number == revision);
                 let found = found.ok_or(DecodeError::Invalid("order of revisions"))?;
                 let known = found.undo.len() as u64;

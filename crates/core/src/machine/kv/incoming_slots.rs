@@ -22,18 +22,9 @@ impl KeyValue {
     pub(in crate::machine) fn import(&mut self, rows: &[RestoredKey], removals: &[Bytes]) {
         let mut created = 0;
         for row in rows {
-            let key = &row.key[..];
-            let old = self.records.replace(Record::new(key, row.version, &row.value));
-            let expires = self.expiries.set(key, row.expires);
-            let change = if old.is_none() { KeyChange::Created } else { KeyChange::Replaced };
-            if change == KeyChange::Created {
-                self.scan_cursors.created(key);
-                created += 1;
-            }
-            self.keep(key, old.map(|record| PreImage { record, expires }));
-            self.note(key, change);
+            created += u64::from(self.store_row(row));
         }
-        if let Some(Stage::Arriving(IncomingSlots { rows, .. })) = self.stage_mut() {
+        if let Some(Stage::Incoming(IncomingSlots { rows, .. })) = self.stage_mut() {
             *rows += created;
         }
         for key in removals {
@@ -41,9 +32,23 @@ impl KeyValue {
         }
     }
 
+    /// Stores a key as it is elsewhere. Returns whether it is new.
+    pub(super) fn store_row(&mut self, row: &RestoredKey) -> bool {
+        let key = &row.key[..];
+        let old = self.records.replace(Record::new(key, row.version, &row.value));
+        let expires = self.expiries.set(key, row.expires);
+        let change = if old.is_none() { KeyChange::Created } else { KeyChange::Replaced };
+        if change == KeyChange::Created {
+            self.scan_cursors.created(key);
+        }
+        self.keep(key, old.map(|record| PreImage { record, expires }));
+        self.note(key, change);
+        change == KeyChange::Created
+    }
+
     /// Raises the revision, so that versions up to `revision` are not assigned again. The state no
     /// longer comes from a single backup.
-    pub(in crate::machine) fn lift(&mut self, revision: Version) {
+    pub(in crate::machine) fn raise_revision(&mut self, revision: Version) {
         self.revision = self.revision.max(revision);
         self.restoring = None;
     }

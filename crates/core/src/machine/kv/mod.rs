@@ -125,7 +125,7 @@ impl KeyValue {
         let expires = self.expiries.set(key, None);
         // Only an unfinished snapshot also needs the value, which is rare.
         if self.copy_on_write.is_some() {
-            let (version, value) = record.behind_key();
+            let (version, value) = record.version_and_value();
             self.keep(key, Some(PreImage { record: Record::new(key, version, value), expires }));
         }
         self.note(key, KeyChange::Removed);
@@ -150,23 +150,15 @@ impl KeyValue {
         self.restoring = Some(restoration.backup);
         self.revision = self.revision.max(restoration.revision);
         for restored in &restoration.records {
-            let key = &restored.key[..];
-            if self.version(key) < restored.version {
-                let old = self.records.replace(Record::new(key, restored.version, &restored.value));
-                let expires = self.expiries.set(key, restored.expires);
-                let change = if old.is_none() { KeyChange::Created } else { KeyChange::Replaced };
-                if change == KeyChange::Created {
-                    self.scan_cursors.created(key);
-                }
-                self.keep(key, old.map(|record| PreImage { record, expires }));
-                self.note(key, change);
+            if self.version(&restored.key) < restored.version {
+                self.store_row(restored);
             }
         }
         WriteReply::Restored
     }
 
     /// Whether only restores have written to this state.
-    pub fn is_of_restores(&self) -> bool {
+    pub fn holds_only_restored(&self) -> bool {
         self.restoring.is_some() || self.revision == Version::ABSENT
     }
 
@@ -197,7 +189,7 @@ impl KeyValue {
 
     /// The value of a key, if the key exists.
     pub(super) fn get(&self, key: &[u8]) -> Option<StoredValue> {
-        let (version, value) = self.records.get(key)?.behind_key();
+        let (version, value) = self.records.get(key)?.version_and_value();
         Some(StoredValue { version, value: Bytes::copy_from_slice(value), expires: self.expiries.of(key) })
     }
 
@@ -232,7 +224,7 @@ impl KeyValue {
         digest.update(&self.revision.0.to_le_bytes());
         digest.update(self.restoring.as_ref().map_or(&[][..], |backup| backup.as_bytes()));
         for record in self.records.iter() {
-            let (key, (version, value)) = (record.key(), record.behind_key());
+            let (key, (version, value)) = (record.key(), record.version_and_value());
             digest.update(&(key.len() as u64).to_le_bytes());
             digest.update(key);
             digest.update(&version.0.to_le_bytes());
@@ -281,7 +273,7 @@ impl KeyValue {
         let (mut page_bytes, mut hidden) = (0, 0);
         let ownership_filter = self.ownership_filter();
         for record in self.records.from(start) {
-            let (key, (version, value)) = (record.key(), record.behind_key());
+            let (key, (version, value)) = (record.key(), record.version_and_value());
             if !key.starts_with(prefix) {
                 break;
             }

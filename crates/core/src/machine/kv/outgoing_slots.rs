@@ -144,7 +144,7 @@ impl KeyValue {
     }
 
     fn row(&self, record: &Record) -> RestoredKey {
-        let (key, (version, value)) = (record.key(), record.behind_key());
+        let (key, (version, value)) = (record.key(), record.version_and_value());
         RestoredKey {
             key: Bytes::copy_from_slice(key),
             version,

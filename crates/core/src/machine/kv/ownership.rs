@@ -36,7 +36,7 @@ pub enum Stage {
     /// The move is finished on this shard.
     Idle,
     /// Receiver: a copy is arriving.
-    Arriving(IncomingSlots),
+    Incoming(IncomingSlots),
     /// Giver: it no longer owns the slots. Possibly no shard owns them yet.
     Frozen {
         /// The slots that were frozen.
@@ -105,7 +105,7 @@ impl Ownership {
     pub(in crate::machine) fn hidden(&self) -> Option<u64> {
         match &self.stage {
             Stage::Idle => Some(0),
-            Stage::Arriving(IncomingSlots { rows, .. }) | Stage::Released { rows, .. } => Some(*rows),
+            Stage::Incoming(IncomingSlots { rows, .. }) | Stage::Released { rows, .. } => Some(*rows),
             Stage::Frozen { .. } => None,
         }
     }
@@ -117,7 +117,7 @@ impl Ownership {
         }
         match &mut self.stage {
             Stage::Idle => {}
-            Stage::Arriving(IncomingSlots { rows, .. }) | Stage::Released { rows, .. } => *rows -= 1,
+            Stage::Incoming(IncomingSlots { rows, .. }) | Stage::Released { rows, .. } => *rows -= 1,
             Stage::Frozen { removed, .. } => *removed += 1,
         }
     }
@@ -127,13 +127,13 @@ impl Ownership {
         codec::put_varint(out, self.last.0);
         match &self.stage {
             Stage::Idle => out.push(0),
-            Stage::Arriving(arrival) => {
+            Stage::Incoming(incoming) => {
                 out.push(1);
-                arrival.slots.encode(out);
-                for number in [arrival.attempt, arrival.sequence, arrival.rows] {
+                incoming.slots.encode(out);
+                for number in [incoming.attempt, incoming.sequence, incoming.rows] {
                     codec::put_varint(out, number);
                 }
-                put_place(out, arrival.sweeping.as_deref());
+                put_place(out, incoming.sweeping.as_deref());
             }
             Stage::Frozen { slots, removed } => {
                 out.push(2);
@@ -158,7 +158,7 @@ impl Ownership {
                 let slots = SlotSet::decode(decoder)?;
                 let (attempt, sequence) = (decoder.varint()?, decoder.varint()?);
                 let rows = decoder.varint()?;
-                Stage::Arriving(IncomingSlots { slots, attempt, sequence, rows, sweeping: place(decoder)? })
+                Stage::Incoming(IncomingSlots { slots, attempt, sequence, rows, sweeping: place(decoder)? })
             }
             2 => Stage::Frozen { slots: SlotSet::decode(decoder)?, removed: decoder.varint()? },
             3 => {
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn every_stage_round_trips() {
         let slots = SlotSet::from(5..9);
-        let arrival = IncomingSlots {
+        let incoming = IncomingSlots {
             slots: slots.clone(),
             attempt: 3,
             sequence: 4,
@@ -197,8 +197,8 @@ mod tests {
         };
         for stage in [
             Stage::Idle,
-            Stage::Arriving(arrival.clone()),
-            Stage::Arriving(IncomingSlots { sweeping: None, ..arrival }),
+            Stage::Incoming(incoming.clone()),
+            Stage::Incoming(IncomingSlots { sweeping: None, ..incoming }),
             Stage::Frozen { slots: slots.clone(), removed: 300 },
             Stage::Released { slots, rows: 7, swept: Some((*b"").into()) },
         ] {

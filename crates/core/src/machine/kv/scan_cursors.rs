@@ -4,7 +4,7 @@
 //! The cursor of Redis' `SCAN` is a number, and no node may have to remember its meaning. A key
 //! does not fit into a number, but its hash does. Finding a key by its hash takes an index, and an
 //! index of all keys would cost a third of their memory. So only keys whose hash is a multiple of
-//! [`SCAN_REST_ONE_IN`] are indexed, and a step of a scan continues until it meets one. The index
+//! [`SCAN_CURSOR_ONE_IN`] are indexed, and a step of a scan continues until it meets one. The index
 //! is derived from the keys alone, so scans are not part of the state.
 //!
 //! If the key of a cursor is removed before the scan continues, its hash and position are
@@ -20,7 +20,7 @@ use core::ops::Bound;
 use super::{KeyValue, Record};
 use crate::command::{ScanStep, ShardRefusal};
 use crate::limits::SCAN_PLACE_BITS as PLACE_BITS;
-use crate::limits::{LIST_PAGE_BYTES_MAX, SCAN_KEYS_MAX, SCAN_REST_ONE_IN};
+use crate::limits::{LIST_PAGE_BYTES_MAX, SCAN_CURSOR_ONE_IN, SCAN_KEYS_MAX};
 
 /// Number of remembered positions of removed keys. Scans that remove the keys that they find are
 /// common.
@@ -102,7 +102,7 @@ impl KeyValue {
 /// The position of a key, if it has one. Never 0, at which a scan begins.
 fn place_of(key: &[u8]) -> Option<u64> {
     let low = crc32c::crc32c(key);
-    if u64::from(low) % SCAN_REST_ONE_IN != 0 {
+    if u64::from(low) % SCAN_CURSOR_ONE_IN != 0 {
         return None;
     }
     // The second half starts from another value, so both halves are practically independent.

@@ -66,15 +66,15 @@ impl Record {
     }
 
     pub fn version(&self) -> Version {
-        self.behind_key().0
+        self.version_and_value().0
     }
 
     pub fn value(&self) -> &[u8] {
-        self.behind_key().1
+        self.version_and_value().1
     }
 
     /// Version and value.
-    pub fn behind_key(&self) -> (Version, &[u8]) {
+    pub fn version_and_value(&self) -> (Version, &[u8]) {
         let mut decoder = Decoder::new(&self.bytes[self.key_end()..]);
         let version = decoder.varint().expect("invariant: a record holds a version");
         (Version(version), decoder.rest())
@@ -220,7 +220,7 @@ impl Ord for Record {
 
 impl core::fmt::Debug for Record {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let (version, value) = self.behind_key();
+        let (version, value) = self.version_and_value();
         write!(formatter, "{:?} = {:?} at {version}", self.key(), value)
     }
 }
@@ -238,7 +238,7 @@ mod tests {
                 for value in [&b""[..], b"value"] {
                     let record = Record::new(key, Version(version), value);
                     assert_eq!(record.key(), key);
-                    assert_eq!(record.behind_key(), (Version(version), value));
+                    assert_eq!(record.version_and_value(), (Version(version), value));
                 }
             }
         }
@@ -275,7 +275,7 @@ mod tests {
         let keys: Vec<&[u8]> = table.iter().map(Record::key).collect();
         assert_eq!(keys, [&b""[..], b"a", b"ab", b"a\xff", b"b"]);
         let replaced = table.replace(Record::new(b"ab", Version(100), b"new")).expect("there was one");
-        assert_eq!(replaced.behind_key(), (Version(5), &b"z"[..]));
+        assert_eq!(replaced.version_and_value(), (Version(5), &b"z"[..]));
         assert_eq!(table.get(b"ab").map(Record::value), Some(&b"new"[..]), "the new record took its place");
         let behind: Vec<&[u8]> = table.from(Bound::Excluded(b"ab")).map(Record::key).collect();
         assert_eq!(behind, [&b"a\xff"[..], b"b"]);

@@ -141,7 +141,7 @@ fn what_another_restore_has_brought_is_discarded_in_steps() {
     assert_eq!(kv.restore(&restoration(8, 10, &[(b"a", 3)])), WriteReply::Restored);
     let reply = kv.put(b"a", b"2", Condition::Version(Version(3)));
     assert_eq!(reply, written(101, false), "no version comes again");
-    assert!(!kv.is_of_restores());
+    assert!(!kv.holds_only_restored());
 }
 
 #[test]

@@ -104,28 +104,28 @@ impl Data {
                 return MoveReply::Outdated;
             }
             ownership.last = migration;
-            let arrival = IncomingSlots { slots, attempt, sequence: 0, rows: 0, sweeping: None };
-            ownership.stage = Stage::Arriving(arrival);
+            let incoming = IncomingSlots { slots, attempt, sequence: 0, rows: 0, sweeping: None };
+            ownership.stage = Stage::Incoming(incoming);
             return MoveReply::Done;
         }
         let last = ownership.last;
-        let Stage::Arriving(arrival) = &mut ownership.stage else { return MoveReply::Owned };
+        let Stage::Incoming(incoming) = &mut ownership.stage else { return MoveReply::Owned };
         if migration < last {
             return MoveReply::Owned;
         }
-        if attempt < arrival.attempt {
+        if attempt < incoming.attempt {
             return MoveReply::Outdated;
         }
-        if attempt > arrival.attempt {
-            (arrival.attempt, arrival.sequence) = (attempt, 0);
-            arrival.sweeping = Some(Box::default());
+        if attempt > incoming.attempt {
+            (incoming.attempt, incoming.sequence) = (attempt, 0);
+            incoming.sweeping = Some(Box::default());
         }
-        let Some(swept) = arrival.sweeping.clone() else { return MoveReply::Done };
-        let slots = arrival.slots.clone();
+        let Some(swept) = incoming.sweeping.clone() else { return MoveReply::Done };
+        let slots = incoming.slots.clone();
         let rest = self.sweep(&slots, Some(&swept), limit);
         let is_over = rest.is_none();
-        if let Some(Stage::Arriving(arrival)) = self.kv.stage_mut() {
-            arrival.sweeping = rest;
+        if let Some(Stage::Incoming(incoming)) = self.kv.stage_mut() {
+            incoming.sweeping = rest;
         }
         if is_over { MoveReply::Done } else { MoveReply::Again }
     }
@@ -137,27 +137,27 @@ impl Data {
             return MoveReply::Outdated;
         }
         // The reply to `Own` may be lost, and a key may expire at the giver before it retries.
-        let arrival = match &mut ownership.stage {
-            Stage::Arriving(arrival) if migration == last => arrival,
+        let incoming = match &mut ownership.stage {
+            Stage::Incoming(incoming) if migration == last => incoming,
             _ => return MoveReply::Owned,
         };
-        let is_believed = faults.has(Fault::OldAttemptBelieved);
-        if import.attempt != arrival.attempt && !is_believed {
+        let is_believed = faults.has(Fault::OldAttemptAccepted);
+        if import.attempt != incoming.attempt && !is_believed {
             return MoveReply::Outdated;
         }
-        if import.attempt == arrival.attempt {
-            if import.sequence < arrival.sequence {
+        if import.attempt == incoming.attempt {
+            if import.sequence < incoming.sequence {
                 return MoveReply::Done;
             }
-            if import.sequence > arrival.sequence || arrival.sweeping.is_some() {
+            if import.sequence > incoming.sequence || incoming.sweeping.is_some() {
                 return MoveReply::Outdated;
             }
-            arrival.sequence += 1;
+            incoming.sequence += 1;
         }
-        self.kv.lift(import.revision);
+        self.kv.raise_revision(import.revision);
         self.kv.import(&import.rows, &import.removals);
         if let Some(part) = &import.config {
-            let taken = self.config.arrive(part);
+            let taken = self.config.import_part(part);
             // A replica that skipped what it cannot read would differ from others in silence.
             assert!(taken.is_ok() || is_believed, "invariant: parts come in order: {taken:?}");
         }
@@ -174,17 +174,17 @@ impl Data {
         match &ownership.stage {
             _ if migration > ownership.last => return MoveReply::Outdated,
             _ if migration < ownership.last => return MoveReply::Owned,
-            Stage::Arriving(arrival) => {
-                if (arrival.attempt, arrival.sequence) != copy || arrival.sweeping.is_some() {
+            Stage::Incoming(incoming) => {
+                if (incoming.attempt, incoming.sequence) != copy || incoming.sweeping.is_some() {
                     return MoveReply::Outdated;
                 }
-                let slots = arrival.slots.clone();
+                let slots = incoming.slots.clone();
                 ownership.owned = ownership.owned.union(&slots);
                 ownership.stage = Stage::Idle;
-                self.kv.lift(revision);
+                self.kv.raise_revision(revision);
                 let taken = self.config.take_block(config);
                 assert!(taken.is_ok(), "invariant: it was checked: {taken:?}");
-                self.config.tell_all_of(&slots);
+                self.config.notify_slots(&slots);
             }
             _ => {}
         }
@@ -205,7 +205,7 @@ impl Data {
         ownership.owned = ownership.owned.without(&slots);
         ownership.last = migration;
         ownership.stage = Stage::Frozen { slots: slots.clone(), removed: 0 };
-        self.config.tell_all_of(&slots);
+        self.config.notify_slots(&slots);
         MoveReply::Done
     }
 
@@ -254,7 +254,7 @@ impl Data {
         if let Some(rest) = self.kv.sweep(slots, swept, limit) {
             return Some(rest);
         }
-        let is_over = self.config.forget_some(slots, limits::MOVE_NAMESPACES_PER_STEP_MAX);
+        let is_over = self.config.remove_some(slots, limits::MOVE_NAMESPACES_PER_STEP_MAX);
         // All keys are inspected. Repeating that from the last key is cheap.
         if is_over {
             None

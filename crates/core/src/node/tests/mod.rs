@@ -1,8 +1,8 @@
 //! Whole nodes over a perfect network and disk: what the parts guarantee together. The simulator
 //! covers faults.
 
-mod alone;
 mod clocks;
+mod force_new_cluster;
 mod membership;
 mod scans;
 mod silence;

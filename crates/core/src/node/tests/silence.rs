@@ -84,11 +84,11 @@ fn requests_that_take_long_are_told_with_what_held_them() {
     cluster.ask(asked, put("a", "2", Condition::Always));
     cluster.ask(asked, get("a"));
     cluster.tick(REQUEST_TICKS);
-    let told: Vec<_> =
+    let reported: Vec<_> =
         cluster.slow.iter().map(|(node, slow)| (*node, slow.kind, slow.peer, slow.refusal.clone())).collect();
     let (held_by, unknown, none) =
         (Some(NodeId(leader)), Some(Refusal::UnknownOutcome), Some(Refusal::NoLeader));
-    assert_eq!(told, [(asked, "write", held_by, unknown), (asked, "read", None, none)]);
+    assert_eq!(reported, [(asked, "write", held_by, unknown), (asked, "read", None, none)]);
     assert!(
         cluster.slow.iter().all(|(_, slow)| slow.shard == Some(shard) && slow.waited >= Ticks(REQUEST_TICKS))
     );

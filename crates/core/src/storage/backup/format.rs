@@ -5,6 +5,7 @@
 use alloc::vec::Vec;
 use uuid::Uuid;
 
+use super::super::framing::{ChainedChecksum, HeaderError};
 use super::super::le;
 use super::super::snapshot::SnapshotId;
 use super::{Header, ShardSummary};
@@ -40,19 +41,6 @@ pub(super) enum Kind {
     /// End of the backup.
     End = 4,
 }
-
-/// Why a header is not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BackupHeaderError {
-    /// Names the check that failed.
-    Damaged(&'static str),
-    /// Intact, but in a format that this release does not know.
-    Version(u32),
-}
-
-/// The checksum over all bytes so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ChainedChecksum(u32);
 
 /// The header of a chunk, before its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,17 +82,17 @@ pub(super) fn encode_header(header: &Header, out: &mut Vec<u8>) -> ChainedChecks
 
 /// Reads a header of [`HEADER_BYTES`]. Magic, version and checksum have the same offsets in every
 /// version, so that an unknown version can be distinguished from damage.
-pub(super) fn decode_header(bytes: &[u8]) -> Result<(Header, ChainedChecksum), BackupHeaderError> {
+pub(super) fn decode_header(bytes: &[u8]) -> Result<(Header, ChainedChecksum), HeaderError> {
     if &bytes[..8] != MAGIC {
-        return Err(BackupHeaderError::Damaged("this is no backup: it has no magic number"));
+        return Err(HeaderError::Damaged("this is no backup: it has no magic number"));
     }
     let crc = crc32c::crc32c(&bytes[..CRC_OFFSET]);
     if crc != le::u32(bytes, CRC_OFFSET) {
-        return Err(BackupHeaderError::Damaged("the checksum of the header does not match"));
+        return Err(HeaderError::Damaged("the checksum of the header does not match"));
     }
     let version = le::u32(bytes, 8);
     if version != VERSION {
-        return Err(BackupHeaderError::Version(version));
+        return Err(HeaderError::Version(version));
     }
     let uuid = |at: usize| Uuid::from_slice(&bytes[at..at + 16]).expect("invariant: 16 bytes are a uuid");
     let header = Header {
@@ -135,14 +123,10 @@ impl Kind {
     }
 }
 
-impl ChainedChecksum {
-    /// The checksum after another chunk.
-    pub fn chunk(self, kind: Kind, payload: &[u8]) -> ChainedChecksum {
-        let length = payload.len() as u32;
-        let head = crc32c::crc32c_append(self.0, &length.to_le_bytes());
-        let head = crc32c::crc32c_append(head, &(kind as u32).to_le_bytes());
-        ChainedChecksum(crc32c::crc32c_append(head, payload))
-    }
+/// The checksum after another chunk.
+pub(super) fn after_chunk(chain: ChainedChecksum, kind: Kind, payload: &[u8]) -> ChainedChecksum {
+    let length = payload.len() as u32;
+    chain.after(&[&length.to_le_bytes(), &(kind as u32).to_le_bytes(), payload])
 }
 
 /// Appends a chunk and returns the checksum after it.
@@ -153,7 +137,7 @@ pub(super) fn encode_chunk(
     out: &mut Vec<u8>,
 ) -> ChainedChecksum {
     assert!(kind.admits(payload.len()), "invariant: a chunk of a backup has a length of its kind");
-    let chain = chain.chunk(kind, payload);
+    let chain = after_chunk(chain, kind, payload);
     out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
     out.extend_from_slice(&(kind as u32).to_le_bytes());
     out.extend_from_slice(&chain.0.to_le_bytes());

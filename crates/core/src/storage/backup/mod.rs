@@ -1,8 +1,9 @@
 //! Backups: the states of all shards in one file that can be verified by itself.
 //!
-//! Owns the format and all checks, as two pure machines: [`Writer`] turns the blocks of snapshots
-//! into bytes, [`Reader`] takes bytes as they come and returns verified parts. Memory is bounded by
-//! one block, for any input. `docs/storage-format.md` documents the same bytes.
+//! Owns the format and all checks, as two pure machines: [`BackupWriter`] turns the blocks of
+//! snapshots into bytes, [`BackupReader`] takes bytes as they come and returns verified parts.
+//! Memory is bounded by one block, for any input. `docs/storage-format.md` documents the same
+//! bytes.
 //!
 //! Invariants:
 //! - The checksums form a chain from the header to the end, which repeats the totals. So a backup
@@ -23,8 +24,8 @@ mod writer;
 use alloc::vec::Vec;
 use uuid::Uuid;
 
-pub use self::reader::{BackupError, Part, Reader};
-pub use self::writer::Writer;
+pub use self::reader::{BackupError, BackupReader, Part};
+pub use self::writer::BackupWriter;
 use super::snapshot::SnapshotId;
 use crate::limits;
 use crate::types::{NodeId, ShardId, Version};

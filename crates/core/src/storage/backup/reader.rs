@@ -6,11 +6,12 @@
 use alloc::vec::Vec;
 use bytes::Bytes;
 
+use super::super::framing::{ChainedChecksum, HeaderError};
 use super::super::snapshot::SnapshotId;
 use super::counting::Counting;
 use super::format::{
-    self, BackupHeaderError, CHUNK_HEADER_BYTES, ChainedChecksum, ChunkHeader, HEADER_BYTES, Kind, Totals,
-    decode_chunk_header, decode_header,
+    self, CHUNK_HEADER_BYTES, ChunkHeader, HEADER_BYTES, Kind, Totals, after_chunk, decode_chunk_header,
+    decode_header,
 };
 use super::{Header, ShardSummary, Summary};
 use crate::machine::{BlockKind, RestoreError};
@@ -64,11 +65,11 @@ pub enum Part {
     End,
 }
 
-/// Reader of a backup. [`Reader::push`] bytes, take parts with [`Reader::next_part`] until it needs
-/// more, and call [`Reader::finish`] after the last bytes. A returned part is intact. Whether the
-/// whole backup is intact is known only after [`Reader::finish`].
+/// Reader of a backup. [`BackupReader::push`] bytes, take parts with [`BackupReader::next_part`]
+/// until it needs more, and call [`BackupReader::finish`] after the last bytes. A returned part is
+/// intact. Whether the whole backup is intact is known only after [`BackupReader::finish`].
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct BackupReader {
     unread: Vec<u8>,
     /// Offset of the next chunk in `unread`.
     start: usize,
@@ -81,7 +82,7 @@ pub struct Reader {
     is_complete: bool,
 }
 
-impl Reader {
+impl BackupReader {
     /// Adds the next bytes of the file.
     pub fn push(&mut self, bytes: &[u8]) {
         self.unread.drain(..self.start);
@@ -104,7 +105,7 @@ impl Reader {
             let Some(head) = rest.first_chunk::<CHUNK_HEADER_BYTES>() else { return Ok(None) };
             let head = decode_chunk_header(head).map_err(|reason| self.damaged(reason))?;
             let Some(payload) = rest[CHUNK_HEADER_BYTES..].get(..head.payload_bytes) else { return Ok(None) };
-            let chain = chain.chunk(head.kind, payload);
+            let chain = after_chunk(chain, head.kind, payload);
             if chain != head.chain {
                 return Err(self.damaged("the checksum does not match"));
             }
@@ -135,8 +136,8 @@ impl Reader {
     fn next_header(&mut self) -> Result<Option<Part>, BackupError> {
         let Some(bytes) = self.unread[self.start..].first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let (header, chain) = decode_header(bytes).map_err(|fault| match fault {
-            BackupHeaderError::Damaged(reason) => self.damaged(reason),
-            BackupHeaderError::Version(version) => BackupError::Version(version),
+            HeaderError::Damaged(reason) => self.damaged(reason),
+            HeaderError::Version(version) => BackupError::Version(version),
         })?;
         self.begun = Some((header, chain));
         self.took(HEADER_BYTES, chain);

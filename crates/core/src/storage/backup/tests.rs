@@ -66,7 +66,7 @@ fn registry() -> Machine {
     machine
 }
 
-fn put_shard(writer: &mut Writer, id: SnapshotId, machine: Option<Machine>, out: &mut Vec<u8>) {
+fn put_shard(writer: &mut BackupWriter, id: SnapshotId, machine: Option<Machine>, out: &mut Vec<u8>) {
     writer.begin_shard(id, out);
     if let Some(mut machine) = machine {
         machine.begin_snapshot(&Membership::default());
@@ -80,7 +80,7 @@ fn put_shard(writer: &mut Writer, id: SnapshotId, machine: Option<Machine>, out:
 /// A backup of the registry, two data shards and an empty shard.
 fn backup(first: &[RestoredKey], second: &[RestoredKey]) -> Vec<u8> {
     let mut out = vec![];
-    let mut writer = Writer::begin(header(4), &mut out);
+    let mut writer = BackupWriter::begin(header(4), &mut out);
     put_shard(&mut writer, id(0, 3), Some(registry()), &mut out);
     put_shard(&mut writer, id(1, 40), Some(machine_of(1, first)), &mut out);
     put_shard(&mut writer, id(2, 0), None, &mut out);
@@ -91,7 +91,7 @@ fn backup(first: &[RestoredKey], second: &[RestoredKey]) -> Vec<u8> {
 
 /// All parts and the summary, of bytes that arrive in pieces of `piece_bytes`.
 fn read(bytes: &[u8], piece_bytes: usize) -> Result<(Vec<Part>, Summary), BackupError> {
-    let mut reader = Reader::default();
+    let mut reader = BackupReader::default();
     let mut parts = vec![];
     for piece in bytes.chunks(piece_bytes) {
         reader.push(piece);
@@ -187,7 +187,7 @@ fn what_follows_the_end_is_noticed() {
 fn parts_of_two_backups_make_none() {
     let one = backup(&keys_of(20, 10), &keys_of(3, 3));
     let mut other_header = vec![];
-    Writer::begin(Header { backup: Uuid::from_u128(9), ..header(4) }, &mut other_header);
+    BackupWriter::begin(Header { backup: Uuid::from_u128(9), ..header(4) }, &mut other_header);
     let mixed = [&other_header[..], &one[HEADER_BYTES..]].concat();
     assert!(matches!(read(&mixed, 1 << 20), Err(BackupError::Damaged { offset: 84, .. })));
 }

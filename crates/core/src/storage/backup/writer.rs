@@ -4,16 +4,17 @@
 
 use alloc::vec::Vec;
 
+use super::super::framing::ChainedChecksum;
 use super::super::snapshot::SnapshotId;
 use super::counting::Counting;
-use super::format::{self, ChainedChecksum, Kind, Totals};
+use super::format::{self, Kind, Totals};
 use super::{Header, ShardSummary};
 use crate::machine::RestoreError;
 
 /// Writer of a backup. Every method appends bytes of the file to `out`, which the caller may drain
 /// at any time.
 #[derive(Debug)]
-pub struct Writer {
+pub struct BackupWriter {
     header: Header,
     chain: ChainedChecksum,
     shards: Vec<ShardSummary>,
@@ -22,12 +23,12 @@ pub struct Writer {
     file_bytes: u64,
 }
 
-impl Writer {
+impl BackupWriter {
     /// Begins a backup.
-    pub fn begin(header: Header, out: &mut Vec<u8>) -> Writer {
+    pub fn begin(header: Header, out: &mut Vec<u8>) -> BackupWriter {
         let chain = format::encode_header(&header, out);
         let file_bytes = format::HEADER_BYTES as u64;
-        Writer { header, chain, shards: Vec::new(), open: None, file_bytes }
+        BackupWriter { header, chain, shards: Vec::new(), open: None, file_bytes }
     }
 
     /// Begins a shard.

@@ -80,7 +80,7 @@ pub enum StorageRecoveryError {
     },
     /// The log continues a snapshot that does not exist.
     #[error(
-        "the log of shard {shard} begins behind entry {needed}, but {}: a snapshot is missing",
+        "the log of shard {shard} begins after entry {needed}, but {}: a snapshot is missing",
         found_text(*found)
     )]
     SnapshotMissing {
@@ -253,7 +253,7 @@ fn join(
     let contained = log.entries.iter().take_while(|entry| entry.index <= base).count();
     log.entries.drain(..contained);
     if let Some(id) = snapshot {
-        lift(log, id);
+        raise_to_snapshot(log, id);
     }
     Ok(is_void)
 }
@@ -295,7 +295,7 @@ fn expect_term(id: SnapshotId, log: Term) -> Result<(), StorageRecoveryError> {
 /// Raises a hard state that is older than the snapshot. The snapshot's entries are committed, and
 /// the node has seen their terms. It has not voted in a term that its own hard state does not
 /// contain.
-fn lift(log: &mut RecoveredLog, id: SnapshotId) {
+fn raise_to_snapshot(log: &mut RecoveredLog, id: SnapshotId) {
     let state = &mut log.hard_state;
     state.commit = state.commit.max(id.index);
     if state.term < id.term {

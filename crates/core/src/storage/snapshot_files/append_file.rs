@@ -7,8 +7,9 @@
 use alloc::vec::Vec;
 
 use super::super::disk::{Disk, DiskError, DiskFile};
+use super::super::framing::ChainedChecksum;
 use super::super::snapshot::SnapshotId;
-use super::format::{self, ChainedChecksum, SnapshotFileKind, Trailer, file_name};
+use super::format::{self, SnapshotFileKind, Trailer, file_name};
 
 /// Number of bytes between two syncs.
 const SYNC_BYTES: u64 = 1 << 20;
@@ -65,7 +66,7 @@ impl<F: DiskFile> AppendFile<F> {
 impl<F: DiskFile> SnapshotWriter<F> {
     /// Creates the file and writes its header.
     pub fn begin<D: Disk<File = F>>(disk: &D, id: SnapshotId) -> Result<SnapshotWriter<F>, DiskError> {
-        let mut out = AppendFile::begin(disk, id, SnapshotFileKind::SnapshotWriter)?;
+        let mut out = AppendFile::begin(disk, id, SnapshotFileKind::Writing)?;
         let (header, chain) = format::encode_header(id);
         out.append(&header)?;
         Ok(SnapshotWriter { out, chain, blocks: 0, buffer: Vec::new() })
@@ -87,6 +88,6 @@ impl<F: DiskFile> SnapshotWriter<F> {
         let chain = trailer.encode(self.chain, &mut self.buffer);
         self.out.append(&self.buffer)?;
         self.out.sync()?;
-        Ok(chain.checksum())
+        Ok(chain.0)
     }
 }

@@ -13,6 +13,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::super::framing::{ChainedChecksum, HeaderError};
 use super::super::le;
 use super::super::snapshot::SnapshotId;
 use crate::limits;
@@ -41,23 +42,10 @@ pub(super) enum SnapshotFileKind {
     /// Complete and durable.
     Finished,
     /// Being written.
-    SnapshotWriter,
+    Writing,
     /// Being received.
     Receiving,
 }
-
-/// Why a header is not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SnapshotHeaderError {
-    /// Names the check that failed.
-    Damaged(&'static str),
-    /// Intact, but in a format that this release does not know.
-    Version(u32),
-}
-
-/// The checksum over all bytes so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ChainedChecksum(u32);
 
 /// The header of a block, before its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,45 +80,37 @@ pub(super) fn encode_header(id: SnapshotId) -> ([u8; HEADER_BYTES], ChainedCheck
 
 /// Reads a header of [`HEADER_BYTES`]. The magic and the offset of the checksum are the same in
 /// every version, so that an unknown version can be distinguished from damage.
-pub(super) fn decode_header(bytes: &[u8]) -> Result<(SnapshotId, ChainedChecksum), SnapshotHeaderError> {
+pub(super) fn decode_header(bytes: &[u8]) -> Result<(SnapshotId, ChainedChecksum), HeaderError> {
     if &bytes[..8] != MAGIC {
-        return Err(SnapshotHeaderError::Damaged("the header has no magic number"));
+        return Err(HeaderError::Damaged("the header has no magic number"));
     }
     let crc = crc32c::crc32c(&bytes[..40]);
     if crc != le::u32(bytes, 40) {
-        return Err(SnapshotHeaderError::Damaged("the checksum of the header does not match"));
+        return Err(HeaderError::Damaged("the checksum of the header does not match"));
     }
     let version = le::u32(bytes, 8);
     if !(VERSION_PLAIN..=VERSION).contains(&version) {
-        return Err(SnapshotHeaderError::Version(version));
+        return Err(HeaderError::Version(version));
     }
     let (shard, index, term) =
         (ShardId(le::u64(bytes, 16)), LogIndex(le::u64(bytes, 24)), Term(le::u64(bytes, 32)));
     Ok((SnapshotId { shard, index, term }, ChainedChecksum(crc)))
 }
 
-impl ChainedChecksum {
-    /// The checksum after another block, whose length fits its field.
-    pub fn block(self, payload: &[u8]) -> ChainedChecksum {
-        let length = payload.len() as u32;
-        ChainedChecksum(crc32c::crc32c_append(crc32c::crc32c_append(self.0, &length.to_le_bytes()), payload))
-    }
+/// The checksum after another block, whose length fits its field.
+pub(super) fn after_block(chain: ChainedChecksum, payload: &[u8]) -> ChainedChecksum {
+    chain.after(&[&(payload.len() as u32).to_le_bytes(), payload])
+}
 
-    /// The CRC-32C as a number.
-    pub fn checksum(self) -> u32 {
-        self.0
-    }
-
-    /// The checksum after the trailer, whose bytes after the checksum field are `body`.
-    fn trailer(self, body: &[u8]) -> ChainedChecksum {
-        ChainedChecksum(crc32c::crc32c_append(crc32c::crc32c_append(self.0, &0u32.to_le_bytes()), body))
-    }
+/// The checksum after the trailer, whose bytes after the checksum field are `body`.
+fn after_trailer(chain: ChainedChecksum, body: &[u8]) -> ChainedChecksum {
+    chain.after(&[&0u32.to_le_bytes(), body])
 }
 
 /// Appends a block to `out` and returns the checksum after it.
 pub(super) fn encode_block(chain: ChainedChecksum, payload: &[u8], out: &mut Vec<u8>) -> ChainedChecksum {
     let length = u32::try_from(payload.len()).expect("invariant: a block is small");
-    let chain = chain.block(payload);
+    let chain = after_block(chain, payload);
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(&chain.0.to_le_bytes());
     out.extend_from_slice(payload);
@@ -153,7 +133,7 @@ impl Trailer {
         body[..8].copy_from_slice(&self.blocks.to_le_bytes());
         body[8..16].copy_from_slice(&self.file_bytes.to_le_bytes());
         body[16..].copy_from_slice(END_MAGIC);
-        let chain = chain.trailer(&body);
+        let chain = after_trailer(chain, &body);
         out.extend_from_slice(&0u32.to_le_bytes());
         out.extend_from_slice(&chain.0.to_le_bytes());
         out.extend_from_slice(&body);
@@ -165,7 +145,7 @@ impl Trailer {
         if &body[16..TRAILER_BODY_BYTES] != END_MAGIC {
             return Err("the trailer has no magic number");
         }
-        if chain.trailer(body) != header.chain {
+        if after_trailer(chain, body) != header.chain {
             return Err("the checksum of the trailer does not match");
         }
         Ok(Trailer { blocks: le::u64(body, 0), file_bytes: le::u64(body, 8) })
@@ -176,7 +156,7 @@ impl Trailer {
 pub(super) fn file_name(id: SnapshotId, stage: SnapshotFileKind) -> String {
     let suffix = match stage {
         SnapshotFileKind::Finished => "",
-        SnapshotFileKind::SnapshotWriter => ".part",
+        SnapshotFileKind::Writing => ".part",
         SnapshotFileKind::Receiving => ".recv",
     };
     let SnapshotId { shard, index, term } = id;
@@ -187,7 +167,7 @@ pub(super) fn file_name(id: SnapshotId, stage: SnapshotFileKind) -> String {
 pub(super) fn parse_file_name(name: &str) -> Option<(SnapshotId, SnapshotFileKind)> {
     let rest = name.strip_prefix("snapshot-")?;
     let (numbers, stage) = if let Some(numbers) = rest.strip_suffix(".part") {
-        (numbers, SnapshotFileKind::SnapshotWriter)
+        (numbers, SnapshotFileKind::Writing)
     } else if let Some(numbers) = rest.strip_suffix(".recv") {
         (numbers, SnapshotFileKind::Receiving)
     } else {
@@ -221,12 +201,12 @@ mod tests {
         for bit in 0..HEADER_BYTES * 8 {
             let mut bytes = intact;
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(decode_header(&bytes), Err(SnapshotHeaderError::Damaged(_))), "bit {bit}");
+            assert!(matches!(decode_header(&bytes), Err(HeaderError::Damaged(_))), "bit {bit}");
         }
     }
 
     #[test]
-    fn an_unknown_version_is_told_from_damage() {
+    fn an_unknown_version_is_distinguished_from_damage() {
         let of_version = |version: u8| {
             let (mut bytes, _) = encode_header(ID);
             bytes[8] = version;
@@ -236,7 +216,7 @@ mod tests {
         };
         assert_eq!(of_version(1), Ok(ID), "from before keys could expire");
         for unknown in [0, 3] {
-            assert_eq!(of_version(unknown), Err(SnapshotHeaderError::Version(unknown.into())));
+            assert_eq!(of_version(unknown), Err(HeaderError::Version(unknown.into())));
         }
     }
 
@@ -244,16 +224,17 @@ mod tests {
     fn a_chain_knows_name_order_and_bounds_of_blocks() {
         let begin = encode_header(ID).1;
         let other = encode_header(SnapshotId { term: Term(4), ..ID }).1;
-        assert_ne!(begin.block(b"a"), other.block(b"a"));
-        assert_ne!(begin.block(b"a").block(b"b"), begin.block(b"b").block(b"a"));
-        assert_ne!(begin.block(b"ab").block(b"c"), begin.block(b"a").block(b"bc"));
+        let after =
+            |chain, blocks: &[&[u8]]| blocks.iter().fold(chain, |chain, block| after_block(chain, block));
+        assert_ne!(after(begin, &[b"a"]), after(other, &[b"a"]));
+        assert_ne!(after(begin, &[b"a", b"b"]), after(begin, &[b"b", b"a"]));
+        assert_ne!(after(begin, &[b"ab", b"c"]), after(begin, &[b"a", b"bc"]));
     }
 
     #[test]
     fn only_exact_names_are_snapshots() {
         for id in [ID, SnapshotId { shard: ShardId(u64::MAX), index: LogIndex(0), term: Term(u64::MAX) }] {
-            for stage in
-                [SnapshotFileKind::Finished, SnapshotFileKind::SnapshotWriter, SnapshotFileKind::Receiving]
+            for stage in [SnapshotFileKind::Finished, SnapshotFileKind::Writing, SnapshotFileKind::Receiving]
             {
                 assert_eq!(parse_file_name(&file_name(id, stage)), Some((id, stage)));
             }

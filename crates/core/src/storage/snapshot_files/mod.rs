@@ -184,11 +184,9 @@ impl<D: Disk> SnapshotFiles<D> {
     pub fn run(&mut self, task: SnapshotTask) -> SnapshotDone {
         let id = task.id();
         let (result, grew) = match task {
-            SnapshotTask::Write { block, .. } => {
-                (self.write(id, &block), Some(SnapshotFileKind::SnapshotWriter))
-            }
+            SnapshotTask::Write { block, .. } => (self.write(id, &block), Some(SnapshotFileKind::Writing)),
             SnapshotTask::Finish { keeps_older, .. } => {
-                (self.finish(id, keeps_older), Some(SnapshotFileKind::SnapshotWriter))
+                (self.finish(id, keeps_older), Some(SnapshotFileKind::Writing))
             }
             SnapshotTask::Read { offset, bytes_max, .. } => (self.read(id, offset, bytes_max), None),
             SnapshotTask::Receive { offset, bytes, .. } => {
@@ -237,7 +235,7 @@ impl<D: Disk> SnapshotFiles<D> {
         };
         let checksum = making.finish()?;
         let file_bytes = making.out.bytes;
-        self.install(id, SnapshotFileKind::SnapshotWriter)?;
+        self.install(id, SnapshotFileKind::Writing)?;
         if !keeps_older {
             self.remove_before(id);
         }
@@ -246,7 +244,7 @@ impl<D: Disk> SnapshotFiles<D> {
 
     fn read(&self, id: SnapshotId, offset: u64, bytes_max: usize) -> Result<SnapshotDone, TaskError> {
         if !self.finished(id.shard).any(|finished| finished == id) {
-            return Err(TaskError::Refused("there is no such snapshot, or none any more"));
+            return Err(TaskError::Refused("there is no such snapshot, or it was removed"));
         }
         let file = self.disk.open(&file_name(id, SnapshotFileKind::Finished))?;
         let file_bytes = file.size()?;
@@ -352,7 +350,7 @@ impl<D: Disk> SnapshotFiles<D> {
     fn give_up(&mut self, id: SnapshotId, stage: SnapshotFileKind) {
         let files = self.files(id.shard);
         let append_file = match &files.grows {
-            Some(Grows::SnapshotWriter(making)) => Some((making.out.id, SnapshotFileKind::SnapshotWriter)),
+            Some(Grows::SnapshotWriter(making)) => Some((making.out.id, SnapshotFileKind::Writing)),
             Some(Grows::Receiving(receiving)) => Some((receiving.id, SnapshotFileKind::Receiving)),
             None => None,
         };
@@ -367,9 +365,7 @@ impl<D: Disk> SnapshotFiles<D> {
     fn sweep(&self, shard: ShardId) -> Result<(), DiskError> {
         let Some(files) = self.shards.get(&shard) else { return Ok(()) };
         let append_file = match &files.grows {
-            Some(Grows::SnapshotWriter(making)) => {
-                Some(file_name(making.out.id, SnapshotFileKind::SnapshotWriter))
-            }
+            Some(Grows::SnapshotWriter(making)) => Some(file_name(making.out.id, SnapshotFileKind::Writing)),
             Some(Grows::Receiving(receiving)) => Some(file_name(receiving.id, SnapshotFileKind::Receiving)),
             None => None,
         };
@@ -399,7 +395,7 @@ impl<D: Disk> SnapshotFiles<D> {
         if bytes > SHRINK_STEP_BYTES
             && let Some((id, SnapshotFileKind::Finished)) = parse_file_name(name)
         {
-            doomed = file_name(id, SnapshotFileKind::SnapshotWriter);
+            doomed = file_name(id, SnapshotFileKind::Writing);
             self.disk.rename(name, &doomed)?;
         }
         while bytes > SHRINK_STEP_BYTES && !self.readers.are_there() {

@@ -8,9 +8,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::super::disk::{DiskError, DiskFile};
+use super::super::framing::HeaderError;
 use super::super::snapshot::SnapshotId;
 use super::format::{
-    BLOCK_HEADER_BYTES, HEADER_BYTES, SnapshotHeaderError, TRAILER_BODY_BYTES, Trailer, decode_block_header,
+    BLOCK_HEADER_BYTES, HEADER_BYTES, TRAILER_BODY_BYTES, Trailer, after_block, decode_block_header,
     decode_header,
 };
 use crate::machine::{Machine, Restore, RestoreError, Restored};
@@ -100,8 +101,8 @@ pub(super) fn read<F: DiskFile, E: From<SnapshotFileError>>(
 
     let (found, mut chain) = match decode_header(reader.take(HEADER_BYTES)?) {
         Ok(header) => header,
-        Err(SnapshotHeaderError::Damaged(reason)) => return Err(damaged(0, reason).into()),
-        Err(SnapshotHeaderError::Version(version)) => {
+        Err(HeaderError::Damaged(reason)) => return Err(damaged(0, reason).into()),
+        Err(HeaderError::Version(version)) => {
             return Err(SnapshotFileError::Version { file: name.into(), version }.into());
         }
     };
@@ -117,7 +118,7 @@ pub(super) fn read<F: DiskFile, E: From<SnapshotFileError>>(
             break (start, header);
         }
         let payload = reader.take(header.payload_bytes as usize)?;
-        chain = chain.block(payload);
+        chain = after_block(chain, payload);
         if chain != header.chain {
             return Err(damaged(start, "the checksum of the block does not match").into());
         }

@@ -169,7 +169,7 @@ fn a_shard_has_two_files_at_most() {
         "a follower is sent the first"
     );
     write_blocks(&mut files, id(3), &mut machine(3, 1));
-    assert_eq!(names(&disk), [(2, SnapshotFileKind::Finished), (3, SnapshotFileKind::SnapshotWriter)]);
+    assert_eq!(names(&disk), [(2, SnapshotFileKind::Finished), (3, SnapshotFileKind::Writing)]);
     receive(&mut files, id(4), 0, &made_elsewhere(id(4), 1).0);
     assert_eq!(names(&disk), [(2, SnapshotFileKind::Finished), (4, SnapshotFileKind::Receiving)]);
     // The unfinished snapshot was dropped, so another block of it must not start it again.

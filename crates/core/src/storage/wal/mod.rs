@@ -34,7 +34,7 @@
 //! - A refused frame is voided before another takes its place: asserted before each frame
 //!   (`writer`).
 //! - A segment is released only when no shard needs an entry in it, the last one never, and what it
-//!   says of terms and votes is durable elsewhere: asserted before it is released (`writer`,
+//!   says of terms and votes is durable in a later one: asserted before it is released (`writer`,
 //!   `retention`).
 //! - The log continues in the last segment that recovery kept: asserted when writing begins
 //!   (`writer`).
@@ -161,7 +161,7 @@ pub enum WalRecoveryError {
     )]
     Lost,
     /// Content that was durable once is damaged: acknowledged writes may be missing.
-    #[error("{file} is damaged at byte offset {offset}: {reason}; what stood there was durable once")]
+    #[error("{file} is damaged at byte offset {offset}: {reason}; what was there was durable once")]
     Hole {
         /// Name of the segment file in the data directory.
         file: String,
@@ -187,7 +187,7 @@ pub enum WalRecoveryError {
         version: u32,
     },
     /// A segment between others is missing.
-    #[error("{file} is missing, though segments before and after it are there")]
+    #[error("{file} is missing, though segments before and after it exist")]
     Missing {
         /// The name that the segment would have.
         file: String,

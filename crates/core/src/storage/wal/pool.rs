@@ -89,7 +89,7 @@ pub(super) struct Pool<F> {
     salts: fastrand::Rng,
     spares: Vec<Spare>,
     /// Files to remove. They have the names of spares, and become spares if the process ends first.
-    surplus: Vec<ExcessFile>,
+    excess: Vec<ExcessFile>,
     /// The next segment, still under the name that comes with it.
     preparing: Option<(String, Active<F>)>,
     /// The next segments, in order. There is more than one only for a large group.
@@ -103,7 +103,7 @@ impl<F: DiskFile> Pool<F> {
             segment_bytes: options.segment_bytes,
             salts: fastrand::Rng::with_seed(options.seed),
             spares: Vec::new(),
-            surplus: Vec::new(),
+            excess: Vec::new(),
             preparing: None,
             ready: VecDeque::new(),
         }
@@ -147,14 +147,14 @@ impl<F: DiskFile> Pool<F> {
         // After a torn tail was cut off, segment numbers are reused, so a spare file may have this
         // name already.
         let mut taken = (self.spares.iter().map(|other| &other.name))
-            .chain(self.surplus.iter().map(|other| &other.name))
+            .chain(self.excess.iter().map(|other| &other.name))
             .chain(self.preparing.iter().map(|(name, _)| name));
         if taken.any(|other| *other == spare) {
             return disk.remove(&name);
         }
         disk.rename(&name, &spare)?;
         if header.segment_bytes != self.segment_bytes || self.spares.len() >= SPARES_MAX {
-            self.surplus.push(ExcessFile { name: spare, bytes: header.segment_bytes });
+            self.excess.push(ExcessFile { name: spare, bytes: header.segment_bytes });
         } else {
             self.spares.push(Spare { name: spare, filled: true });
         }
@@ -163,14 +163,14 @@ impl<F: DiskFile> Pool<F> {
 
     /// Takes one step to remove unneeded files. Returns whether there was one.
     pub fn shrink_step<D: Disk<File = F>>(&mut self, disk: &D) -> Result<bool, DiskError> {
-        let Some(surplus) = self.surplus.last_mut() else { return Ok(false) };
-        if surplus.bytes <= SHRINK_STEP_BYTES {
-            disk.remove(&surplus.name)?;
-            self.surplus.pop();
+        let Some(excess) = self.excess.last_mut() else { return Ok(false) };
+        if excess.bytes <= SHRINK_STEP_BYTES {
+            disk.remove(&excess.name)?;
+            self.excess.pop();
         } else {
-            let bytes = surplus.bytes - SHRINK_STEP_BYTES;
-            disk.open(&surplus.name)?.resize(bytes)?;
-            surplus.bytes = bytes;
+            let bytes = excess.bytes - SHRINK_STEP_BYTES;
+            disk.open(&excess.name)?.resize(bytes)?;
+            excess.bytes = bytes;
         }
         Ok(true)
     }
@@ -178,7 +178,7 @@ impl<F: DiskFile> Pool<F> {
     /// Size of all its files in bytes.
     pub fn file_bytes(&self) -> u64 {
         let files = self.spares.len() + self.preparing.iter().len() + self.ready.iter().len();
-        files as u64 * self.segment_bytes + self.surplus.iter().map(|surplus| surplus.bytes).sum::<u64>()
+        files as u64 * self.segment_bytes + self.excess.iter().map(|excess| excess.bytes).sum::<u64>()
     }
 
     /// Takes one step to make segment `number` ready. Returns whether more steps are needed.
@@ -250,9 +250,9 @@ impl<F: DiskFile> Pool<F> {
             None => {
                 let name = spare_name(number);
                 // After a torn tail was cut off, segment numbers are reused.
-                if let Some(at) = self.surplus.iter().position(|surplus| surplus.name == name) {
+                if let Some(at) = self.excess.iter().position(|excess| excess.name == name) {
                     disk.remove(&name)?;
-                    self.surplus.swap_remove(at);
+                    self.excess.swap_remove(at);
                 }
                 let file = disk.create(&name, self.segment_bytes)?;
                 (name, file, 0)

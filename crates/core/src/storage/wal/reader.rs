@@ -59,7 +59,7 @@ impl<'a, F: DiskFile> SegmentReader<'a, F> {
             Ok(frame) => frame,
             Err(fault) => return Ok(FrameSlot::Damaged(fault)),
         };
-        let believed = self.faults.has(Fault::TornTailBelieved);
+        let believed = self.faults.has(Fault::TornTailAccepted);
         let padded = self.view(offset + FRAME_HEADER_BYTES as u64, frame.padded_bytes())?;
         if segment.payload_crc(padded) != frame.payload_crc && !believed {
             return Ok(FrameSlot::Damaged("the checksum of the payload does not match"));

@@ -25,14 +25,15 @@ use super::pool::{Active, Pool};
 use super::reader::{SegmentReader, is_zero};
 use super::replay::{Ending, Replay, WalPosition};
 use super::segment::{
-    DATA_START, FRAME_ALIGN, FRAME_HEADER_BYTES, SegmentHeader, SegmentHeaderError, parse_segment_name,
-    parse_spare_name, segment_name,
+    DATA_START, FRAME_ALIGN, FRAME_HEADER_BYTES, SegmentHeader, parse_segment_name, parse_spare_name,
+    segment_name,
 };
 use super::writer::LogEnd;
 use super::{TornTail, WalRecoveryError, WalRecoveryReport};
 use crate::deliberate::Faults;
 use crate::storage::RecoveredLogs;
 use crate::storage::disk::{Disk, DiskError, DiskFile};
+use crate::storage::framing::HeaderError;
 
 /// Size of the pieces in which files are rewritten.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -77,7 +78,7 @@ pub(super) fn recover<D: Disk>(
     let Some(expected) = replay.expected else {
         return Err(hole(stop.place, "no intact frame in the first segment that is left"));
     };
-    let behind = look_behind(disk, &segments, &stop, expected)?;
+    let behind = inspect_trailing(disk, &segments, &stop, expected)?;
     let (end, next_ordinal) = replay.incomplete_group().unwrap_or((stop.place, expected));
     if end == (WalPosition { number: first.number, offset: DATA_START }) && first.number > 1 {
         return Err(hole(end, "no complete group in the first segment that is left"));
@@ -153,14 +154,14 @@ fn load_header<D: Disk>(
                 reason: "it is the header of another segment",
             });
         }
-        Err(SegmentHeaderError::Version(version)) => {
+        Err(HeaderError::Version(version)) => {
             return Err(WalRecoveryError::Version { file: name, version });
         }
-        Err(SegmentHeaderError::Damaged(_)) if newest && is_zero(&page[DATA_START as usize..]) => {
+        Err(HeaderError::Damaged(_)) if newest && is_zero(&page[DATA_START as usize..]) => {
             disk.remove(&name)?;
             return Ok(None);
         }
-        Err(SegmentHeaderError::Damaged(reason)) => {
+        Err(HeaderError::Damaged(reason)) => {
             return Err(WalRecoveryError::Header { file: name, reason });
         }
     };
@@ -187,7 +188,7 @@ fn find_stop<D: Disk>(
 }
 
 /// Assesses what follows `stop`, where frame `expected` is missing.
-fn look_behind<D: Disk>(
+fn inspect_trailing<D: Disk>(
     disk: &D,
     segments: &[SegmentHeader],
     stop: &Stop,

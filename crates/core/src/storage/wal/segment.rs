@@ -11,6 +11,7 @@
 use alloc::format;
 use alloc::string::String;
 
+use super::super::framing::HeaderError;
 use super::super::le;
 use crate::limits;
 
@@ -67,15 +68,6 @@ pub(super) struct FrameHeader {
     pub payload_crc: u32,
 }
 
-/// Why a segment's header is not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SegmentHeaderError {
-    /// Names the check that failed.
-    Damaged(&'static str),
-    /// Intact, but in a format that this release does not know.
-    Version(u32),
-}
-
 impl SegmentHeader {
     /// Writes the header to the beginning of `page`.
     pub fn encode(&self, page: &mut [u8]) {
@@ -91,19 +83,19 @@ impl SegmentHeader {
 
     /// Reads the header at the beginning of `page`. The magic and the offset of the checksum are
     /// the same in every version, so that an unknown version can be distinguished from damage.
-    pub fn decode(page: &[u8]) -> Result<SegmentHeader, SegmentHeaderError> {
+    pub fn decode(page: &[u8]) -> Result<SegmentHeader, HeaderError> {
         if page.len() < SEGMENT_HEADER_BYTES {
-            return Err(SegmentHeaderError::Damaged("the segment header is cut off"));
+            return Err(HeaderError::Damaged("the segment header is cut off"));
         }
         if &page[..8] != SEGMENT_MAGIC {
-            return Err(SegmentHeaderError::Damaged("the segment header has no magic number"));
+            return Err(HeaderError::Damaged("the segment header has no magic number"));
         }
         if crc32c::crc32c(&page[..40]) != le::u32(page, 40) {
-            return Err(SegmentHeaderError::Damaged("the checksum of the segment header does not match"));
+            return Err(HeaderError::Damaged("the checksum of the segment header does not match"));
         }
         let version = le::u32(page, 8);
         if !(VERSION_OLDEST..=VERSION).contains(&version) {
-            return Err(SegmentHeaderError::Version(version));
+            return Err(HeaderError::Version(version));
         }
         let header = SegmentHeader {
             number: le::u64(page, 16),
@@ -111,7 +103,7 @@ impl SegmentHeader {
             salt: le::u64(page, 32),
         };
         if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&header.segment_bytes) {
-            return Err(SegmentHeaderError::Damaged("the segment header has an impossible size"));
+            return Err(HeaderError::Damaged("the segment header has an impossible size"));
         }
         Ok(header)
     }
@@ -277,11 +269,11 @@ mod tests {
         let mut page = vec![0; 64];
         SEGMENT.encode(&mut page);
         for (version, decoded) in [
-            (0, Err(SegmentHeaderError::Version(0))),
+            (0, Err(HeaderError::Version(0))),
             (1, Ok(SEGMENT)),
             (2, Ok(SEGMENT)),
             (3, Ok(SEGMENT)),
-            (4, Err(SegmentHeaderError::Version(4))),
+            (4, Err(HeaderError::Version(4))),
         ] {
             page[8] = version;
             let crc = crc32c::crc32c(&page[..40]);

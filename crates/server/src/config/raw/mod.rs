@@ -65,22 +65,22 @@ raw_settings! {
         /// Address for the other nodes, and this node's name in --peers [default: 127.0.0.1:9001]
         #[arg(long, env = "TIDELOCK_PEER", value_name = "ADDR")]
         pub peer: Option<String>,
-        /// Further host names under which HTTP clients reach this node, such as a load balancer's
+        /// Additional host names under which HTTP clients reach this node, such as a load
+        /// balancer's
         #[arg(long, env = "TIDELOCK_ALLOWED_HOSTS", value_name = "NAME,…", value_delimiter = ',')]
         pub allowed_hosts: Option<Vec<String>>,
-        /// Peer addresses of all founders, this node's included, the same list on each of them
+        /// Peer addresses of all founders, including this node; the same list on each of them
         #[arg(long, env = "TIDELOCK_PEERS", value_name = "ADDR,…", value_delimiter = ',')]
         pub peers: Option<Vec<String>>,
-        /// Peer addresses of members of an existing cluster, for a new node to join it; one that is
-        /// up is enough
+        /// Peer addresses of members of the cluster that a new node joins; one that is up is enough
         #[arg(long, env = "TIDELOCK_JOIN", value_name = "ADDR,…", value_delimiter = ',')]
         pub join: Option<Vec<String>>,
-        /// A name that founders must share, so that clusters cannot be mixed up [default: tidelock]
+        /// Cluster name, the same on all founders; it keeps clusters apart [default: tidelock]
         #[arg(long, env = "TIDELOCK_CLUSTER_NAME", value_name = "NAME")]
         pub cluster_name: Option<String>,
-        /// Last resort when a majority is lost for good: this node continues alone, as a new
-        /// cluster, with the data on its own disk. ID is that of the old cluster, so that it
-        /// happens only once
+        /// Last resort after the permanent loss of a majority: this node continues alone as a new
+        /// cluster, with the data on its own disk. ID is the id of the old cluster, so that a
+        /// restart does not repeat it
         #[arg(long, env = "TIDELOCK_FORCE_NEW_CLUSTER", value_name = "ID")]
         pub force_new_cluster: Option<String>,
         /// Number of data shards of a new cluster [default: 4]
@@ -89,8 +89,8 @@ raw_settings! {
         /// A property of this host, such as geo:zone=us-west-1a; repeatable
         #[arg(long = "tag", env = "TIDELOCK_TAGS", value_name = "KEY=VALUE", value_delimiter = ',')]
         pub tags: Option<Vec<String>>,
-        /// Whether a write is on the disk before it is acknowledged. Without it a power failure may
-        /// lose acknowledged writes [default: true]
+        /// Whether writes are synced to disk before they are acknowledged. If not, a power failure
+        /// may lose acknowledged writes [default: true]
         #[arg(long, env = "TIDELOCK_SYNC", value_name = "BOOL", action = ArgAction::Set)]
         pub sync: Option<bool>,
         /// How long a leader may be silent before another is elected, in milliseconds
@@ -107,11 +107,12 @@ raw_settings! {
         /// Duration from which a request is logged as slow, in milliseconds [default: 1000]
         #[arg(long, env = "TIDELOCK_SLOW_REQUEST_MS", value_name = "MS")]
         pub slow_request_ms: Option<u64>,
-        /// Threads that serve clients; the first also drives the shards [default: by the cores]
+        /// Threads that serve clients; the first also drives the shards [default: by the number of
+        /// cores]
         #[arg(long, env = "TIDELOCK_WORKERS", value_name = "N")]
         pub workers: Option<u64>,
-        /// Memory that clients may make the node hold: requests, unread replies, connections; such
-        /// as 512MiB [default: a quarter of the memory]
+        /// Limit of the memory for clients (requests, unread replies, connections), such as 512MiB
+        /// [default: a quarter of the memory]
         #[arg(long, env = "TIDELOCK_MEMORY_LIMIT", value_name = "BYTES")]
         pub memory_limit: Option<String>,
         /// Format of the log on standard error: text or json [default: text]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use tidelock_api::config as api;
 use tidelock_core::command::config::{
-    Action, Container, Content, Event, Field, Found, HistoryPage, Item, Name, NamespaceView, Pair, Refers,
-    RevisionView, Value,
+    Action, Container, Content, DocumentChange as Event, Field, Found, HistoryPage, Item, Name,
+    NamespaceView, Pair, Refers, RevisionView, Value,
 };
 
 use super::super::response::{self, Response};

@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
 use tidelock_core::command::Consistency;
-use tidelock_core::command::config::{Changes, Event, Found, Name};
+use tidelock_core::command::config::{Changes, DocumentChange as Event, Found, Name};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::super::response::{self, Response};

@@ -13,13 +13,11 @@ use tidelock_core::types::{NodeId, ShardId};
 use uuid::Uuid;
 
 use super::super::encode::Encoder;
-use super::super::frame::Arguments;
-use super::super::session::{Action, Failure, Session};
+use super::super::frame::CommandArguments;
+use super::super::session::{Action, Session};
 use super::scan::{consistency, encoded, failure};
-use super::{integer, is};
+use super::{Result, integer, is};
 use crate::requests;
-
-type Result<T = Action> = std::result::Result<T, Failure>;
 
 /// Keys that one step of reading a slot takes.
 const SLOT_STEP_KEYS: usize = 1_000;
@@ -28,24 +26,24 @@ const DISABLED: &str = "ERR This instance has cluster support disabled: no node 
                         --resp-cluster";
 
 /// `READONLY`: reads of this client may be stale.
-pub fn readonly(session: &mut Session, _: Arguments<'_>) -> Result {
+pub fn readonly(session: &mut Session, _: CommandArguments<'_>) -> Result {
     session.is_readonly = true;
     session.ok()
 }
 
 /// `READWRITE`: reads of this client are linearizable.
-pub fn readwrite(session: &mut Session, _: Arguments<'_>) -> Result {
+pub fn readwrite(session: &mut Session, _: CommandArguments<'_>) -> Result {
     session.is_readonly = false;
     session.ok()
 }
 
 /// `ASKING`: has no effect, because any node serves any slot.
-pub fn asking(session: &mut Session, _: Arguments<'_>) -> Result {
+pub fn asking(session: &mut Session, _: CommandArguments<'_>) -> Result {
     session.ok()
 }
 
 /// `CLUSTER subcommand`
-pub fn cluster(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn cluster(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let subcommand = &arguments[1];
     match arguments.len() {
         2 if is(subcommand, "slots") => with_view(session, |view, encoder| slots(&view, encoder)),

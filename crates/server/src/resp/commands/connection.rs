@@ -3,13 +3,11 @@
 use bytes::Bytes;
 
 use super::super::encode::{Encoder, Protocol};
-use super::super::frame::Arguments;
-use super::super::session::{Action, Failure, Session};
+use super::super::frame::CommandArguments;
+use super::super::session::{Action, Session};
 use super::node::{ModeAndRole, mode_and_role};
 use super::scan::{encoded, led_of};
-use super::{integer, is, syntax};
-
-type Result<T = Action> = std::result::Result<T, Failure>;
+use super::{Result, integer, is, syntax};
 
 /// Longest name of a client or its library, in bytes.
 const NAME_BYTES_MAX: usize = 256;
@@ -19,7 +17,7 @@ const NO_PASSWORD: &str = "ERR AUTH <password> called without any password confi
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 /// `HELLO [2|3 [AUTH user password] [SETNAME name]]`
-pub fn hello(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn hello(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let protocol = match arguments.get(1) {
         None => session.protocol,
         Some(b"2") => Protocol::Resp2,
@@ -80,7 +78,7 @@ fn greeting(encoder: &mut Encoder<'_>, protocol: Protocol, id: u64, shown: ModeA
 }
 
 /// `AUTH [user] password`: there is one user, without a password.
-pub fn auth(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn auth(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     match arguments.len() {
         2 => Err(NO_PASSWORD.into()),
         3 => {
@@ -96,7 +94,7 @@ fn check_user(user: &[u8]) -> Result<()> {
 }
 
 /// `CLIENT subcommand`
-pub fn client(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn client(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let subcommand = &arguments[1];
     match arguments.len() {
         2 if is(subcommand, "id") => {
@@ -157,7 +155,7 @@ fn checked_name(name: &[u8]) -> Result<Bytes> {
 }
 
 /// `SELECT 0`
-pub fn select(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn select(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     match integer(&arguments[1]) {
         Ok(0) => session.ok(),
         Ok(_) => Err("ERR DB index is out of range: there is database 0 alone".into()),
@@ -166,7 +164,7 @@ pub fn select(session: &mut Session, arguments: Arguments<'_>) -> Result {
 }
 
 /// `PING [text]`
-pub fn ping(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn ping(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     match arguments.len() {
         1 => session.reply(|encoder| encoder.simple("PONG")),
         2 => session.reply(|encoder| encoder.bulk(&arguments[1])),
@@ -175,19 +173,19 @@ pub fn ping(session: &mut Session, arguments: Arguments<'_>) -> Result {
 }
 
 /// `ECHO text`
-pub fn echo(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn echo(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     session.reply(|encoder| encoder.bulk(&arguments[1]))
 }
 
 /// `QUIT`
-pub fn quit(session: &mut Session, _: Arguments<'_>) -> Result {
+pub fn quit(session: &mut Session, _: CommandArguments<'_>) -> Result {
     session.reset();
     session.ok()?;
     Ok(Action::Close)
 }
 
 /// `RESET`
-pub fn reset(session: &mut Session, _: Arguments<'_>) -> Result {
+pub fn reset(session: &mut Session, _: CommandArguments<'_>) -> Result {
     session.reset();
     session.reply(|encoder| encoder.simple("RESET"))
 }

@@ -6,30 +6,28 @@
 use tidelock_core::command::{ExpiryCondition, Operation};
 use tidelock_core::types::UnixMillis;
 
-use super::super::frame::Arguments;
-use super::super::session::{Action, Failure, Session};
+use super::super::frame::CommandArguments;
+use super::super::session::{Failure, Session};
 use super::super::slots::{ExpiryForm, Render};
-use super::{integer, is};
-
-type Result<T = Action> = std::result::Result<T, Failure>;
+use super::{Result, integer, is};
 
 /// `EXPIRE key seconds [NX|XX|GT|LT]`
-pub fn expire(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn expire(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     change(session, arguments, ExpireCommand { name: "expire", unit_ms: 1_000, since: Since::Now })
 }
 
 /// `PEXPIRE key milliseconds [NX|XX|GT|LT]`
-pub fn pexpire(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn pexpire(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     change(session, arguments, ExpireCommand { name: "pexpire", unit_ms: 1, since: Since::Now })
 }
 
 /// `EXPIREAT key unix-seconds [NX|XX|GT|LT]`
-pub fn expireat(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn expireat(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     change(session, arguments, ExpireCommand { name: "expireat", unit_ms: 1_000, since: Since::Epoch })
 }
 
 /// `PEXPIREAT key unix-milliseconds [NX|XX|GT|LT]`
-pub fn pexpireat(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn pexpireat(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     change(session, arguments, ExpireCommand { name: "pexpireat", unit_ms: 1, since: Since::Epoch })
 }
 
@@ -51,7 +49,7 @@ struct ExpireCommand {
     since: Since,
 }
 
-fn change(session: &mut Session, arguments: Arguments<'_>, command: ExpireCommand) -> Result {
+fn change(session: &mut Session, arguments: CommandArguments<'_>, command: ExpireCommand) -> Result {
     let ExpireCommand { name, unit_ms, since } = command;
     let now_ms = match since {
         Since::Now => session.context.clock.now().0 as i64,
@@ -73,7 +71,7 @@ fn change(session: &mut Session, arguments: Arguments<'_>, command: ExpireComman
     session.one(&operation, Render::Changed)
 }
 
-fn condition(arguments: Arguments<'_>) -> Result<ExpiryCondition> {
+fn condition(arguments: CommandArguments<'_>) -> Result<ExpiryCondition> {
     let (mut nx, mut xx, mut gt, mut lt) = (false, false, false, false);
     for option in arguments.from(3) {
         match option {
@@ -103,33 +101,33 @@ fn condition(arguments: Arguments<'_>) -> Result<ExpiryCondition> {
 }
 
 /// `TTL key`
-pub fn ttl(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn ttl(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     look(session, arguments, ExpiryForm::SecondsLeft)
 }
 
 /// `PTTL key`
-pub fn pttl(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn pttl(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     look(session, arguments, ExpiryForm::MillisLeft)
 }
 
 /// `EXPIRETIME key`
-pub fn expiretime(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn expiretime(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     look(session, arguments, ExpiryForm::UnixSeconds)
 }
 
 /// `PEXPIRETIME key`
-pub fn pexpiretime(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn pexpiretime(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     look(session, arguments, ExpiryForm::UnixMillis)
 }
 
-fn look(session: &mut Session, arguments: Arguments<'_>, form: ExpiryForm) -> Result {
+fn look(session: &mut Session, arguments: CommandArguments<'_>, form: ExpiryForm) -> Result {
     let key = &arguments[1];
     let ahead_ms = session.store.leader_ahead_ms(session.store.shard_of(key));
     session.one(&Operation::Describe { key }, Render::Expiry { form, ahead_ms })
 }
 
 /// `PERSIST key`
-pub fn persist(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn persist(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let persist = Operation::Expire { key: &arguments[1], at: None, condition: ExpiryCondition::Some };
     session.one(&persist, Render::Changed)
 }

@@ -16,13 +16,16 @@ pub mod versions;
 
 use tidelock_core::machine::kv::parse_number;
 
-use super::session::Failure;
+use super::session::{Action, Failure};
+
+/// What a handler returns: what the connection does next, or the error text.
+type Result<T = Action> = std::result::Result<T, Failure>;
 
 /// The error for unknown options.
 const SYNTAX: &str = "ERR syntax error";
 
 /// Parses a signed 64-bit number.
-fn integer(text: &[u8]) -> Result<i64, Failure> {
+fn integer(text: &[u8]) -> Result<i64> {
     parse_number(text).ok_or("ERR value is not an integer or out of range".into())
 }
 
@@ -31,6 +34,6 @@ fn is(option: &[u8], name: &str) -> bool {
     option.eq_ignore_ascii_case(name.as_bytes())
 }
 
-fn syntax<T>() -> Result<T, Failure> {
+fn syntax<T>() -> Result<T> {
     Err(SYNTAX.into())
 }

@@ -5,20 +5,18 @@ use tidelock_core::event::{NodeStatus, ShardStatus};
 use super::super::RespContext;
 use super::super::dispatch::{COMMANDS, Spec};
 use super::super::encode::Encoder;
-use super::super::frame::{Arguments, FRAME_BYTES_MAX};
+use super::super::frame::{CommandArguments, FRAME_BYTES_MAX};
 use super::super::glob;
-use super::super::session::{Action, Failure, Session};
-use super::is;
+use super::super::session::{Action, Session};
 use super::scan::{encoded, led_of};
+use super::{Result, is};
 use crate::metrics::Family;
-
-type Result<T = Action> = std::result::Result<T, Failure>;
 
 /// The Redis release whose commands these resemble; clients choose features by it.
 const REDIS_VERSION: &str = "7.4.0";
 
 /// `INFO [section …]`
-pub fn info(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn info(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let wanted: Vec<Vec<u8>> = arguments.from(1).map(<[u8]>::to_vec).collect();
     let (context, protocol, store) = (session.context.clone(), session.protocol, session.store.clone());
     let is_cluster = session.is_cluster;
@@ -30,7 +28,7 @@ pub fn info(session: &mut Session, arguments: Arguments<'_>) -> Result {
     })))
 }
 
-fn text_of(sections: &[(&'static str, Fields)], wanted: &[Vec<u8>]) -> String {
+fn text_of(sections: &[(&'static str, InfoFields)], wanted: &[Vec<u8>]) -> String {
     let is_wanted = |name: &str| {
         let everything = ["all", "everything", "default"];
         wanted.is_empty()
@@ -47,14 +45,14 @@ fn text_of(sections: &[(&'static str, Fields)], wanted: &[Vec<u8>]) -> String {
     text
 }
 
-type Fields = Vec<(&'static str, String)>;
+type InfoFields = Vec<(&'static str, String)>;
 
 /// The sections of `INFO`. Redis Cluster clients see the shards in `led`.
 fn sections(
     status: &NodeStatus,
     context: &RespContext,
     led: Option<Vec<ShardStatus>>,
-) -> Vec<(&'static str, Fields)> {
+) -> Vec<(&'static str, InfoFields)> {
     let counters = &context.counters;
     let ModeAndRole { mode, role } = mode_and_role(led.as_deref());
     let shown = led.as_ref().unwrap_or(&status.shards);
@@ -147,7 +145,7 @@ fn resident_bytes() -> u64 {
 }
 
 /// `CONFIG GET pattern [pattern …]`: the settings that clients look for. Nothing can be set.
-pub fn config(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn config(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     if !is(&arguments[1], "get") || arguments.len() < 3 {
         return Err(
             "ERR of CONFIG there is GET alone: settings are those with which the node was started".into()
@@ -182,7 +180,7 @@ pub fn config(session: &mut Session, arguments: Arguments<'_>) -> Result {
 }
 
 /// `COMMAND [COUNT|LIST|INFO [name …]|DOCS [name …]|GETKEYS command …]`
-pub fn command(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn command(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let Some(subcommand) = arguments.get(1) else {
         return described(session, COMMANDS.iter().map(Some).collect());
     };
@@ -211,7 +209,7 @@ pub fn command(session: &mut Session, arguments: Arguments<'_>) -> Result {
 }
 
 /// The keys among the arguments of a command, given after `COMMAND GETKEYS`.
-fn keys_of<'a>(spec: &Spec, arguments: Arguments<'a>) -> Result<Vec<&'a [u8]>> {
+fn keys_of<'a>(spec: &Spec, arguments: CommandArguments<'a>) -> Result<Vec<&'a [u8]>> {
     let given: Vec<&[u8]> = arguments.from(2).collect();
     let (first, last, step) = spec.keys;
     let last = if last < 0 { given.len() as i64 + last } else { last };
@@ -280,7 +278,7 @@ fn group(family: Family) -> &'static str {
 }
 
 /// `TIME`: seconds since 1970, and the microseconds of that second, by this node's clock.
-pub fn time(session: &mut Session, _: Arguments<'_>) -> Result {
+pub fn time(session: &mut Session, _: CommandArguments<'_>) -> Result {
     let now = session.context.clock.now().0;
     session.reply(|encoder| {
         encoder.array(2);

@@ -2,35 +2,33 @@
 
 use tidelock_core::command::Operation;
 
-use super::super::frame::Arguments;
-use super::super::session::{Action, Failure, Session};
+use super::super::frame::CommandArguments;
+use super::super::session::Session;
 use super::super::slots::Render;
-use super::integer;
-
-type Result<T = Action> = std::result::Result<T, Failure>;
+use super::{Result, integer};
 
 /// `INCR key`
-pub fn incr(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn incr(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     add(session, arguments, 1)
 }
 
 /// `DECR key`
-pub fn decr(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn decr(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     add(session, arguments, -1)
 }
 
 /// `INCRBY key number`
-pub fn incrby(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn incrby(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let delta = integer(&arguments[2])?;
     add(session, arguments, delta)
 }
 
 /// `DECRBY key number`
-pub fn decrby(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn decrby(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let delta = integer(&arguments[2])?.checked_neg().ok_or("ERR decrement would overflow")?;
     add(session, arguments, delta)
 }
 
-fn add(session: &mut Session, arguments: Arguments<'_>, delta: i64) -> Result {
+fn add(session: &mut Session, arguments: CommandArguments<'_>, delta: i64) -> Result {
     session.one(&Operation::Add { key: &arguments[1], delta }, Render::Number)
 }

@@ -14,16 +14,14 @@ use tidelock_core::types::ShardId;
 
 use super::super::access::Access;
 use super::super::encode::{Encoder, Protocol};
-use super::super::frame::Arguments;
+use super::super::frame::CommandArguments;
 use super::super::glob;
 use super::super::session::{Action, Failure, Session};
 use super::super::slots::refusal_text;
-use super::{integer, is, syntax};
+use super::{Result, integer, is, syntax};
 use crate::memory::Reservation;
 use crate::requests::{self, NoAnswer};
 use std::rc::Rc;
-
-type Result<T = Action> = std::result::Result<T, Failure>;
 
 const INVALID_CURSOR: &str = "ERR invalid cursor";
 
@@ -35,20 +33,20 @@ const KEYS_MAX: usize = 100_000;
 const KEYS_BYTES_MAX: usize = 8 << 20;
 
 /// `SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]`
-pub fn scan(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn scan(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let cursor = &arguments[1];
     let is_number = !cursor.is_empty() && cursor.iter().all(u8::is_ascii_digit);
     let cursor: Option<u64> =
         std::str::from_utf8(cursor).ok().filter(|_| is_number).and_then(|text| text.parse().ok());
-    let mut step = Step::read(cursor.ok_or(INVALID_CURSOR)?, arguments)?;
+    let mut parsed = ScanArguments::read(cursor.ok_or(INVALID_CURSOR)?, arguments)?;
     let (store, protocol) = (session.store.clone(), session.protocol);
     let (consistency, is_cluster) = (consistency(session), session.is_cluster);
     let mut memory = session.context.memory.request();
     Ok(Action::Wait(Box::pin(async move {
         let mut out = Vec::new();
         let mut encoder = Encoder::new(&mut out, protocol);
-        step.only = if is_cluster { Some(led(&*store).await) } else { None };
-        match step.run(&*store, consistency, &mut memory).await {
+        parsed.only = if is_cluster { Some(led(&*store).await) } else { None };
+        match parsed.run(&*store, consistency, &mut memory).await {
             Ok((next, keys)) => {
                 encoder.array(2);
                 encoder.bulk(next.to_string().as_bytes());
@@ -61,7 +59,7 @@ pub fn scan(session: &mut Session, arguments: Arguments<'_>) -> Result {
     })))
 }
 
-struct Step {
+struct ScanArguments {
     cursor: u64,
     count: usize,
     pattern: Option<Vec<u8>>,
@@ -71,23 +69,24 @@ struct Step {
     only: Option<Vec<ShardId>>,
 }
 
-impl Step {
-    fn read(cursor: u64, arguments: Arguments<'_>) -> Result<Step> {
-        let mut step = Step { cursor, count: COUNT_DEFAULT, pattern: None, matches_type: true, only: None };
+impl ScanArguments {
+    fn read(cursor: u64, arguments: CommandArguments<'_>) -> Result<ScanArguments> {
+        let mut parsed =
+            ScanArguments { cursor, count: COUNT_DEFAULT, pattern: None, matches_type: true, only: None };
         let mut rest = arguments.from(2);
         while let (Some(option), Some(value)) = (rest.next(), rest.next()) {
             if is(option, "match") {
-                step.pattern = Some(value.to_vec());
+                parsed.pattern = Some(value.to_vec());
             } else if is(option, "count") {
                 let count = usize::try_from(integer(value)?).ok().filter(|count| *count > 0);
-                step.count = count.ok_or(super::SYNTAX)?.min(SCAN_KEYS_MAX / 2);
+                parsed.count = count.ok_or(super::SYNTAX)?.min(SCAN_KEYS_MAX / 2);
             } else if is(option, "type") {
-                step.matches_type = is(value, "string");
+                parsed.matches_type = is(value, "string");
             } else {
                 return syntax();
             }
         }
-        if arguments.len().is_multiple_of(2) { Ok(step) } else { syntax() }
+        if arguments.len().is_multiple_of(2) { Ok(parsed) } else { syntax() }
     }
 
     /// Reads until enough keys were seen, through as many shards as necessary. Returns the next
@@ -129,7 +128,7 @@ impl Step {
 }
 
 /// `KEYS pattern`
-pub fn keys(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn keys(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let pattern = arguments[1].to_vec();
     let (store, protocol, consistency) = (session.store.clone(), session.protocol, consistency(session));
     let is_cluster = session.is_cluster;
@@ -213,7 +212,7 @@ async fn hold(memory: &mut Reservation, bytes: usize) -> Result<()> {
 }
 
 /// `DBSIZE`
-pub fn dbsize(session: &mut Session, _: Arguments<'_>) -> Result {
+pub fn dbsize(session: &mut Session, _: CommandArguments<'_>) -> Result {
     let (protocol, consistency) = (session.protocol, consistency(session));
     if session.is_cluster {
         let store = session.store.clone();

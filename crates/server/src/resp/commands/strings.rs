@@ -4,20 +4,18 @@ use tidelock_core::command::{Condition, Expiry, Operation, Set, SetCondition};
 use tidelock_core::types::{UnixMillis, Version};
 
 use super::super::dispatch::wrong_arity;
-use super::super::frame::Arguments;
-use super::super::session::{Action, Failure, Session};
+use super::super::frame::CommandArguments;
+use super::super::session::{Failure, Session};
 use super::super::slots::{Render, RenderMany};
-use super::{integer, is, syntax};
-
-type Result<T = Action> = std::result::Result<T, Failure>;
+use super::{Result, integer, is, syntax};
 
 /// `GET key`
-pub fn get(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn get(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     session.one(&Operation::Get { key: &arguments[1] }, Render::Value)
 }
 
 /// `SET key value [NX|XX|IFEQ value|IFNE value] [GET] [EX s|PX ms|EXAT s|PXAT ms|KEEPTTL]`
-pub fn set(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn set(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let (key, value) = (&arguments[1], &arguments[2]);
     if arguments.len() == 3 {
         // By far the most frequent form.
@@ -39,7 +37,7 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    fn read(session: &Session, arguments: Arguments<'a>) -> Result<Options<'a>> {
+    fn read(session: &Session, arguments: CommandArguments<'a>) -> Result<Options<'a>> {
         let mut options = Options::default();
         let mut rest = arguments.from(3);
         while let Some(option) = rest.next() {
@@ -121,16 +119,16 @@ impl ExpiryOption {
 }
 
 /// `SETEX key seconds value`
-pub fn setex(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn setex(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     set_for(session, arguments, "setex", 1_000)
 }
 
 /// `PSETEX key milliseconds value`
-pub fn psetex(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn psetex(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     set_for(session, arguments, "psetex", 1)
 }
 
-fn set_for(session: &mut Session, arguments: Arguments<'_>, name: &str, unit_ms: i64) -> Result {
+fn set_for(session: &mut Session, arguments: CommandArguments<'_>, name: &str, unit_ms: i64) -> Result {
     let expiry = ExpiryOption { unit_ms, absolute: false }.expiry(session, &arguments[2], name)?;
     let set = Set {
         key: &arguments[1],
@@ -143,13 +141,13 @@ fn set_for(session: &mut Session, arguments: Arguments<'_>, name: &str, unit_ms:
 }
 
 /// `SETNX key value`
-pub fn setnx(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn setnx(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let condition = Condition::Version(Version::ABSENT);
     session.one(&Operation::Put { key: &arguments[1], value: &arguments[2], condition }, Render::Changed)
 }
 
 /// `GETSET key value`
-pub fn getset(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn getset(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let set = Set {
         key: &arguments[1],
         value: &arguments[2],
@@ -161,18 +159,18 @@ pub fn getset(session: &mut Session, arguments: Arguments<'_>) -> Result {
 }
 
 /// `GETDEL key`
-pub fn getdel(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn getdel(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     session.one(&Operation::Take { key: &arguments[1] }, Render::Value)
 }
 
 /// `MGET key [key …]`: the keys of each shard come from one state of it.
-pub fn mget(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn mget(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let keys: Vec<Operation<'_>> = arguments.from(1).map(|key| Operation::Get { key }).collect();
     session.many(keys.into_iter(), RenderMany::Values)
 }
 
 /// `MSET key value [key value …]`: all or none, so the keys must be in one shard.
-pub fn mset(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn mset(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let pairs: Vec<&[u8]> = arguments.from(1).collect();
     if !pairs.len().is_multiple_of(2) {
         return Err(wrong_arity("mset"));
@@ -186,11 +184,11 @@ pub fn mset(session: &mut Session, arguments: Arguments<'_>) -> Result {
 }
 
 /// `STRLEN key`
-pub fn strlen(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn strlen(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     session.one(&Operation::Describe { key: &arguments[1] }, Render::Length)
 }
 
 /// `APPEND key value`
-pub fn append(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn append(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     session.one(&Operation::Append { key: &arguments[1], suffix: &arguments[2] }, Render::Number)
 }

@@ -3,20 +3,19 @@
 use tidelock_core::command::{Condition, Operation};
 use tidelock_core::types::Version;
 
-use super::super::frame::Arguments;
-use super::super::session::{Action, Failure, Session};
+use super::super::frame::CommandArguments;
+use super::super::session::Session;
 use super::super::slots::Render;
-
-type Result<T = Action> = std::result::Result<T, Failure>;
+use super::Result;
 
 /// `TL.GET key`: version and value, or null.
-pub fn get(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn get(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     session.one(&Operation::Get { key: &arguments[1] }, Render::Versioned)
 }
 
 /// `TL.SET key value version`: the new version, or an error `VERSION given current`; version 0
 /// means that the key must not exist.
-pub fn set(session: &mut Session, arguments: Arguments<'_>) -> Result {
+pub fn set(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let text = &arguments[3];
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let given = std::str::from_utf8(text).ok().filter(|_| is_number).and_then(|text| text.parse().ok());

@@ -26,14 +26,14 @@ use super::slots::{Exec, Item, PendingReply, Render, RenderMany, Style, refusal_
 pub type Failure = std::borrow::Cow<'static, str>;
 
 /// A reply that takes several requests to the store.
-pub type Pending = Pin<Box<dyn Future<Output = Vec<u8>>>>;
+pub type ReplyFuture = Pin<Box<dyn Future<Output = Vec<u8>>>>;
 
 /// What the connection does after a command.
 pub enum Action {
     /// Continues with the next command.
     Done,
     /// Execute no further command of this client before this future completes.
-    Wait(Pending),
+    Wait(ReplyFuture),
     /// Close the connection once everything is answered.
     Close,
 }
@@ -76,7 +76,7 @@ struct Multi {
     items: Vec<Item>,
     items_bytes: usize,
     /// A command was refused, so `EXEC` will be.
-    is_spoilt: bool,
+    is_failed: bool,
 }
 
 /// A key that the client watches (`WATCH`).
@@ -86,12 +86,12 @@ struct Watched {
     number: u64,
     key: Bytes,
     shard: ShardId,
-    version: Seen,
+    version: WatchedVersion,
 }
 
 /// The version of a watched key, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum WatchedVersion {
     /// Requested, and not known yet.
     Asked,
     /// The request for its version failed, so `EXEC` will be aborted.
@@ -220,7 +220,7 @@ impl Session {
     /// Owes an error. It makes an open transaction fail.
     pub fn fail(&mut self, failure: &str) {
         if let Some(multi) = &mut self.multi {
-            multi.is_spoilt = true;
+            multi.is_failed = true;
         }
         self.owe(|encoder| encoder.error(failure));
     }
@@ -242,14 +242,14 @@ impl Session {
     pub fn exec(&mut self) -> Result<Action, Failure> {
         let multi = self.multi.take().ok_or("ERR EXEC without MULTI")?;
         let watches = std::mem::take(&mut self.watches);
-        if multi.is_spoilt {
+        if multi.is_failed {
             return Err("EXECABORT Transaction discarded because of previous errors.".into());
         }
         let mut shard = multi.first.map(|(_, shard)| shard);
         let mut conditions = Vec::with_capacity(watches.len());
         for watched in watches {
             join(&mut shard, watched.shard)?;
-            let Seen::At(version) = watched.version else {
+            let WatchedVersion::At(version) = watched.version else {
                 return Err(
                     "EXECABORT Transaction discarded because a WATCH was answered with an error.".into()
                 );
@@ -302,7 +302,7 @@ impl Session {
             let (watch, is_last) = (self.watches_begun, number + 1 == count);
             self.push_slot(PendingReply::Watch { shard_queue, watch, is_last });
             let key = Bytes::copy_from_slice(key);
-            self.watches.push(Watched { number: watch, key, shard, version: Seen::Asked });
+            self.watches.push(Watched { number: watch, key, shard, version: WatchedVersion::Asked });
         }
         Ok(Action::Done)
     }
@@ -314,7 +314,7 @@ impl Session {
 
     /// Whether the version of every watched key is known.
     pub fn knows_watches(&self) -> bool {
-        self.watches.iter().all(|watched| watched.version != Seen::Asked)
+        self.watches.iter().all(|watched| watched.version != WatchedVersion::Asked)
     }
 
     /// Resets what the client has set (`RESET`).
@@ -475,7 +475,8 @@ impl Session {
         let Some(found) = found else { return false };
         // The client may have sent UNWATCH meanwhile.
         if let Some(watched) = self.watches.iter_mut().find(|watched| watched.number == watch) {
-            watched.version = found.as_ref().map_or(Seen::Unknown, |&version| Seen::At(version));
+            watched.version =
+                found.as_ref().map_or(WatchedVersion::Unknown, |&version| WatchedVersion::At(version));
         }
         let mut encoder = Encoder::new(&mut self.out, self.protocol);
         match found {

@@ -18,30 +18,18 @@
 //! When slots move, a key changes its shard queue; the session first waits until the former one is
 //! idle.
 
+mod batch;
+
 use std::collections::VecDeque;
 
 use tidelock_core::command::{
-    Consistency, Operation, OperationRepliesReader, OperationReply, Operations, OperationsBuilder, Read,
-    ReadReply, Refusal, Reply, Request, Set, Transaction, Watch, Write, WriteReply,
+    Consistency, Operation, OperationRepliesReader, OperationReply, OperationsBuilder, ReadReply, Refusal,
+    Reply, Request, Watch, WriteReply,
 };
 use tidelock_core::limits;
 use tidelock_core::types::ShardId;
 
-/// A command accepts no further operations once it holds this many bytes: the size at which a log
-/// entry is closed as well.
-const GROUP_BYTES_CLOSE: usize = 256 << 10;
-
-/// A command accepts no further operations once it holds this many: more would gain nothing and
-/// delay other clients.
-const GROUP_OPERATIONS_MAX: usize = 4_096;
-
-/// Most expected bytes of values that a command with writes may read. Beyond
-/// [`limits::REPLIES_BYTES_CLOSE`] values are left out, and a command with writes is not repeated.
-const MIXED_READS_BYTES: usize = 1 << 20;
-
-/// A read requests at most this many bytes of values, and the rest in further reads: twice the
-/// largest value.
-const READ_VALUES_BYTES: usize = 2 * limits::VALUE_BYTES_MAX;
+use batch::{CommandBatch, InFlight};
 
 /// Bytes of available and expected replies above which shard queues stop submitting, except the one
 /// whose reply the client gets next.
@@ -53,15 +41,6 @@ pub const OUT_BYTES_CLOSE: usize = 256 << 10;
 /// Initial estimate of a value's size: until values turn out to be smaller, reads do not go in the
 /// same command as writes.
 const VALUE_BYTES_AT_FIRST: usize = 64 << 10;
-
-/// Bytes of a reply besides its value: tag, version, expiry and length, in either encoding.
-const REPLY_BYTES: usize = 48;
-
-/// While memory is short, a command has at most this many operations, and a read requests at most
-/// this many bytes of values. With its encoded replies it fits into every connection's guaranteed
-/// share.
-const SHORT_OPERATIONS: usize = 32;
-const SHORT_VALUES_BYTES: usize = 4 << 10;
 
 /// The shard queues of one connection. The first [`limits::SHARDS_MAX`] are indexed by shard
 /// number; those of higher numbers, which have no bound, follow in order of first use.
@@ -93,42 +72,6 @@ struct ShardQueue {
     is_touched: bool,
 }
 
-/// Operations that go as one command.
-#[derive(Debug, Default)]
-struct CommandBatch {
-    operations: OperationsBuilder,
-    reads: usize,
-    /// Writes whose reply is the key's previous value.
-    returns: usize,
-    /// Its values must come from one state of the shard: the read is answered whole, or repeated.
-    is_together: bool,
-    /// The first value, or all values that must come together, did not fit into the last read.
-    is_long: bool,
-    /// A client's transaction (`MULTI`) with its watches: no other operation joins it.
-    transaction: Option<Vec<Watch>>,
-}
-
-#[derive(Debug)]
-struct InFlight {
-    operations: Operations,
-    /// Its share of [`ShardQueues::awaited_bytes`].
-    awaited_bytes: usize,
-    /// Its share of [`ShardQueues::expected_bytes`].
-    expected_bytes: usize,
-    /// The limit of its values' bytes, for a read that can be continued.
-    values_bytes_max: Option<usize>,
-    is_together: bool,
-    is_transaction: bool,
-}
-
-/// Room for the replies to a command.
-struct ReplySize {
-    /// The limit of the bytes of values that it reads.
-    values_bytes_max: usize,
-    /// The bytes that its replies are likely to have.
-    expected_bytes: usize,
-}
-
 #[derive(Debug)]
 enum Done {
     Replies {
@@ -156,7 +99,7 @@ pub enum Part<'a> {
 
 /// The result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TransactionOutcome {
     /// Its operations were executed; their [`Part`]s follow.
     Done,
     /// A watched key had changed, so nothing was executed.
@@ -196,12 +139,14 @@ impl ShardQueues {
         let index = self.touch(shard);
         let shard_queue = &mut self.shard_queues[index];
         let is_read = operation.is_read();
-        if shard_queue.queue.back().is_none_or(|group| !group.takes(is_read, value_bytes)) {
+        if shard_queue.queue.back().is_none_or(|batch| !batch.takes(is_read, value_bytes)) {
             shard_queue.queue.push_back(CommandBatch::default());
         }
-        let group = shard_queue.queue.back_mut().expect("invariant: a group was pushed just now");
-        self.queued_bytes += group.push(operation);
-        group.is_together |= is_together;
+        let batch = shard_queue.queue.back_mut().expect("invariant: a batch was pushed just now");
+        let before = batch.operations.encoded_bytes();
+        batch.push(operation);
+        batch.is_together |= is_together;
+        self.queued_bytes += batch.operations.encoded_bytes() - before;
         index as u32
     }
 
@@ -214,11 +159,7 @@ impl ShardQueues {
     ) -> u32 {
         let index = self.touch(shard);
         self.queued_bytes += operations.encoded_bytes();
-        let reads = operations.iter().filter(Operation::is_read).count();
-        let returns = operations.iter().filter(returns_value).count();
-        let transaction = Some(watches);
-        let group = CommandBatch { operations, reads, returns, transaction, ..CommandBatch::default() };
-        self.shard_queues[index].queue.push_back(group);
+        self.shard_queues[index].queue.push_back(CommandBatch::transaction(operations, watches));
         index as u32
     }
 
@@ -254,15 +195,13 @@ impl ShardQueues {
                 false if is_ahead => None,
                 false => shard_queue.next_ahead(self.value_bytes, |bytes| has_room(bytes, false)),
             };
-            let Some((group, values_bytes_max)) = next else {
+            let Some((batch, values_bytes_max)) = next else {
                 shard_queue.is_touched = true;
                 return true;
             };
-            let expected_bytes = group.expected_bytes(self.value_bytes);
-            let size = ReplySize { values_bytes_max, expected_bytes };
-            let (request, in_flight) = group.into_request(consistency, size);
+            let (request, in_flight) = batch.into_request(consistency, values_bytes_max, self.value_bytes);
             self.awaited_bytes += in_flight.awaited_bytes;
-            self.expected_bytes += expected_bytes;
+            self.expected_bytes += in_flight.expected_bytes;
             shard_queue.in_flight = Some(in_flight);
             submit(request, index as u64);
             false
@@ -277,9 +216,9 @@ impl ShardQueues {
         if shard_queue.in_flight.is_some() {
             return false;
         }
-        let Some(group) = shard_queue.queue.pop_front() else { return false };
-        self.queued_bytes -= group.operations.encoded_bytes();
-        let left = group.operations.len();
+        let Some(batch) = shard_queue.queue.pop_front() else { return false };
+        self.queued_bytes -= batch.operations.encoded_bytes();
+        let left = batch.operations.len();
         shard_queue.done.push_back(Done::Refused { refusal: Refusal::Overloaded, left });
         true
     }
@@ -317,16 +256,17 @@ impl ShardQueues {
                     });
                 }
                 if fitting < count {
-                    self.ask_rest(index, &in_flight, fitting);
+                    self.put_back(index, [in_flight.rest(fitting)].into_iter());
                 }
             }
             Reply::Write(WriteReply::ConditionFailed { .. }) if in_flight.is_transaction => {
                 shard_queue.done.push_back(Done::Aborted)
             }
             // Slots moved: the operations no longer belong to one shard, and none was executed.
-            // Each half of them may still belong to one.
+            // Each half of them may still belong to one: repeated halving soon yields commands of a
+            // single shard. Later operations are already assigned by the new slot map.
             Reply::Refused(Refusal::CrossShard) if count > 1 && !in_flight.is_transaction => {
-                self.split(index, &in_flight.operations);
+                self.put_back(index, in_flight.halves().into_iter());
             }
             Reply::Refused(refusal) => shard_queue.done.push_back(Done::Refused { refusal, left: count }),
             _ => {
@@ -336,28 +276,12 @@ impl ShardQueues {
         }
     }
 
-    /// Puts operations back at the front of their shard queue as two commands, in order. Repeated
-    /// halving soon yields commands of a single shard; later operations are already assigned by the
-    /// new slot map.
-    fn split(&mut self, index: usize, operations: &Operations) {
-        let mut halves = [CommandBatch::default(), CommandBatch::default()];
-        for (position, operation) in operations.iter().enumerate() {
-            let group = &mut halves[usize::from(position >= operations.len() / 2)];
-            self.queued_bytes += group.push(&operation);
+    /// Puts commands back at the front of their shard queue, in order.
+    fn put_back(&mut self, index: usize, batches: impl DoubleEndedIterator<Item = CommandBatch>) {
+        for batch in batches.rev() {
+            self.queued_bytes += batch.operations.encoded_bytes();
+            self.shard_queues[index].queue.push_front(batch);
         }
-        for group in halves.into_iter().rev() {
-            self.shard_queues[index].queue.push_front(group);
-        }
-    }
-
-    /// Puts the operations that a read left out for lack of room at the front of their shard queue.
-    fn ask_rest(&mut self, index: usize, in_flight: &InFlight, from: usize) {
-        let is_together = in_flight.is_together;
-        let mut rest = CommandBatch { is_together, is_long: from == 0, ..CommandBatch::default() };
-        for operation in in_flight.operations.iter().skip(from) {
-            self.queued_bytes += rest.push(&operation);
-        }
-        self.shard_queues[index].queue.push_front(rest);
     }
 
     /// Takes the result of the next operation of a shard queue, if it is known.
@@ -395,17 +319,17 @@ impl ShardQueues {
 
     /// Takes the result of a transaction, if it is known. If it was executed, the results of its
     /// operations are taken next.
-    pub fn take_verdict(&mut self, shard_queue: u32) -> Option<Verdict> {
+    pub fn take_verdict(&mut self, shard_queue: u32) -> Option<TransactionOutcome> {
         let shard_queue = &mut self.shard_queues[shard_queue as usize];
         let verdict = match shard_queue.done.front()? {
             Done::Replies { left: 0, bytes, .. } => {
                 self.replied_bytes -= *bytes;
                 self.replied_together_bytes -= *bytes;
-                Verdict::Done
+                TransactionOutcome::Done
             }
-            Done::Replies { .. } => return Some(Verdict::Done),
-            Done::Aborted => Verdict::Aborted,
-            Done::Refused { refusal, .. } => Verdict::Refused(refusal.clone()),
+            Done::Replies { .. } => return Some(TransactionOutcome::Done),
+            Done::Aborted => TransactionOutcome::Aborted,
+            Done::Refused { refusal, .. } => TransactionOutcome::Refused(refusal.clone()),
         };
         shard_queue.done.pop_front();
         Some(verdict)
@@ -471,162 +395,6 @@ impl ShardQueues {
 
 /// Most bytes that are encoded at a time: up to the bound, and one value that crosses it.
 const ENCODED_BYTES_MAX: usize = OUT_BYTES_CLOSE + limits::VALUE_BYTES_MAX;
-
-impl ShardQueue {
-    /// The next command, if there is room for its replies, and how many bytes of values it may
-    /// read.
-    fn next_ahead(
-        &mut self,
-        value_bytes: usize,
-        mut has_room: impl FnMut(usize) -> bool,
-    ) -> Option<(CommandBatch, usize)> {
-        let group = self.queue.front()?;
-        let values_bytes_max = group.values_bytes_max(value_bytes);
-        let is_granted = has_room(group.awaited_bytes(values_bytes_max));
-        if is_granted { self.queue.pop_front().map(|group| (group, values_bytes_max)) } else { None }
-    }
-
-    /// As [`ShardQueue::next_ahead`]; if there is no room, the part of the command that fits while
-    /// memory is short.
-    fn next(
-        &mut self,
-        value_bytes: usize,
-        mut has_room: impl FnMut(usize) -> bool,
-    ) -> Option<(CommandBatch, usize)> {
-        if let Some(next) = self.next_ahead(value_bytes, &mut has_room) {
-            return Some(next);
-        }
-        let group = self.queue.front()?;
-        if group.transaction.is_some() || group.is_long {
-            return None;
-        }
-        if group.is_together {
-            let is_granted = group.is_read() && has_room(group.awaited_bytes(SHORT_VALUES_BYTES));
-            return if is_granted {
-                self.queue.pop_front().map(|group| (group, SHORT_VALUES_BYTES))
-            } else {
-                None
-            };
-        }
-        let group = self.queue.pop_front()?;
-        let (head, rest) = group.split_short();
-        if let Some(rest) = rest {
-            self.queue.push_front(rest);
-        }
-        if has_room(head.awaited_bytes(SHORT_VALUES_BYTES)) {
-            return Some((head, SHORT_VALUES_BYTES));
-        }
-        self.queue.push_front(head);
-        None
-    }
-}
-
-impl InFlight {
-    /// How many replies to use, of which `fitting` are complete. Replies that must come from one
-    /// state of the shard are used only all together, unless they exceed what one command may
-    /// return.
-    fn whole(&self, fitting: usize, values_bytes_max: usize) -> usize {
-        let is_again = self.is_together
-            && fitting < self.operations.len()
-            && values_bytes_max < limits::REPLIES_BYTES_CLOSE;
-        if is_again { 0 } else { fitting }
-    }
-}
-
-impl CommandBatch {
-    /// Adds an operation. Returns how many bytes that takes.
-    fn push(&mut self, operation: &Operation<'_>) -> usize {
-        let before = self.operations.encoded_bytes();
-        self.operations.push(operation);
-        self.reads += usize::from(operation.is_read());
-        self.returns += usize::from(returns_value(operation));
-        self.operations.encoded_bytes() - before
-    }
-
-    fn is_read(&self) -> bool {
-        self.transaction.is_none() && self.reads == self.operations.len()
-    }
-
-    /// For a read, how many bytes of values to request: twice the expected size.
-    fn values_bytes_max(&self, value_bytes: usize) -> usize {
-        let max = if self.is_together { limits::REPLIES_BYTES_CLOSE } else { READ_VALUES_BYTES };
-        if self.is_long { max } else { (self.reads * value_bytes * 2).clamp(SHORT_VALUES_BYTES, max) }
-    }
-
-    /// The probable bytes of its replies.
-    fn expected_bytes(&self, value_bytes: usize) -> usize {
-        let values = (self.reads + self.returns) * value_bytes;
-        let is_in_parts = self.is_read() && !self.is_together;
-        let values_max = if is_in_parts { READ_VALUES_BYTES } else { limits::REPLIES_BYTES_CLOSE };
-        values.min(values_max) + self.operations.len() * REPLY_BYTES
-    }
-
-    /// The most bytes that its replies take, including their encoding for the client, if it reads
-    /// values of at most `values_bytes_max` bytes.
-    fn awaited_bytes(&self, values_bytes_max: usize) -> usize {
-        let values = |count: usize| (count * limits::VALUE_BYTES_MAX).min(limits::REPLIES_BYTES_CLOSE);
-        let replied = if self.is_read() {
-            values(self.reads).min(values_bytes_max)
-        } else {
-            values(self.reads) + values(self.returns)
-        };
-        let encoded = if self.transaction.is_some() { replied } else { replied.min(ENCODED_BYTES_MAX) };
-        replied + encoded + self.operations.len() * REPLY_BYTES
-    }
-
-    /// Splits off the first operations, all reads or all writes; returns them and the rest.
-    fn split_short(self) -> (CommandBatch, Option<CommandBatch>) {
-        let operations = self.operations.finish();
-        let (mut head, mut rest) = (CommandBatch::default(), CommandBatch::default());
-        for operation in operations.iter() {
-            let is_like = head.operations.is_empty() || operation.is_read() == head.is_read();
-            let stays = rest.operations.is_empty() && is_like && head.operations.len() < SHORT_OPERATIONS;
-            let group = if stays { &mut head } else { &mut rest };
-            group.push(&operation);
-        }
-        let rest = (!rest.operations.is_empty()).then_some(rest);
-        (head, rest)
-    }
-
-    /// Whether another operation may join.
-    fn takes(&self, is_read: bool, value_bytes: usize) -> bool {
-        let stays_pure =
-            is_read == (self.reads > 0) && (self.reads == 0 || self.reads == self.operations.len());
-        let reads = self.reads + usize::from(is_read);
-        self.transaction.is_none()
-            && self.operations.encoded_bytes() < GROUP_BYTES_CLOSE
-            && self.operations.len() < GROUP_OPERATIONS_MAX
-            && (stays_pure || reads * value_bytes <= MIXED_READS_BYTES)
-    }
-
-    fn into_request(self, consistency: Consistency, size: ReplySize) -> (Request, InFlight) {
-        let ReplySize { values_bytes_max: bytes_max, expected_bytes } = size;
-        let is_read = self.is_read();
-        let (awaited_bytes, is_transaction) = (self.awaited_bytes(bytes_max), self.transaction.is_some());
-        let operations = self.operations.finish();
-        let values_bytes_max = is_read.then_some(bytes_max);
-        let in_flight = InFlight {
-            operations: operations.clone(),
-            awaited_bytes,
-            expected_bytes,
-            values_bytes_max,
-            is_together: self.is_together,
-            is_transaction,
-        };
-        let request = if is_read {
-            Request::Read { read: Read::Operations { operations, bytes_max }, consistency }
-        } else {
-            let watches = self.transaction.unwrap_or_default();
-            Request::Write(Write::Keys(Transaction { watches, operations }))
-        };
-        (request, in_flight)
-    }
-}
-
-/// Whether the reply to a write carries a value.
-fn returns_value(operation: &Operation<'_>) -> bool {
-    matches!(operation, Operation::Take { .. } | Operation::Set(Set { previous: true, .. }))
-}
 
 #[cfg(test)]
 mod tests;

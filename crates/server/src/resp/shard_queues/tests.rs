@@ -1,7 +1,9 @@
 //! Order, grouping and limits of shard queues, without a store.
 
 use super::*;
-use tidelock_core::command::{Condition, Operation, OperationRepliesBuilder, OperationReply, WriteReply};
+use tidelock_core::command::{
+    Condition, Operation, OperationRepliesBuilder, OperationReply, Read, Write, WriteReply,
+};
 use tidelock_core::types::Version;
 
 const SHARD: ShardId = ShardId(1);
@@ -115,7 +117,7 @@ fn nothing_joins_a_transaction() {
         complete(&mut shard_queues, replies(&[None]));
     }
     assert_eq!(take(&mut shard_queues), Some(None));
-    assert_eq!(shard_queues.take_verdict(1), Some(Verdict::Done));
+    assert_eq!(shard_queues.take_verdict(1), Some(TransactionOutcome::Done));
     assert_eq!(take(&mut shard_queues), Some(None));
     assert_eq!(take(&mut shard_queues), Some(None));
     assert_eq!((take(&mut shard_queues), shard_queues.held_bytes()), (None, 0));
@@ -125,8 +127,8 @@ fn nothing_joins_a_transaction() {
 fn a_watch_that_fails_and_a_refusal_answer_the_whole_transaction() {
     let mut shard_queues = ShardQueues::new();
     for (reply, verdict) in [
-        (Reply::Write(WriteReply::ConditionFailed { current: Version(3) }), Verdict::Aborted),
-        (Reply::Refused(Refusal::NoLeader), Verdict::Refused(Refusal::NoLeader)),
+        (Reply::Write(WriteReply::ConditionFailed { current: Version(3) }), TransactionOutcome::Aborted),
+        (Reply::Refused(Refusal::NoLeader), TransactionOutcome::Refused(Refusal::NoLeader)),
     ] {
         let mut operations = OperationsBuilder::default();
         (0..2).for_each(|_| operations.push(&put(b"b")));
@@ -265,7 +267,7 @@ fn what_finds_no_memory_is_refused() {
     shard_queues.submit(Some(1), Consistency::Linearizable, refuse, |_, _| panic!("there is no memory"));
     assert!(asked_for > 2 * limits::VALUE_BYTES_MAX, "a value, and the same encoded");
     assert!(shard_queues.refuse_next(1));
-    assert_eq!(shard_queues.take_verdict(1), Some(Verdict::Refused(Refusal::Overloaded)));
+    assert_eq!(shard_queues.take_verdict(1), Some(TransactionOutcome::Refused(Refusal::Overloaded)));
     assert_eq!(next(&mut shard_queues), Some((1, false)), "what comes behind is done");
     assert!(!shard_queues.refuse_next(1), "it is under way");
     complete(&mut shard_queues, replies(&[None]));
@@ -398,7 +400,7 @@ fn a_transaction_is_not_split_and_neither_is_one_operation() {
     shard_queues.push_transaction(SHARD, operations, Vec::new());
     assert_eq!(next(&mut shard_queues), Some((2, false)));
     complete(&mut shard_queues, cross_shard());
-    assert_eq!(shard_queues.take_verdict(1), Some(Verdict::Refused(Refusal::CrossShard)));
+    assert_eq!(shard_queues.take_verdict(1), Some(TransactionOutcome::Refused(Refusal::CrossShard)));
     shard_queues.push(SHARD, &put(b"a"));
     assert_eq!(next(&mut shard_queues), Some((1, false)));
     complete(&mut shard_queues, cross_shard());

@@ -19,11 +19,11 @@
 //! refuses. The dialer sends its first frames directly after `Accept`, so the third message costs
 //! no round trip.
 //!
-//! **Wake-ups** (`knock`). A node does not make connections to nodes with higher numbers, but it
-//! may ask for one. It connects, says `Hello`, and is judged like any dialer. If the direction is
-//! the only objection, the answer is `Refuse(WrongDirection)`. Both sides treat it as success: the
-//! higher node now dials, and the lower one knows that. A removed node learns of its removal in the
-//! same way.
+//! **Wake-ups** (`Judge::wake_up`). A node does not make connections to nodes with higher numbers,
+//! but it may ask for one. It connects, says `Hello`, and is judged like any dialer. If the
+//! direction is the only objection, the answer is `Refuse(WrongDirection)`. Both sides treat it as
+//! success: the higher node now dials, and the lower one knows that. A removed node learns of its
+//! removal in the same way.
 //!
 //! **Joins.** A host that is not a member yet sends `Join` instead of `Hello`. The owner answers
 //! it, see [`join`](super::join).
@@ -33,11 +33,12 @@
 //! mistakes, not against an attacker on the network.
 
 mod message;
+mod refusal;
 
 pub use message::{
-    FIRST_WITH_NONCES, HANDSHAKE_BYTES_MAX, HandshakeRefusal, Hello, Identity, Message, PROTOCOL_VERSIONS,
-    VersionRange,
+    FIRST_WITH_NONCES, HANDSHAKE_BYTES_MAX, Hello, Identity, Message, PROTOCOL_VERSIONS, VersionRange,
 };
+pub use refusal::HandshakeRefusal;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -118,7 +119,7 @@ pub enum Caller {
     /// A peer with a higher number: the link is up.
     Peer(Agreement),
     /// A peer with a lower number, which asks this node to dial it.
-    Knock(NodeId),
+    WakeUp(NodeId),
     /// A host that is not a member, which asks to join and waits for an answer.
     Join(JoinRequest),
 }
@@ -203,7 +204,7 @@ impl Judge<'_> {
 
     /// Asks a peer with a higher number to dial this node. The refusal `WrongDirection` means that
     /// it will.
-    pub async fn knock<S>(&self, stream: &mut S, peer: NodeId) -> Result<(), HandshakeError>
+    pub async fn wake_up<S>(&self, stream: &mut S, peer: NodeId) -> Result<(), HandshakeError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -240,7 +241,7 @@ impl Judge<'_> {
         let node = hello.identity.node;
         let version = match self.decide(stream, &hello, Role::Acceptor).await {
             Err(HandshakeError::Refused { refusal: HandshakeRefusal::WrongDirection, .. }) => {
-                return Ok(Caller::Knock(node));
+                return Ok(Caller::WakeUp(node));
             }
             decided => decided?,
         };

@@ -38,7 +38,7 @@ pub enum AskError {
     },
 }
 
-enum Answer {
+enum JoinAnswer {
     Welcome(Welcome),
     JoinRefused(JoinRefusal),
     Refused(HandshakeRefusal),
@@ -55,22 +55,22 @@ enum Answer {
 pub async fn ask(addresses: &[String], request: &JoinRequest) -> Result<Welcome, AskError> {
     tracing::info!(host = %request.host.uuid, members = addresses.join(", "), "asking to join the cluster");
     let mut backoff = Backoff::new(BackoffLimits::default());
-    let mut complaints: Vec<DialErrorLog> = addresses.iter().map(|_| DialErrorLog::default()).collect();
+    let mut logs: Vec<DialErrorLog> = addresses.iter().map(|_| DialErrorLog::default()).collect();
     loop {
-        for (address, dial_error_log) in addresses.iter().zip(&mut complaints) {
+        for (address, dial_error_log) in addresses.iter().zip(&mut logs) {
             let trouble = match ask_one(address, request).await {
-                Ok((_, Answer::Welcome(welcome))) => return Ok(welcome),
-                Ok((_, Answer::JoinRefused(JoinRefusal::Refused(reason)))) => {
+                Ok((_, JoinAnswer::Welcome(welcome))) => return Ok(welcome),
+                Ok((_, JoinAnswer::JoinRefused(JoinRefusal::Refused(reason)))) => {
                     return Err(AskError::Refused { address: address.clone(), reason });
                 }
-                Ok((_, Answer::Refused(refusal))) => {
+                Ok((_, JoinAnswer::Refused(refusal))) => {
                     return Err(AskError::Handshake { address: address.clone(), refusal });
                 }
-                Ok((_, Answer::JoinRefused(refusal))) => dial_error_log.note(&refusal),
+                Ok((_, JoinAnswer::JoinRefused(refusal))) => dial_error_log.note(&refusal),
                 Err(error) => dial_error_log.note(&error),
             };
             match trouble {
-                (reason, true) => tracing::warn!(%address, reason, "not a member yet; asking on"),
+                (reason, true) => tracing::warn!(%address, reason, "not a member yet; asking again"),
                 (reason, false) => tracing::debug!(%address, reason, "still not a member"),
             }
         }
@@ -78,17 +78,17 @@ pub async fn ask(addresses: &[String], request: &JoinRequest) -> Result<Welcome,
     }
 }
 
-async fn ask_one(address: &str, request: &JoinRequest) -> Result<(SocketAddr, Answer), AttemptError> {
+async fn ask_one(address: &str, request: &JoinRequest) -> Result<(SocketAddr, JoinAnswer), AttemptError> {
     attempt(address, async |stream| {
         // The member has its own time limit for the decision; this leaves it time to report that it
         // expired.
-        let patience = JOIN_TIMEOUT + HANDSHAKE_TIMEOUT;
-        timeout(patience, talk(stream, request)).await.unwrap_or(Err(HandshakeError::Timeout))
+        let limit = JOIN_TIMEOUT + HANDSHAKE_TIMEOUT;
+        timeout(limit, talk(stream, request)).await.unwrap_or(Err(HandshakeError::Timeout))
     })
     .await
 }
 
-async fn talk(mut stream: TcpStream, request: &JoinRequest) -> Result<Answer, HandshakeError> {
+async fn talk(mut stream: TcpStream, request: &JoinRequest) -> Result<JoinAnswer, HandshakeError> {
     let out_of_turn = Err(HandshakeError::Malformed("a message is out of turn"));
     let (nonce, mut buffer) = (Uuid::new_v4(), BytesMut::new());
     let join = Message::Join { versions: PROTOCOL_VERSIONS, request: request.clone(), nonce };
@@ -97,15 +97,15 @@ async fn talk(mut stream: TcpStream, request: &JoinRequest) -> Result<Answer, Ha
         Message::Challenge { nonce: challenge, answers } if answers == nonce => challenge,
         // Nil from a node that speaks nothing but version 1.
         Message::Refuse { refusal, answers } if answers == nonce || answers.is_nil() => {
-            return Ok(Answer::Refused(refusal));
+            return Ok(JoinAnswer::Refused(refusal));
         }
         _ => return out_of_turn,
     };
     write_message(&mut stream, &Message::Accept { version: PROTOCOL_VERSIONS.max, answers: challenge })
         .await?;
     match read_message(&mut stream, &mut buffer).await? {
-        Message::Welcome(welcome) => Ok(Answer::Welcome(welcome)),
-        Message::JoinRefused(refusal) => Ok(Answer::JoinRefused(refusal)),
+        Message::Welcome(welcome) => Ok(JoinAnswer::Welcome(welcome)),
+        Message::JoinRefused(refusal) => Ok(JoinAnswer::JoinRefused(refusal)),
         _ => out_of_turn,
     }
 }

@@ -113,9 +113,9 @@ fn a_newcomer_is_welcomed_with_all_that_it_needs() {
 fn a_newcomer_asks_on_until_somebody_can_decide() {
     run(async {
         let (sender, mut asked) = mpsc::unbounded_channel();
-        let told = sender.clone();
+        let reported = sender.clone();
         let leaderless = member(move |_| {
-            told.send("leaderless").unwrap();
+            reported.send("leaderless").unwrap();
             Box::pin(async { Err(JoinRefusal::NoLeader) })
         })
         .await;

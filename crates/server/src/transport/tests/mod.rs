@@ -4,10 +4,10 @@
 mod frames;
 mod handshakes;
 mod joins;
-mod knocks;
 mod lifetimes;
 mod peers;
 mod starts;
+mod wake_ups;
 
 use super::frame::{FrameBatch, FrameChains};
 use super::handshake::{Hello, Message, PROTOCOL_VERSIONS, VersionRange};

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use tidelock_server::resp::frame::{FrameError, Parser};
+use tidelock_server::resp::frame::{CommandParseError, Parser};
 
 use super::client::command;
 
@@ -119,7 +119,7 @@ fn encode(arguments: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// All commands up to the first error, and that error.
-fn commands(bytes: &[u8], piece_bytes: usize) -> (Commands, Option<FrameError>) {
+fn commands(bytes: &[u8], piece_bytes: usize) -> (Commands, Option<CommandParseError>) {
     let (mut parser, mut input, mut found) = (Parser::default(), Vec::new(), Vec::new());
     for piece in bytes.chunks(piece_bytes) {
         input.extend_from_slice(piece);

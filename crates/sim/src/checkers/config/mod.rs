@@ -18,6 +18,7 @@ use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, R
 use tidelock_core::types::Token;
 
 use super::Violation;
+use super::replay::{judge_event_order, judge_missing_events};
 use crate::history::{Happened, History, Incarnation, Moment, Operation};
 use crate::watcher::Watcher;
 
@@ -43,7 +44,8 @@ pub fn check(history: &History, watchers: &[Watcher]) -> Result<(), Violation> {
         let states = account.replay(name, history)?;
         account.judge_reads(name, &states)?;
         for watcher in watchers.iter().filter(|watcher| watcher.namespace == *name) {
-            judge_watcher(watcher, &states)?;
+            judge_watcher(watcher, &states)
+                .or_else(|text| violation(name, format!("a watcher of {} {text}", watcher.container)))?;
         }
     }
     Ok(())
@@ -193,7 +195,7 @@ impl<'a> Account<'a> {
             _ => None,
         });
         let Some(base) = base else { return violation(name, "the oldest state was not shown") };
-        states.push(oldest, State::of(&base.pairs, &base.containers));
+        states.push(oldest, ConfigState::of(&base.pairs, &base.containers));
         self.judge_authors(name, revisions, history)?;
         for view in &revisions[1..] {
             let state = states.newest().apply(name, view)?;
@@ -227,12 +229,17 @@ impl<'a> Account<'a> {
             last = view.number;
             let token = view.stamp.author.parse().map(Token);
             let Some((operation, _)) = token.ok().and_then(|token| self.writes.get(&token)) else {
-                return violation(name, format!("revision {} is of nobody: {:?}", view.number, view.stamp));
+                return violation(
+                    name,
+                    format!("revision {} has no known author: {:?}", view.number, view.stamp),
+                );
             };
             if operation.happened() == Happened::No {
                 let reply = history.operation(operation.token).and_then(Operation::reply);
-                let text =
-                    format!("revision {} is of {}, which was told {reply:?}", view.number, operation.token);
+                let text = format!(
+                    "revision {} is of {}, which got the reply {reply:?}",
+                    view.number, operation.token
+                );
                 return violation(name, text);
             }
             if let Some(Reply::Write(WriteReply::Config(Ok(ConfigWritten { revision, .. })))) =
@@ -240,7 +247,7 @@ impl<'a> Account<'a> {
                 && *revision != view.number
             {
                 let text =
-                    format!("{} was told revision {revision} and made {}", operation.token, view.number);
+                    format!("{} was answered revision {revision} and made {}", operation.token, view.number);
                 return violation(name, text);
             }
             if let Some(other) = made.insert(operation.token, view.number) {
@@ -256,7 +263,7 @@ impl<'a> Account<'a> {
         &self,
         name: &Name,
         view: &RevisionView,
-        (before, after): (&State, &State),
+        (before, after): (&ConfigState, &ConfigState),
         states: &States,
     ) -> Result<(), Violation> {
         let author = Token(view.stamp.author.parse().unwrap_or_default());
@@ -271,7 +278,9 @@ impl<'a> Account<'a> {
                     return violation(name, text);
                 }
             }
-            (ConfigOperation::Rollback { to, item: None }, Action::Rollback { to: told }) if *to == told => {
+            (ConfigOperation::Rollback { to, item: None }, Action::Rollback { to: target })
+                if *to == target =>
+            {
                 let Some(target) = states.at(*to) else { return Ok(()) };
                 expected = target.clone();
             }
@@ -309,7 +318,7 @@ impl<'a> Account<'a> {
                     *total == state.pairs.len() && items == state.pairs
                 }
                 (Query::Export { .. }, ConfigReply::Export(export)) => {
-                    State::of(&export.pairs, &export.containers) == *state
+                    ConfigState::of(&export.pairs, &export.containers) == *state
                 }
                 (Query::Namespace, ConfigReply::Namespace(view)) => {
                     (view.pairs, view.containers) == (state.pairs.len() as u64, state.containers.len() as u64)
@@ -335,12 +344,8 @@ pub(super) fn checksum_holds(found: &Found) -> bool {
 }
 
 /// Checks that a watcher received each document of the container, each change once and in order.
-fn judge_watcher(watcher: &Watcher, states: &States) -> Result<(), Violation> {
-    let name = &watcher.namespace;
-    let blame = |text: String| violation(name, format!("a watcher of {} {text}", watcher.container));
-    if let Some(two) = watcher.told.windows(2).find(|two| two[0].revision >= two[1].revision) {
-        return blame(format!("was told of revision {} before {}", two[0].revision, two[1].revision));
-    }
+fn judge_watcher(watcher: &Watcher, states: &States) -> Result<(), String> {
+    judge_event_order(&watcher.received)?;
     let Some((&oldest, first)) = states.by_revision.first_key_value() else { return Ok(()) };
     // Every change after the oldest kept state, computed from the states.
     let mut document = first.document(&watcher.container);
@@ -352,76 +357,67 @@ fn judge_watcher(watcher: &Watcher, states: &States) -> Result<(), Violation> {
         }
         document = now;
     }
-    let told = watcher.told.iter().filter(|told| told.revision > oldest);
-    let told: Vec<_> = told.collect();
-    for told in &told {
-        let Some(state) = states.at(told.revision) else { continue };
-        if state.document(&watcher.container) != told.document {
-            return blame(format!("was told wrongly: {told:?}"));
+    let received: Vec<_> = watcher.received.iter().filter(|event| event.revision > oldest).collect();
+    for event in &received {
+        let Some(state) = states.at(event.revision) else { continue };
+        if state.document(&watcher.container) != event.document {
+            return Err(format!("received a wrong document: {event:?}"));
         }
-        if !told.after_gap && !changes.contains_key(&told.revision) {
-            return blame(format!("was told of what is no change: {told:?}"));
-        }
-    }
-    // No change before the last event may be missing, unless a gap was reported to it.
-    let Some(last) = told.last() else { return Ok(()) };
-    let gap = told.iter().filter(|told| told.after_gap).map(|told| told.revision).max().unwrap_or(oldest);
-    for revision in changes.range(gap + 1..=last.revision.max(gap + 1)).map(|(revision, _)| *revision) {
-        if revision <= last.revision && !told.iter().any(|told| told.revision == revision) {
-            return blame(format!("was not told of revision {revision}"));
+        if !event.after_gap && !changes.contains_key(&event.revision) {
+            return Err(format!("received an event without a change: {event:?}"));
         }
     }
-    Ok(())
+    judge_missing_events(&received, changes.into_keys())
 }
 
 /// The content of a namespace by revision.
 #[derive(Default)]
 struct States {
-    by_revision: BTreeMap<u64, State>,
+    by_revision: BTreeMap<u64, ConfigState>,
 }
 
 impl States {
-    fn push(&mut self, revision: u64, state: State) {
+    fn push(&mut self, revision: u64, state: ConfigState) {
         self.by_revision.insert(revision, state);
     }
 
-    fn newest(&self) -> &State {
+    fn newest(&self) -> &ConfigState {
         self.by_revision.last_key_value().expect("invariant: the oldest state is there").1
     }
 
-    fn at(&self, revision: u64) -> Option<&State> {
+    fn at(&self, revision: u64) -> Option<&ConfigState> {
         self.by_revision.get(&revision)
     }
 }
 
 /// The content of a namespace, without derived data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct ConfigState {
     pub pairs: BTreeMap<Arc<str>, Value>,
     pub containers: BTreeMap<Arc<str>, Vec<(Arc<str>, Refers)>>,
 }
 
-impl State {
+impl ConfigState {
     pub fn of(
         pairs: &BTreeMap<Arc<str>, Arc<Pair>>,
         containers: &BTreeMap<Arc<str>, Arc<Container>>,
-    ) -> State {
+    ) -> ConfigState {
         let fields = |container: &Container| {
             container.fields.iter().map(|field| (field.key.clone(), field.refers.clone())).collect()
         };
-        State {
+        ConfigState {
             pairs: pairs.iter().map(|(key, pair)| (key.clone(), pair.value.clone())).collect(),
             containers: containers.iter().map(|(key, container)| (key.clone(), fields(container))).collect(),
         }
     }
 
     /// The content after a revision that was applied to this one.
-    fn apply(&self, name: &Name, view: &RevisionView) -> Result<State, Violation> {
+    fn apply(&self, name: &Name, view: &RevisionView) -> Result<ConfigState, Violation> {
         let mut state = self.clone();
         for change in &view.changes {
-            let mut was = State::default();
+            let mut was = ConfigState::default();
             was.put(&change.item, change.before.as_ref());
-            let mut is = State::default();
+            let mut is = ConfigState::default();
             is.copy(self, &change.item);
             if was != is {
                 let text =
@@ -466,7 +462,7 @@ impl State {
 
     /// Checks that pairs and fields kept the datatypes that they had before these changes, unless a
     /// change allows another one. An int for a pair that held a float becomes a float.
-    pub fn hold_types(&mut self, before: &State, changes: &[Change]) -> bool {
+    pub fn hold_types(&mut self, before: &ConfigState, changes: &[Change]) -> bool {
         // The last change of an item counts.
         let mut may_differ: BTreeMap<Item, bool> = BTreeMap::new();
         for change in changes {
@@ -498,7 +494,7 @@ impl State {
         })
     }
 
-    fn fields_keep_types(&self, before: &State, container: &str) -> bool {
+    fn fields_keep_types(&self, before: &ConfigState, container: &str) -> bool {
         let (Some(old), Some(new)) = (before.containers.get(container), self.containers.get(container))
         else {
             return true;
@@ -523,7 +519,7 @@ impl State {
     }
 
     /// Replaces an item by its state in other content.
-    pub fn copy(&mut self, other: &State, item: &Item) {
+    pub fn copy(&mut self, other: &ConfigState, item: &Item) {
         match item {
             Item::Pair(key) => match other.pairs.get(key) {
                 Some(value) => {

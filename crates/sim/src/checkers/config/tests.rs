@@ -9,10 +9,10 @@ use crate::watcher::WatchedContent;
 
 /// Observations of clients and watchers of one namespace with one pair `p` and one container `c`.
 #[derive(Default)]
-struct HistoryBuilder {
+struct ConfigHistory {
     history: History,
     revisions: Vec<RevisionView>,
-    told: Vec<WatchedContent>,
+    received: Vec<WatchedContent>,
 }
 
 fn name() -> Name {
@@ -36,7 +36,7 @@ fn container() -> Arc<Container> {
     })
 }
 
-impl HistoryBuilder {
+impl ConfigHistory {
     fn ask(&mut self, request: Request) -> Token {
         self.history.invoke(Incarnation { node: NodeId(1), life: 1 }, request, true)
     }
@@ -81,14 +81,14 @@ impl HistoryBuilder {
     }
 
     /// Two revisions, both acknowledged, the second of which is the last.
-    fn two() -> HistoryBuilder {
-        let mut history_builder = HistoryBuilder::default();
+    fn two() -> ConfigHistory {
+        let mut history = ConfigHistory::default();
         for (revision, number) in [(1, 10), (2, 20)] {
-            let token = history_builder.publish(number);
-            history_builder.done(token, revision);
-            history_builder.revision(revision, token, (number - 10, number));
+            let token = history.publish(number);
+            history.done(token, revision);
+            history.revision(revision, token, (number - 10, number));
         }
-        history_builder
+        history
     }
 
     fn judge(mut self) -> Result<(), Violation> {
@@ -120,112 +120,112 @@ impl HistoryBuilder {
             node: Some(NodeId(1)),
             asked: None,
             is_due: false,
-            told: self.told,
+            received: self.received,
             is_without: false,
         };
         check(&self.history, &[watcher])
     }
 }
 
-fn told(revision: u64, document: &str) -> WatchedContent {
+fn content(revision: u64, document: &str) -> WatchedContent {
     WatchedContent { revision, document: Some(document.into()), after_gap: false }
 }
 
-fn blamed(history_builder: HistoryBuilder, part: &str) {
-    let violation = history_builder.judge().expect_err("a violation");
+fn blamed(history: ConfigHistory, part: &str) {
+    let violation = history.judge().expect_err("a violation");
     assert!(violation.message.contains(part), "{violation}");
 }
 
 #[test]
 fn an_honest_story_holds() {
-    let mut history_builder = HistoryBuilder::two();
-    let read = history_builder.get(Consistency::Linearizable);
-    history_builder.sees(read, 2, 20);
-    let read = history_builder.get(Consistency::Stale);
-    history_builder.sees(read, 1, 10);
-    history_builder.told = vec![told(1, r#"{"f":10}"#), told(2, r#"{"f":20}"#)];
-    assert_eq!(history_builder.judge(), Ok(()));
+    let mut history = ConfigHistory::two();
+    let read = history.get(Consistency::Linearizable);
+    history.sees(read, 2, 20);
+    let read = history.get(Consistency::Stale);
+    history.sees(read, 1, 10);
+    history.received = vec![content(1, r#"{"f":10}"#), content(2, r#"{"f":20}"#)];
+    assert_eq!(history.judge(), Ok(()));
 }
 
 #[test]
 fn a_lost_change_is_noticed() {
-    let mut history_builder = HistoryBuilder::two();
-    let (lost, last) = (history_builder.publish(30), history_builder.publish(40));
-    history_builder.done(lost, 3);
-    history_builder.done(last, 4);
-    history_builder.revision(4, last, (20, 40));
-    blamed(history_builder, "is not in history");
+    let mut history = ConfigHistory::two();
+    let (lost, last) = (history.publish(30), history.publish(40));
+    history.done(lost, 3);
+    history.done(last, 4);
+    history.revision(4, last, (20, 40));
+    blamed(history, "is not in history");
 }
 
 #[test]
 fn a_change_that_was_refused_or_made_twice_is_noticed() {
-    let mut history_builder = HistoryBuilder::two();
-    let token = history_builder.publish(30);
+    let mut history = ConfigHistory::two();
+    let token = history.publish(30);
     let refused = Reply::Refused(tidelock_core::command::Refusal::NoLeader);
-    assert!(history_builder.history.answer(token, refused));
-    history_builder.revision(3, token, (20, 30));
-    blamed(history_builder, "which was told");
-    let mut history_builder = HistoryBuilder::two();
-    history_builder.revision(3, Token(2), (20, 20));
-    blamed(history_builder, "was told revision 2 and made 3");
-    let mut history_builder = HistoryBuilder::two();
-    let lost = history_builder.publish(30);
-    history_builder.revision(3, lost, (20, 30));
-    history_builder.revision(4, lost, (30, 30));
-    blamed(history_builder, "made revisions 3 and 4");
+    assert!(history.history.answer(token, refused));
+    history.revision(3, token, (20, 30));
+    blamed(history, "which got the reply");
+    let mut history = ConfigHistory::two();
+    history.revision(3, Token(2), (20, 20));
+    blamed(history, "was answered revision 2 and made 3");
+    let mut history = ConfigHistory::two();
+    let lost = history.publish(30);
+    history.revision(3, lost, (20, 30));
+    history.revision(4, lost, (30, 30));
+    blamed(history, "made revisions 3 and 4");
 }
 
 #[test]
 fn revisions_that_contradict_real_time_are_noticed() {
-    let mut history_builder = HistoryBuilder::two();
-    let token = history_builder.publish(30);
-    history_builder.done(token, 2);
-    blamed(history_builder, "both made revision 2");
-    let mut history_builder = HistoryBuilder::default();
+    let mut history = ConfigHistory::two();
+    let token = history.publish(30);
+    history.done(token, 2);
+    blamed(history, "both made revision 2");
+    let mut history = ConfigHistory::default();
     for (revision, number) in [(2, 20), (1, 10)] {
-        let token = history_builder.publish(number);
-        history_builder.done(token, revision);
+        let token = history.publish(number);
+        history.done(token, revision);
     }
-    blamed(history_builder, "made revision 1 after");
+    blamed(history, "made revision 1 after");
 }
 
 #[test]
 fn a_read_of_the_past_or_of_what_never_was_is_noticed() {
-    let mut history_builder = HistoryBuilder::two();
-    let read = history_builder.get(Consistency::Linearizable);
-    history_builder.sees(read, 1, 10);
-    blamed(history_builder, "saw revision 1 after");
-    let mut history_builder = HistoryBuilder::two();
-    let read = history_builder.get(Consistency::Linearizable);
-    history_builder.sees(read, 2, 30);
-    blamed(history_builder, "read 3 of revision 2 saw");
-    let mut history_builder = HistoryBuilder::two();
+    let mut history = ConfigHistory::two();
+    let read = history.get(Consistency::Linearizable);
+    history.sees(read, 1, 10);
+    blamed(history, "saw revision 1 after");
+    let mut history = ConfigHistory::two();
+    let read = history.get(Consistency::Linearizable);
+    history.sees(read, 2, 30);
+    blamed(history, "read 3 of revision 2 saw");
+    let mut history = ConfigHistory::two();
     for (revision, number) in [(2, 20), (1, 10)] {
-        let read = history_builder.get(Consistency::Stale);
-        history_builder.sees(read, revision, number);
+        let read = history.get(Consistency::Stale);
+        history.sees(read, revision, number);
     }
-    blamed(history_builder, "went back");
+    blamed(history, "went back");
 }
 
 #[test]
 fn a_revision_that_did_something_else_is_noticed() {
-    let mut history_builder = HistoryBuilder::two();
-    let token = history_builder.publish(30);
-    history_builder.done(token, 3);
-    history_builder.revision(3, token, (20, 31));
-    blamed(history_builder, "revision 3 of 3 is");
-    let mut history_builder = HistoryBuilder::two();
-    let token = history_builder.publish(30);
-    history_builder.done(token, 3);
-    history_builder.revision(3, token, (21, 30));
-    blamed(history_builder, "says that");
+    let mut history = ConfigHistory::two();
+    let token = history.publish(30);
+    history.done(token, 3);
+    history.revision(3, token, (20, 31));
+    blamed(history, "revision 3 of 3 is");
+    let mut history = ConfigHistory::two();
+    let token = history.publish(30);
+    history.done(token, 3);
+    history.revision(3, token, (21, 30));
+    blamed(history, "says that");
 }
 
 #[test]
 fn a_pair_that_did_not_keep_its_datatype_is_noticed() {
-    let history_builder = |retype| {
-        let mut history_builder = HistoryBuilder::two();
-        let token = history_builder.history.next_token();
+    let history = |retype| {
+        let mut history = ConfigHistory::two();
+        let token = history.history.next_token();
         let stamp = Stamp { author: token.0.to_string().into(), ..Stamp::default() };
         let value = Value::text("x");
         let operation = ConfigOperation::Publish {
@@ -233,41 +233,41 @@ fn a_pair_that_did_not_keep_its_datatype_is_noticed() {
             create: false,
         };
         let write = ConfigWrite { namespace: name(), stamp: stamp.clone(), expected: None, operation };
-        history_builder.ask(Request::Write(write.into()));
-        history_builder.done(token, 3);
+        history.ask(Request::Write(write.into()));
+        history.done(token, 3);
         let change = ChangeView {
             item: Item::Pair("p".into()),
             before: Some(Content::Pair(pair(20))),
             after: Some(Content::Pair(Arc::new(Pair { value, revision: 3 }))),
         };
-        history_builder.revisions.push(RevisionView {
+        history.revisions.push(RevisionView {
             number: 3,
             stamp,
             action: Action::Publish,
             changes: vec![change],
         });
-        history_builder
+        history
     };
-    assert_eq!(history_builder(true).judge(), Ok(()));
-    blamed(history_builder(false), "gave away a datatype");
+    assert_eq!(history(true).judge(), Ok(()));
+    blamed(history(false), "gave away a datatype");
 }
 
 #[test]
 fn a_watcher_who_misses_repeats_or_dreams_is_noticed() {
     let three = || {
-        let mut history_builder = HistoryBuilder::two();
-        let token = history_builder.publish(30);
-        history_builder.done(token, 3);
-        history_builder.revision(3, token, (20, 30));
-        history_builder
+        let mut history = ConfigHistory::two();
+        let token = history.publish(30);
+        history.done(token, 3);
+        history.revision(3, token, (20, 30));
+        history
     };
-    let (second, third) = (told(2, r#"{"f":20}"#), told(3, r#"{"f":30}"#));
-    let history_builder = |told: &[WatchedContent]| HistoryBuilder { told: told.to_vec(), ..three() };
-    assert_eq!(history_builder(&[second.clone(), third.clone()]).judge(), Ok(()));
-    blamed(history_builder(std::slice::from_ref(&third)), "was not told of revision 2");
+    let (second, third) = (content(2, r#"{"f":20}"#), content(3, r#"{"f":30}"#));
+    let history = |received: &[WatchedContent]| ConfigHistory { received: received.to_vec(), ..three() };
+    assert_eq!(history(&[second.clone(), third.clone()]).judge(), Ok(()));
+    blamed(history(std::slice::from_ref(&third)), "did not receive revision 2");
     let after_gap = WatchedContent { after_gap: true, ..third.clone() };
-    assert_eq!(history_builder(&[after_gap]).judge(), Ok(()), "it was told that something is missing");
-    blamed(history_builder(&[second.clone(), second.clone()]), "before 2");
-    blamed(history_builder(&[third.clone(), second]), "before 2");
-    blamed(history_builder(&[told(2, r#"{"f":21}"#), third]), "was told wrongly");
+    assert_eq!(history(&[after_gap]).judge(), Ok(()), "the gap was reported");
+    blamed(history(&[second.clone(), second.clone()]), "before 2");
+    blamed(history(&[third.clone(), second]), "before 2");
+    blamed(history(&[content(2, r#"{"f":21}"#), third]), "received a wrong document");
 }

@@ -26,7 +26,7 @@ const CHECKER: &str = "linearizability";
 /// Checks that the lineage of every key is linearizable.
 pub fn check(lineages: &Lineages) -> Result<(), Violation> {
     for (key, lineage) in lineages {
-        let judge = Judge { key, lineage };
+        let judge = KeyCheck { key, lineage };
         let mut absences = judge.predecessors()?;
         absences.extend(judge.order()?);
         judge.explain(absences)?;
@@ -44,19 +44,19 @@ struct Absence {
 }
 
 #[derive(Clone, Copy)]
-enum Step {
+enum TimelineEvent {
     MutationInvoked(usize),
     MutationCompleted(usize),
     SightingInvoked(usize),
     SightingCompleted(usize),
 }
 
-struct Judge<'a> {
+struct KeyCheck<'a> {
     key: &'a [u8],
     lineage: &'a Lineage,
 }
 
-impl Judge<'_> {
+impl KeyCheck<'_> {
     /// Compares every mutation with the one before it. Returns the absences that this leaves open.
     fn predecessors(&self) -> Result<Vec<Absence>, Violation> {
         let mut open = Vec::new();
@@ -97,18 +97,20 @@ impl Judge<'_> {
         let mut floor = Version::ABSENT;
         let mut floors = vec![Version::ABSENT; sightings.len()];
         let mut open = Vec::new();
-        for step in self.steps() {
-            match step {
-                Step::MutationInvoked(index) => {
+        for event in self.timeline() {
+            match event {
+                TimelineEvent::MutationInvoked(index) => {
                     let mutation = &self.lineage.mutations[index];
                     if floor >= mutation.version {
                         let text = format!("was invoked after version {floor} had been current");
                         return Err(self.blame(mutation, text));
                     }
                 }
-                Step::MutationCompleted(index) => floor = floor.max(self.lineage.mutations[index].version),
-                Step::SightingInvoked(index) => floors[index] = floor,
-                Step::SightingCompleted(index) => {
+                TimelineEvent::MutationCompleted(index) => {
+                    floor = floor.max(self.lineage.mutations[index].version)
+                }
+                TimelineEvent::SightingInvoked(index) => floors[index] = floor,
+                TimelineEvent::SightingCompleted(index) => {
                     let seen = &sightings[index];
                     let floor_before = floors[index];
                     if seen.version != Version::ABSENT {
@@ -126,19 +128,19 @@ impl Judge<'_> {
     }
 
     /// All invocations and completions, by time.
-    fn steps(&self) -> Vec<Step> {
-        let mut steps = Vec::new();
+    fn timeline(&self) -> Vec<TimelineEvent> {
+        let mut timeline = Vec::new();
         for (index, mutation) in self.lineage.mutations.iter().enumerate() {
-            steps.push((mutation.invoked, Step::MutationInvoked(index)));
-            steps.push((mutation.completed, Step::MutationCompleted(index)));
+            timeline.push((mutation.invoked, TimelineEvent::MutationInvoked(index)));
+            timeline.push((mutation.completed, TimelineEvent::MutationCompleted(index)));
         }
         for (index, sighting) in self.lineage.sightings.iter().enumerate() {
-            steps.push((sighting.invoked, Step::SightingInvoked(index)));
-            steps.push((sighting.completed, Step::SightingCompleted(index)));
+            timeline.push((sighting.invoked, TimelineEvent::SightingInvoked(index)));
+            timeline.push((sighting.completed, TimelineEvent::SightingCompleted(index)));
         }
-        steps.retain(|&(moment, _)| moment != Moment::NEVER);
-        steps.sort_by_key(|&(moment, _)| moment);
-        steps.into_iter().map(|(_, step)| step).collect()
+        timeline.retain(|&(moment, _)| moment != Moment::NEVER);
+        timeline.sort_by_key(|&(moment, _)| moment);
+        timeline.into_iter().map(|(_, event)| event).collect()
     }
 
     /// Judges the sighting of a version.
@@ -148,7 +150,7 @@ impl Judge<'_> {
         let known = mutation.filter(|mutation| mutation.version == seen.version);
         let text = match known {
             Some(mutation) if !mutation.is_put => "which is that of a delete".into(),
-            None if !self.has_unknown_put(seen.completed) => "which nobody wrote".into(),
+            None if !self.has_unknown_put(seen.completed) => "which no client wrote".into(),
             _ if seen.stale_at.is_none() && floor > seen.version => {
                 format!("though version {floor} had been current before it asked")
             }

@@ -189,7 +189,7 @@ fn a_version_that_nobody_wrote_fails_and_one_of_an_unknown_put_holds() {
     let mut history_builder = HistoryBuilder::default();
     let put = history_builder.put(version(5));
     history_builder.condition_failed(put, 3);
-    fails(&history_builder, "which nobody wrote");
+    fails(&history_builder, "which no client wrote");
 
     let mut history_builder = HistoryBuilder::default();
     let unknown = history_builder.put(always());

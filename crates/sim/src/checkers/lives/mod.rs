@@ -17,20 +17,19 @@ mod model;
 use std::collections::BTreeMap;
 
 use tidelock_core::command::config::{ConfigError, ConfigReply, ConfigWritten, Name, Query};
-use tidelock_core::command::{
-    ConfigWrite, Consistency, Read, ReadReply, Refusal, Reply, Request, Write, WriteReply,
-};
+use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply};
 use tidelock_core::types::{ShardId, Token};
 
 use super::Violation;
-use super::config::{State, checksum_holds};
+use super::config::{ConfigState, checksum_holds};
 use super::operations::Ledger;
+use super::replay::{AnsweredRead, LogJudge, LogOrder, judge_event_order, judge_missing_events};
 use crate::config::is_fleeting;
-use crate::history::{History, Moment, Operation};
+use crate::history::{History, Operation};
 use crate::watcher::Watcher;
-use model::{Expected, Lifetime, Model};
+use model::{Expected, Lifetime, NamespaceModel};
 
-const CHECKER: &str = "lives";
+const JUDGE: LogJudge = LogJudge { checker: "lives" };
 
 /// The answer to a read.
 type Answer = Result<ConfigReply, ConfigError>;
@@ -43,22 +42,16 @@ pub fn check(history: &History, ledger: &Ledger, watchers: &[Watcher]) -> Result
         for name in judged.model.names() {
             judge_reads(history, name, &judged)?;
             for watcher in watchers.iter().filter(|watcher| watcher.namespace == *name) {
-                judge_watcher(watcher, judged.model.lives(name))?;
+                judge_watcher(watcher, judged.model.lives(name)).map_err(|text| {
+                    let text = format!("a watcher of {} in namespace {name} {text}", watcher.container);
+                    Violation::new(JUDGE.checker, text)
+                })?;
             }
         }
         done.extend(judged.places);
     }
     for (operation, _) in fleeting_writes(history) {
-        let stands = done.contains_key(&operation.token);
-        match operation.reply() {
-            None | Some(Reply::Refused(Refusal::UnknownOutcome)) => {}
-            Some(Reply::Refused(_)) if stands => {
-                return blame(operation, "was refused and stands in the log");
-            }
-            Some(Reply::Refused(_)) => {}
-            Some(_) if !stands => return blame(operation, "was answered and stands in no log"),
-            Some(_) => {}
-        }
+        JUDGE.judge_presence(operation, done.contains_key(&operation.token))?;
     }
     Ok(())
 }
@@ -71,17 +64,20 @@ fn fleeting_writes(history: &History) -> impl Iterator<Item = (&Operation, &Conf
 }
 
 /// A shard's replayed log.
-struct ReplayedLog {
-    model: Model,
+struct ReplayedConfig {
+    model: NamespaceModel,
     /// For each client command, how many commands had been applied after it.
     places: BTreeMap<Token, usize>,
     commands: usize,
 }
 
-fn judge_writes(history: &History, (shard, writes): (ShardId, &[Write])) -> Result<ReplayedLog, Violation> {
-    let mut judged = ReplayedLog { model: Model::default(), places: BTreeMap::new(), commands: writes.len() };
-    // The latest request among the commands further back in the log.
-    let mut latest: Option<&Operation> = None;
+fn judge_writes(
+    history: &History,
+    (shard, writes): (ShardId, &[Write]),
+) -> Result<ReplayedConfig, Violation> {
+    let mut judged =
+        ReplayedConfig { model: NamespaceModel::default(), places: BTreeMap::new(), commands: writes.len() };
+    let mut order = LogOrder::default();
     for (place, write) in (1..).zip(writes) {
         let Write::Config(write) = write else { continue };
         if !is_fleeting(&write.namespace) {
@@ -90,11 +86,12 @@ fn judge_writes(history: &History, (shard, writes): (ShardId, &[Write])) -> Resu
         let expected = judged.model.apply(place, write);
         let token = write.stamp.author.parse().map(Token);
         let Some(operation) = token.ok().and_then(|token| history.operation(token)) else {
-            return Err(Violation::new(CHECKER, format!("shard {shard} has a command of nobody: {write:?}")));
+            let text = format!("shard {shard} has a command that no client sent: {write:?}");
+            return Err(Violation::new(JUDGE.checker, text));
         };
         let is_ours = matches!(operation.write(), Some(Write::Config(asked)) if asked == write);
         if !is_ours || judged.places.insert(operation.token, place).is_some() {
-            return blame(operation, format!("stands in the log otherwise, or twice: {write:?}"));
+            return JUDGE.blame(operation, format!("stands in the log otherwise, or twice: {write:?}"));
         }
         match (operation.reply(), expected) {
             (None | Some(Reply::Refused(_)), _) => {}
@@ -104,25 +101,18 @@ fn judge_writes(history: &History, (shard, writes): (ShardId, &[Write])) -> Resu
                 Expected::Done(done),
             ) if (*revision, *changed) == done => {}
             (reply, expected) => {
-                return blame(operation, format!("was answered {reply:?}, and the log says {expected:?}"));
+                return JUDGE
+                    .blame(operation, format!("was answered {reply:?}, and the log says {expected:?}"));
             }
         }
-        if let Some(latest) = latest
-            && latest.invoked > settled(operation)
-        {
-            let text = format!("was answered before operation {} began, and stands behind it", latest.token);
-            return blame(operation, text);
-        }
-        if latest.is_none_or(|latest| operation.invoked > latest.invoked) {
-            latest = Some(operation);
-        }
+        JUDGE.judge_order(&mut order, operation)?;
     }
     Ok(judged)
 }
 
 /// Finds a place for each read, the earliest one, in the order of their answers.
-fn judge_reads(history: &History, name: &Name, judged: &ReplayedLog) -> Result<(), Violation> {
-    let mut reads: Vec<(&Operation, &Query, &Answer, bool)> = Vec::new();
+fn judge_reads(history: &History, name: &Name, judged: &ReplayedConfig) -> Result<(), Violation> {
+    let mut reads = Vec::new();
     for operation in history.operations() {
         if let (Request::Read { read: Read::Config(read), consistency }, Some(Reply::Read(ReadReply::Config(reply)))) =
             (&operation.request, operation.reply())
@@ -131,33 +121,18 @@ fn judge_reads(history: &History, name: &Name, judged: &ReplayedLog) -> Result<(
             // judged separately.
             && !matches!(read.query, Query::Changes { .. })
         {
-            reads.push((operation, &read.query, reply, *consistency == Consistency::Stale));
+            let is_stale = *consistency == Consistency::Stale;
+            reads.push(AnsweredRead { operation, read: (&read.query, reply), is_stale });
         }
     }
-    reads.sort_by_key(|(operation, ..)| operation.completed());
     let writes: Vec<(&Operation, usize)> = fleeting_writes(history)
         .filter(|(_, write)| write.namespace == *name)
         .filter_map(|(operation, _)| Some((operation, *judged.places.get(&operation.token)?)))
         .collect();
-    let mut placed: Vec<(Moment, usize)> = Vec::new();
-    for (operation, query, reply, is_stale) in reads {
-        let answered = writes.iter().filter(|(write, _)| settled(write) < operation.invoked);
-        let read_before = placed.iter().filter(|(completed, _)| *completed < operation.invoked);
-        let fresh = answered.map(|(_, place)| *place).chain(read_before.map(|(_, place)| *place)).max();
-        let low = if is_stale { 0 } else { fresh.unwrap_or(0) };
-        let asked_later = writes.iter().filter(|(write, _)| write.invoked > operation.completed());
-        let high = asked_later.map(|(_, place)| place - 1).min().unwrap_or(judged.commands);
-        let mut states = judged.model.states(name, low..=high);
-        match states.find(|(_, state)| explains(*state, query, reply)) {
-            Some((place, _)) if !is_stale => placed.push((operation.completed(), place)),
-            Some(_) => {}
-            None => {
-                let text = format!("was answered {reply:?}, which no state from {low} to {high} explains");
-                return blame(operation, text);
-            }
-        }
-    }
-    Ok(())
+    JUDGE.place_reads(reads, &writes, judged.commands, |places, (query, reply)| {
+        let mut states = judged.model.states(name, places);
+        states.find(|(_, state)| explains(*state, query, reply)).map(|(place, _)| place)
+    })
 }
 
 /// Whether an answer follows from a namespace at one of its revisions, or from its absence.
@@ -183,8 +158,8 @@ fn explains(state: Option<(&Lifetime, u64)>, query: &Query, answer: &Answer) -> 
             let items = items.iter().map(|(key, pair)| (key.clone(), pair.value.clone()));
             *revision == newest && *total == content.pairs.len() && content.pairs == items.collect()
         }
-        (Query::Pair { key, .. }, Ok(ConfigReply::Pair { revision: told, pair })) => {
-            *told == revision && content.pairs.get(key) == Some(&pair.value)
+        (Query::Pair { key, .. }, Ok(ConfigReply::Pair { revision: found, pair })) => {
+            *found == revision && content.pairs.get(key) == Some(&pair.value)
         }
         (Query::Pair { key, .. }, Err(ConfigError::NoPair(missing))) => {
             missing == key && !content.pairs.contains_key(key)
@@ -199,12 +174,12 @@ fn explains(state: Option<(&Lifetime, u64)>, query: &Query, answer: &Answer) -> 
         }
         (Query::History { before: None, limit, .. }, Ok(ConfigReply::History(page))) => {
             let numbers = (life.oldest(newest)..=newest).rev().take(*limit);
-            let told = page.revisions.iter().map(|view| (view.number, view.stamp.author.parse().ok()));
+            let listed = page.revisions.iter().map(|view| (view.number, view.stamp.author.parse().ok()));
             (page.revision, page.oldest) == (newest, life.oldest(newest))
-                && told.eq(numbers.map(|number| (number, life.author(number))))
+                && listed.eq(numbers.map(|number| (number, life.author(number))))
         }
         (Query::Export { .. }, Ok(ConfigReply::Export(export))) => {
-            export.revision == revision && *content == State::of(&export.pairs, &export.containers)
+            export.revision == revision && *content == ConfigState::of(&export.pairs, &export.containers)
         }
         _ => false,
     }
@@ -212,54 +187,28 @@ fn explains(state: Option<(&Lifetime, u64)>, query: &Query, answer: &Answer) -> 
 
 /// Checks that a watcher received each document of the container in each life, each change once and
 /// in order.
-fn judge_watcher(watcher: &Watcher, lives: &[Lifetime]) -> Result<(), Violation> {
+fn judge_watcher(watcher: &Watcher, lives: &[Lifetime]) -> Result<(), String> {
     let key = &watcher.container;
-    let blame = |text: String| {
-        let text = format!("a watcher of {key} in namespace {} {text}", watcher.namespace);
-        Err(Violation::new(CHECKER, text))
-    };
-    if let Some(two) = watcher.told.windows(2).find(|two| two[0].revision >= two[1].revision) {
-        return blame(format!("was told of revision {} before {}", two[0].revision, two[1].revision));
-    }
-    for told in &watcher.told {
-        let Some(life) = lives.iter().find(|life| life.contains(told.revision)) else {
-            return blame(format!("was told of no life: {told:?}"));
+    judge_event_order(&watcher.received)?;
+    for event in &watcher.received {
+        let Some(life) = lives.iter().find(|life| life.contains(event.revision)) else {
+            return Err(format!("received a revision of no lifetime: {event:?}"));
         };
-        let document = life.content(told.revision).and_then(|content| content.document(key));
+        let document = life.content(event.revision).and_then(|content| content.document(key));
         // A watcher that knows an earlier life learns with the first revision that the container
         // was deleted with that life.
-        let is_end = told.revision == life.first() && document.is_none();
-        let is_change = life.changes(key).any(|(revision, _)| revision == told.revision);
-        if document != told.document || !(told.after_gap || is_change || is_end) {
-            return blame(format!("was told wrongly: {told:?}"));
+        let is_end = event.revision == life.first() && document.is_none();
+        let is_change = life.changes(key).any(|(revision, _)| revision == event.revision);
+        if document != event.document || !(event.after_gap || is_change || is_end) {
+            return Err(format!("received a wrong document: {event:?}"));
         }
     }
     for life in lives {
-        let told: Vec<_> = watcher.told.iter().filter(|told| life.contains(told.revision)).collect();
-        let Some(last) = told.last() else { continue };
-        let gap = told.iter().filter(|told| told.after_gap).map(|told| told.revision).max().unwrap_or(0);
-        let expected = life.changes(key).map(|(revision, _)| revision);
-        for revision in expected.filter(|revision| (gap + 1..=last.revision).contains(revision)) {
-            if !told.iter().any(|told| told.revision == revision) {
-                return blame(format!("was not told of revision {revision}"));
-            }
-        }
+        let received: Vec<_> =
+            watcher.received.iter().filter(|event| life.contains(event.revision)).collect();
+        judge_missing_events(&received, life.changes(key).map(|(revision, _)| revision))?;
     }
     Ok(())
-}
-
-/// When a command had certainly been applied. One of unknown outcome may be applied at any later
-/// time.
-fn settled(operation: &Operation) -> Moment {
-    match operation.reply() {
-        None | Some(Reply::Refused(_)) => Moment::NEVER,
-        Some(_) => operation.completed(),
-    }
-}
-
-fn blame<T>(operation: &Operation, text: impl std::fmt::Display) -> Result<T, Violation> {
-    let text = format!("operation {} on node {} {text}", operation.token, operation.at.node);
-    Err(Violation::new(CHECKER, text))
 }
 
 #[cfg(test)]

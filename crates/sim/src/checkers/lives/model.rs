@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use tidelock_core::command::ConfigWrite;
 use tidelock_core::command::config::{Change, ConfigOperation, Item, Name, Policy};
 
-use super::super::config::State;
+use super::super::config::ConfigState;
 
 /// The answer to a command, as far as the model determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum Expected {
 pub struct Lifetime {
     began: u64,
     /// By revision, without gaps: the content since then, and its author.
-    states: BTreeMap<u64, (State, Option<u64>)>,
+    states: BTreeMap<u64, (ConfigState, Option<u64>)>,
 }
 
 impl Lifetime {
@@ -50,12 +50,12 @@ impl Lifetime {
     }
 
     /// The content as of a revision that was kept when `newest` was the newest.
-    pub fn at(&self, revision: u64, newest: u64) -> Option<&State> {
+    pub fn at(&self, revision: u64, newest: u64) -> Option<&ConfigState> {
         (self.oldest(newest)..=newest).contains(&revision).then(|| self.content(revision)).flatten()
     }
 
     /// The content as of a revision, kept or not.
-    pub fn content(&self, revision: u64) -> Option<&State> {
+    pub fn content(&self, revision: u64) -> Option<&ConfigState> {
         self.states.get(&revision).map(|(state, _)| state)
     }
 
@@ -77,19 +77,19 @@ impl Lifetime {
 }
 
 /// The present life and revision of a namespace, if it exists.
-type Presence = Option<(usize, u64)>;
+type NamespaceVersion = Option<(usize, u64)>;
 
 /// All namespaces of a shard that are created and deleted.
 #[derive(Debug, Default)]
-pub struct Model {
+pub struct NamespaceModel {
     lives: BTreeMap<Name, Vec<Lifetime>>,
     /// By log position, the life and revision of each.
-    past: BTreeMap<Name, Vec<(usize, Presence)>>,
+    past: BTreeMap<Name, Vec<(usize, NamespaceVersion)>>,
     /// The highest revision of all deleted namespaces.
     floor: u64,
 }
 
-impl Model {
+impl NamespaceModel {
     /// All namespaces that ever existed.
     pub fn names(&self) -> impl Iterator<Item = &Name> {
         self.past.keys()
@@ -117,7 +117,7 @@ impl Model {
         })
     }
 
-    fn now(&self, name: &Name) -> Presence {
+    fn now(&self, name: &Name) -> NamespaceVersion {
         self.past.get(name).and_then(|past| past.last()).and_then(|(_, state)| *state)
     }
 
@@ -150,7 +150,7 @@ impl Model {
 
     /// Creates the namespace, unless its content is invalid.
     fn begin(&mut self, place: usize, write: &ConfigWrite) -> Expected {
-        let mut state = State::default();
+        let mut state = ConfigState::default();
         if let ConfigOperation::Publish { changes, .. } = &write.operation {
             match published(&state, changes) {
                 None => return Expected::Failed,
@@ -164,7 +164,7 @@ impl Model {
     }
 
     /// Adds the next revision to the newest life.
-    fn advance(&mut self, place: usize, write: &ConfigWrite, state: State) -> Expected {
+    fn advance(&mut self, place: usize, write: &ConfigWrite, state: ConfigState) -> Expected {
         let lives = self.lives.entry(write.namespace.clone()).or_default();
         let number = lives.len() - 1;
         let revision = lives[number].newest() + 1;
@@ -176,7 +176,7 @@ impl Model {
     fn end(&mut self, (place, write): (usize, &ConfigWrite), life: usize, force: bool) -> Expected {
         let life = &self.lives[&write.namespace][life];
         let revision = life.newest();
-        let is_empty = life.content(revision).is_none_or(|state| *state == State::default());
+        let is_empty = life.content(revision).is_none_or(|state| *state == ConfigState::default());
         if !force && !is_empty {
             return Expected::Failed;
         }
@@ -187,7 +187,7 @@ impl Model {
 }
 
 /// The result of a change of an existing namespace: refused, unchanged, or new content.
-fn outcome(life: &Lifetime, newest: u64, operation: &ConfigOperation) -> Option<Option<State>> {
+fn outcome(life: &Lifetime, newest: u64, operation: &ConfigOperation) -> Option<Option<ConfigState>> {
     let before = life.content(newest)?;
     let after = match operation {
         ConfigOperation::Publish { changes, .. } => published(before, changes)?,
@@ -198,7 +198,7 @@ fn outcome(life: &Lifetime, newest: u64, operation: &ConfigOperation) -> Option<
                 Some(item) => {
                     let mut after = before.clone();
                     after.copy(target, item);
-                    let is_there = |state: &State| state.has(item);
+                    let is_there = |state: &ConfigState| state.has(item);
                     if !is_there(before) && !is_there(target) {
                         return None;
                     }
@@ -214,7 +214,7 @@ fn outcome(life: &Lifetime, newest: u64, operation: &ConfigOperation) -> Option<
 }
 
 /// The content after these changes, or `None` if they are invalid.
-fn published(before: &State, changes: &[Change]) -> Option<State> {
+fn published(before: &ConfigState, changes: &[Change]) -> Option<ConfigState> {
     let mut after = before.clone();
     for change in changes {
         if let Change::Delete(item) = change
@@ -227,7 +227,7 @@ fn published(before: &State, changes: &[Change]) -> Option<State> {
     (after.hold_types(before, changes) && after.is_whole()).then_some(after)
 }
 
-impl State {
+impl ConfigState {
     fn has(&self, item: &Item) -> bool {
         match item {
             Item::Pair(key) => self.pairs.contains_key(key),

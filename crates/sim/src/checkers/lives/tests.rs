@@ -8,7 +8,7 @@ use tidelock_core::command::config::{
     RevisionView, Stamp, Value,
 };
 use tidelock_core::command::config::{ConfigError, Export};
-use tidelock_core::command::{ConfigRead, ReadReply, WriteReply};
+use tidelock_core::command::{ConfigRead, ReadReply, Refusal, WriteReply};
 use tidelock_core::types::{LogIndex, NodeId, Term};
 
 use super::*;
@@ -17,10 +17,10 @@ use crate::watcher::WatchedContent;
 
 /// The requests for one namespace, and the log of its shard.
 #[derive(Default)]
-struct HistoryBuilder {
+struct LifetimeHistory {
     history: History,
     log: Vec<Write>,
-    told: Vec<WatchedContent>,
+    received: Vec<WatchedContent>,
 }
 
 fn name() -> Name {
@@ -40,7 +40,7 @@ fn publish(changes: Vec<Change>) -> ConfigOperation {
     ConfigOperation::Publish { changes, create: true }
 }
 
-impl HistoryBuilder {
+impl LifetimeHistory {
     fn invoke(&mut self, request: Request) -> Token {
         self.history.invoke(Incarnation { node: NodeId(1), life: 1 }, request, false)
     }
@@ -71,13 +71,13 @@ impl HistoryBuilder {
     }
 
     /// Two lives, with revisions 1 and 2, and 3.
-    fn two() -> HistoryBuilder {
-        let mut history_builder = HistoryBuilder::default();
-        history_builder.does(publish(vec![put(1), container()]), 1);
-        history_builder.does(publish(vec![put(2)]), 2);
-        history_builder.does(ConfigOperation::Delete { force: true }, 2);
-        history_builder.does(publish(vec![put(3)]), 3);
-        history_builder
+    fn two() -> LifetimeHistory {
+        let mut history = LifetimeHistory::default();
+        history.does(publish(vec![put(1), container()]), 1);
+        history.does(publish(vec![put(2)]), 2);
+        history.does(ConfigOperation::Delete { force: true }, 2);
+        history.does(publish(vec![put(3)]), 3);
+        history
     }
 
     fn judge(self) -> Result<(), Violation> {
@@ -89,7 +89,8 @@ impl HistoryBuilder {
         let node = Some(NodeId(1));
         let (namespace, container, is_without) = (name(), "c".into(), false);
         let (asked, is_due) = (None, false);
-        let watcher = Watcher { namespace, container, node, asked, is_due, told: self.told, is_without };
+        let watcher =
+            Watcher { namespace, container, node, asked, is_due, received: self.received, is_without };
         check(&self.history, &ledger, &[watcher])
     }
 }
@@ -102,11 +103,11 @@ fn get(at: Option<u64>) -> Query {
     Query::Pair { key: "p".into(), at }
 }
 
-fn told(revision: u64, document: Option<&str>) -> WatchedContent {
+fn content(revision: u64, document: Option<&str>) -> WatchedContent {
     WatchedContent { revision, document: document.map(str::to_owned), after_gap: false }
 }
 
-fn history(revisions: &[(u64, u64)]) -> Answer {
+fn history_page(revisions: &[(u64, u64)]) -> Answer {
     let view = |&(number, author): &(u64, u64)| RevisionView {
         number,
         stamp: Stamp { author: author.to_string().into(), ..Stamp::default() },
@@ -118,102 +119,104 @@ fn history(revisions: &[(u64, u64)]) -> Answer {
     Ok(ConfigReply::History(HistoryPage { revision: newest, oldest, revisions, next: None }))
 }
 
-fn blamed(history_builder: HistoryBuilder, part: &str) {
-    let violation = history_builder.judge().expect_err("a violation");
+fn blamed(history: LifetimeHistory, part: &str) {
+    let violation = history.judge().expect_err("a violation");
     assert!(violation.message.contains(part), "{violation}");
 }
 
 #[test]
 fn an_honest_story_holds() {
-    let mut history_builder = HistoryBuilder::two();
-    history_builder.reads(get(None), pair(3, 3));
-    history_builder.reads(get(Some(2)), Err(ConfigError::NoRevision { revision: 2, oldest: 3, newest: 3 }));
-    history_builder.reads(Query::History { item: None, before: None, limit: 5 }, history(&[(3, 4)]));
+    let mut history = LifetimeHistory::two();
+    history.reads(get(None), pair(3, 3));
+    history.reads(get(Some(2)), Err(ConfigError::NoRevision { revision: 2, oldest: 3, newest: 3 }));
+    history.reads(Query::History { item: None, before: None, limit: 5 }, history_page(&[(3, 4)]));
     let pairs = Map::from([("p".into(), Arc::new(Pair { value: Value::Int(3), revision: 3 }))]);
     let export = Export { revision: 3, policy: Policy::default(), pairs, containers: Map::new() };
-    history_builder.reads(Query::Export { at: None }, Ok(ConfigReply::Export(export)));
-    history_builder.told = vec![told(1, Some(r#"{"f":1}"#)), told(2, Some(r#"{"f":2}"#)), told(3, None)];
-    let (token, write) = history_builder.asks(ConfigOperation::Delete { force: false });
-    history_builder.log.push(write);
-    history_builder.answered(token, Err(ConfigError::NamespaceNotEmpty { pairs: 1, containers: 0 }));
-    history_builder.does(ConfigOperation::Delete { force: true }, 3);
-    history_builder.reads(get(None), Err(ConfigError::NoNamespace));
-    assert_eq!(history_builder.judge(), Ok(()));
+    history.reads(Query::Export { at: None }, Ok(ConfigReply::Export(export)));
+    history.received = vec![content(1, Some(r#"{"f":1}"#)), content(2, Some(r#"{"f":2}"#)), content(3, None)];
+    let (token, write) = history.asks(ConfigOperation::Delete { force: false });
+    history.log.push(write);
+    history.answered(token, Err(ConfigError::NamespaceNotEmpty { pairs: 1, containers: 0 }));
+    history.does(ConfigOperation::Delete { force: true }, 3);
+    history.reads(get(None), Err(ConfigError::NoNamespace));
+    assert_eq!(history.judge(), Ok(()));
 }
 
 #[test]
 fn a_deletion_that_content_forbids_is_noticed() {
-    let mut history_builder = HistoryBuilder::two();
-    history_builder.does(ConfigOperation::Delete { force: false }, 3);
-    blamed(history_builder, "the log says Failed");
+    let mut history = LifetimeHistory::two();
+    history.does(ConfigOperation::Delete { force: false }, 3);
+    blamed(history, "the log says Failed");
 }
 
 #[test]
 fn a_deletion_that_is_lost_or_came_although_refused_is_noticed() {
-    let mut history_builder = HistoryBuilder::two();
-    let (token, _) = history_builder.asks(ConfigOperation::Delete { force: true });
-    history_builder.answered(token, Ok(ConfigWritten { revision: 3, changed: true }));
-    blamed(history_builder, "stands in no log");
-    let mut history_builder = HistoryBuilder::two();
-    let (token, write) = history_builder.asks(ConfigOperation::Delete { force: true });
-    history_builder.log.push(write);
-    assert!(history_builder.history.answer(token, Reply::Refused(Refusal::NoLeader)));
-    blamed(history_builder, "was refused and stands in the log");
-    let mut history_builder = HistoryBuilder::two();
-    let twice = history_builder.log[3].clone();
-    history_builder.log.push(twice);
-    blamed(history_builder, "twice");
+    let mut history = LifetimeHistory::two();
+    let (token, _) = history.asks(ConfigOperation::Delete { force: true });
+    history.answered(token, Ok(ConfigWritten { revision: 3, changed: true }));
+    blamed(history, "stands in no log");
+    let mut history = LifetimeHistory::two();
+    let (token, write) = history.asks(ConfigOperation::Delete { force: true });
+    history.log.push(write);
+    assert!(history.history.answer(token, Reply::Refused(Refusal::NoLeader)));
+    blamed(history, "was refused and stands in the log");
+    let mut history = LifetimeHistory::two();
+    let twice = history.log[3].clone();
+    history.log.push(twice);
+    blamed(history, "twice");
 }
 
 #[test]
 fn a_revision_that_comes_again_is_noticed() {
-    let mut history_builder = HistoryBuilder::two();
-    history_builder.does(ConfigOperation::Delete { force: true }, 3);
-    history_builder.does(ConfigOperation::Create, 1);
-    blamed(history_builder, "the log says Done((4, true))");
+    let mut history = LifetimeHistory::two();
+    history.does(ConfigOperation::Delete { force: true }, 3);
+    history.does(ConfigOperation::Create, 1);
+    blamed(history, "the log says Done((4, true))");
 }
 
 #[test]
 fn what_an_earlier_life_held_does_not_come_back() {
-    let mut history_builder = HistoryBuilder::two();
-    history_builder.reads(get(Some(2)), pair(2, 2));
-    blamed(history_builder, "no state from");
-    let mut history_builder = HistoryBuilder::two();
-    history_builder.reads(get(None), pair(3, 2));
-    blamed(history_builder, "no state from");
-    let mut history_builder = HistoryBuilder::two();
-    history_builder.reads(Query::History { item: None, before: None, limit: 5 }, history(&[(3, 4), (2, 2)]));
-    blamed(history_builder, "no state from");
-    let mut history_builder = HistoryBuilder::two();
+    let mut history = LifetimeHistory::two();
+    history.reads(get(Some(2)), pair(2, 2));
+    blamed(history, "no state from");
+    let mut history = LifetimeHistory::two();
+    history.reads(get(None), pair(3, 2));
+    blamed(history, "no state from");
+    let mut history = LifetimeHistory::two();
+    history.reads(Query::History { item: None, before: None, limit: 5 }, history_page(&[(3, 4), (2, 2)]));
+    blamed(history, "no state from");
+    let mut history = LifetimeHistory::two();
     let (token, write) =
-        history_builder.asks(ConfigOperation::Rollback { to: 1, item: Some(Item::Pair("p".into())) });
-    history_builder.log.push(write);
-    history_builder.answered(token, Ok(ConfigWritten { revision: 4, changed: true }));
-    blamed(history_builder, "the log says Failed");
+        history.asks(ConfigOperation::Rollback { to: 1, item: Some(Item::Pair("p".into())) });
+    history.log.push(write);
+    history.answered(token, Ok(ConfigWritten { revision: 4, changed: true }));
+    blamed(history, "the log says Failed");
 }
 
 #[test]
 fn a_read_of_what_is_deleted_is_noticed() {
-    let mut history_builder = HistoryBuilder::two();
-    history_builder.does(ConfigOperation::Delete { force: true }, 3);
-    history_builder.reads(get(None), pair(3, 3));
-    blamed(history_builder, "no state from");
-    let mut history_builder = HistoryBuilder::two();
-    history_builder.reads(get(None), Err(ConfigError::NoNamespace));
-    blamed(history_builder, "no state from");
+    let mut history = LifetimeHistory::two();
+    history.does(ConfigOperation::Delete { force: true }, 3);
+    history.reads(get(None), pair(3, 3));
+    blamed(history, "no state from");
+    let mut history = LifetimeHistory::two();
+    history.reads(get(None), Err(ConfigError::NoNamespace));
+    blamed(history, "no state from");
 }
 
 #[test]
 fn a_watcher_who_misses_or_dreams_is_noticed() {
-    let history_builder =
-        |told: &[WatchedContent]| HistoryBuilder { told: told.to_vec(), ..HistoryBuilder::two() };
-    let (first, second) = (told(1, Some(r#"{"f":1}"#)), told(2, Some(r#"{"f":2}"#)));
-    assert_eq!(history_builder(&[first.clone(), second.clone()]).judge(), Ok(()));
-    blamed(history_builder(std::slice::from_ref(&second)), "was not told of revision 1");
-    blamed(history_builder(&[second.clone(), first.clone()]), "before 1");
-    blamed(history_builder(&[first, told(2, Some(r#"{"f":3}"#))]), "was told wrongly");
-    blamed(history_builder(&[told(3, Some(r#"{"f":3}"#))]), "was told wrongly");
-    blamed(history_builder(&[told(4, None)]), "of no life");
+    let history = |received: &[WatchedContent]| LifetimeHistory {
+        received: received.to_vec(),
+        ..LifetimeHistory::two()
+    };
+    let (first, second) = (content(1, Some(r#"{"f":1}"#)), content(2, Some(r#"{"f":2}"#)));
+    assert_eq!(history(&[first.clone(), second.clone()]).judge(), Ok(()));
+    blamed(history(std::slice::from_ref(&second)), "did not receive revision 1");
+    blamed(history(&[second.clone(), first.clone()]), "before 1");
+    blamed(history(&[first, content(2, Some(r#"{"f":3}"#))]), "received a wrong document");
+    blamed(history(&[content(3, Some(r#"{"f":3}"#))]), "received a wrong document");
+    blamed(history(&[content(4, None)]), "of no lifetime");
     let after_gap = WatchedContent { after_gap: true, ..second };
-    assert_eq!(history_builder(&[after_gap]).judge(), Ok(()));
+    assert_eq!(history(&[after_gap]).judge(), Ok(()));
 }

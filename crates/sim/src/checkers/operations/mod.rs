@@ -19,19 +19,20 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    Consistency, Expiry, Operation as Asked, OperationRepliesBuilder, Operations, Read, ReadReply, Refusal,
-    Reply, Request, Set, Write,
+    Consistency, Expiry, Operation as Asked, OperationReplies, OperationRepliesBuilder, Operations, Read,
+    ReadReply, Reply, Request, Set, Write,
 };
 use tidelock_core::types::{ShardId, Token, UnixMillis};
 
 pub use ledger::Ledger;
-use model::{Held, Model};
+use model::{Held, ShardModel};
 
 use super::Violation;
+use super::replay::{AnsweredRead, LogJudge, LogOrder};
 use crate::compound::token_in;
-use crate::history::{History, Moment, Operation};
+use crate::history::{History, Operation};
 
-const CHECKER: &str = "operations";
+const JUDGE: LogJudge = LogJudge { checker: "operations" };
 
 /// The states of a key, by the number of commands applied before.
 type Past = BTreeMap<Bytes, Vec<(usize, Option<Held>)>>;
@@ -50,25 +51,16 @@ pub fn check(history: &History, ledger: &Ledger) -> Result<(), Violation> {
         done.extend(judged.places.iter().map(|(token, place)| (*token, *place)));
     }
     for operation in history.operations() {
-        let Some(write) = operation.write().filter(|write| token_in(write) == Some(operation.token)) else {
+        if operation.write().and_then(token_in) != Some(operation.token) {
             continue;
-        };
-        let stands = done.contains_key(&operation.token);
-        match operation.reply() {
-            None | Some(Reply::Refused(Refusal::UnknownOutcome)) => {}
-            Some(Reply::Refused(_)) if stands => {
-                return Err(blame(operation, format!("was refused and stands in the log: {write:?}")));
-            }
-            Some(Reply::Refused(_)) => {}
-            Some(_) if !stands => return Err(blame(operation, "was answered and stands in no log".into())),
-            Some(_) => {}
         }
+        JUDGE.judge_presence(operation, done.contains_key(&operation.token))?;
     }
     Ok(())
 }
 
 /// A shard's replayed log.
-struct ReplayedLog {
+struct ReplayedKeys {
     /// For each client command, how many commands had been applied after it.
     places: BTreeMap<Token, usize>,
     past: Past,
@@ -79,21 +71,20 @@ fn judge_writes(
     history: &History,
     ledger: &Ledger,
     (shard, writes): (ShardId, &[Write]),
-) -> Result<ReplayedLog, Violation> {
-    let mut judged = ReplayedLog { places: BTreeMap::new(), past: Past::new(), commands: writes.len() };
-    let mut model = Model::default();
-    // The latest request among the commands further back in the log.
-    let mut latest: Option<&Operation> = None;
+) -> Result<ReplayedKeys, Violation> {
+    let mut judged = ReplayedKeys { places: BTreeMap::new(), past: Past::new(), commands: writes.len() };
+    let mut model = ShardModel::default();
+    let mut order = LogOrder::default();
     for (place, write) in (1..).zip(writes) {
         if let Write::Expire { now, .. } = write
             && !ledger.was_shown(*now)
         {
             let text = format!("keys of shard {shard} went by {now}, which no clock has shown");
-            return Err(Violation::new(CHECKER, text));
+            return Err(Violation::new(JUDGE.checker, text));
         }
         if is_relative(write) {
             let text = format!("the log of shard {shard} holds a time that depends on a clock: {write:?}");
-            return Err(Violation::new(CHECKER, text));
+            return Err(Violation::new(JUDGE.checker, text));
         }
         let before = model.keys.clone();
         let expected = model.apply(write);
@@ -105,27 +96,17 @@ fn judge_writes(
         if !operation.write().is_some_and(|asked| is_same(asked, write, &by_leader))
             || judged.places.insert(operation.token, place).is_some()
         {
-            return Err(blame(operation, format!("stands in the log otherwise, or twice: {write:?}")));
+            return JUDGE.blame(operation, format!("stands in the log otherwise, or twice: {write:?}"));
         }
         match operation.reply() {
             None | Some(Reply::Refused(_)) => {}
             reply if reply == expected.as_ref() => {}
             reply => {
-                return Err(blame(
-                    operation,
-                    format!("was answered {reply:?}, and the log says {expected:?}"),
-                ));
+                let text = format!("was answered {reply:?}, and the log says {expected:?}");
+                return JUDGE.blame(operation, text);
             }
         }
-        if let Some(latest) = latest
-            && latest.invoked > settled(operation)
-        {
-            let text = format!("was answered before operation {} began, and stands behind it", latest.token);
-            return Err(blame(operation, text));
-        }
-        if latest.is_none_or(|latest| operation.invoked > latest.invoked) {
-            latest = Some(operation);
-        }
+        JUDGE.judge_order(&mut order, operation)?;
     }
     Ok(judged)
 }
@@ -179,7 +160,7 @@ fn is_same_operation(asked: Asked<'_>, logged: Asked<'_>, by_leader: &impl Fn(Un
     }
 }
 
-fn remember(past: &mut Past, place: usize, before: &BTreeMap<Bytes, Held>, model: &Model) {
+fn remember(past: &mut Past, place: usize, before: &BTreeMap<Bytes, Held>, model: &ShardModel) {
     for key in before.keys().chain(model.keys.keys()) {
         if before.get(key) != model.keys.get(key) {
             let states = past.entry(key.clone()).or_default();
@@ -192,47 +173,31 @@ fn remember(past: &mut Past, place: usize, before: &BTreeMap<Bytes, Held>, model
 }
 
 /// Finds a place for each read, the earliest one, in the order of their answers.
-fn judge_reads(history: &History, judged: &ReplayedLog) -> Result<(), Violation> {
-    let mut reads: Vec<(&Operation, (&Operations, usize), bool)> = Vec::new();
+fn judge_reads(history: &History, judged: &ReplayedKeys) -> Result<(), Violation> {
+    let mut reads = Vec::new();
     for operation in history.operations() {
         if let (
             Request::Read { read: Read::Operations { operations, bytes_max }, consistency },
-            Some(Reply::Read(ReadReply::Operations(_))),
+            Some(Reply::Read(ReadReply::Operations(replies))),
         ) = (&operation.request, operation.reply())
             && is_of(operations, judged)
         {
-            reads.push((operation, (operations, *bytes_max), *consistency == Consistency::Stale));
+            let (read, is_stale) = ((operations, *bytes_max, replies), *consistency == Consistency::Stale);
+            reads.push(AnsweredRead { operation, read, is_stale });
         }
     }
-    reads.sort_by_key(|(operation, ..)| operation.completed());
     let writes: Vec<(&Operation, usize)> = judged
         .places
         .iter()
         .filter_map(|(token, place)| history.operation(*token).map(|operation| (operation, *place)))
         .collect();
-    let mut placed: Vec<(Moment, usize)> = Vec::new();
-    for (operation, operations, is_stale) in reads {
-        let answered = writes.iter().filter(|(write, _)| settled(write) < operation.invoked);
-        let read_before = placed.iter().filter(|(completed, _)| *completed < operation.invoked);
-        let fresh = answered.map(|(_, place)| *place).chain(read_before.map(|(_, place)| *place)).max();
-        let low = if is_stale { 0 } else { fresh.unwrap_or(0) };
-        let asked_later = writes.iter().filter(|(write, _)| write.invoked > operation.completed());
-        let high = asked_later.map(|(_, place)| place - 1).min().unwrap_or(judged.commands);
-        match (low..=high).find(|place| explains(judged, *place, operations, operation)) {
-            Some(place) if !is_stale => placed.push((operation.completed(), place)),
-            Some(_) => {}
-            None => {
-                let reply = operation.reply();
-                let text = format!("was answered {reply:?}, which no state from {low} to {high} explains");
-                return Err(blame(operation, text));
-            }
-        }
-    }
-    Ok(())
+    JUDGE.place_reads(reads, &writes, judged.commands, |mut places, read| {
+        places.find(|place| explains(judged, *place, *read))
+    })
 }
 
 /// Whether a read is one of this shard: all keys of a shard have the same tag.
-fn is_of(operations: &Operations, judged: &ReplayedLog) -> bool {
+fn is_of(operations: &Operations, judged: &ReplayedKeys) -> bool {
     let tag = |key: &[u8]| key.split(|&byte| byte == b'}').next().map(<[u8]>::to_vec);
     let Some(asked) = operations.iter().next().and_then(|operation| tag(operation.key())) else {
         return false;
@@ -240,36 +205,21 @@ fn is_of(operations: &Operations, judged: &ReplayedLog) -> bool {
     judged.past.keys().any(|key| tag(key).as_ref() == Some(&asked))
 }
 
-/// Whether a read of `operations` at `place` gives this answer; only values beyond the reader's
+/// Whether a read of `operations` at `place` gives these replies; only values beyond the reader's
 /// byte limit may be left out.
 fn explains(
-    judged: &ReplayedLog,
+    judged: &ReplayedKeys,
     place: usize,
-    (operations, bytes_max): (&Operations, usize),
-    operation: &Operation,
+    (operations, bytes_max, replies): (&Operations, usize, &OperationReplies),
 ) -> bool {
-    let Some(Reply::Read(ReadReply::Operations(replies))) = operation.reply() else { return false };
     let mut expected = OperationRepliesBuilder::within(bytes_max);
     for look in operations.iter() {
         let states = judged.past.get(look.key()).map_or(&[][..], |states| &states[..]);
         let reached = states.partition_point(|(from, _)| *from <= place);
         let held = reached.checked_sub(1).and_then(|last| states[last].1.as_ref());
-        expected.push(&Model::look(held, &look));
+        expected.push(&ShardModel::look(held, &look));
     }
     expected.finish() == *replies
-}
-
-/// When a command had certainly been applied. One of unknown outcome may be applied at any later
-/// time.
-fn settled(operation: &Operation) -> Moment {
-    match operation.reply() {
-        None | Some(Reply::Refused(_)) => Moment::NEVER,
-        Some(_) => operation.completed(),
-    }
-}
-
-fn blame(operation: &Operation, text: String) -> Violation {
-    Violation::new(CHECKER, format!("operation {} on node {} {text}", operation.token, operation.at.node))
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub struct Held {
 
 /// One data shard, as a checker computes it from the log.
 #[derive(Debug, Default)]
-pub struct Model {
+pub struct ShardModel {
     pub keys: BTreeMap<Bytes, Held>,
     revision: u64,
     restoring: Option<Uuid>,
@@ -38,11 +38,11 @@ pub struct Model {
     owned: Option<SlotSet>,
     /// The last move that it took part in.
     last: u64,
-    arriving: Option<Arriving>,
+    incoming: Option<IncomingCopy>,
 }
 
 #[derive(Debug)]
-struct Arriving {
+struct IncomingCopy {
     slots: SlotSet,
     attempt: u64,
     sequence: u64,
@@ -51,7 +51,7 @@ struct Arriving {
 /// The shard does not own the keys of a command, so nodes retry it on another shard.
 pub struct NotHere;
 
-impl Model {
+impl ShardModel {
     /// Applies a command of the log. Returns the answer, if the model determines it.
     ///
     /// # Errors
@@ -132,38 +132,38 @@ impl Model {
         match &step.step {
             MoveStep::Open { attempt, slots, founding, .. } => {
                 self.owned.get_or_insert_with(|| founding.clone());
-                if migration < self.last || (migration == self.last && self.arriving.is_none()) {
+                if migration < self.last || (migration == self.last && self.incoming.is_none()) {
                     return;
                 }
                 self.last = migration;
-                if self.arriving.as_ref().is_none_or(|arriving| arriving.attempt < *attempt) {
+                if self.incoming.as_ref().is_none_or(|incoming| incoming.attempt < *attempt) {
                     self.forget(slots);
                     let (slots, attempt) = (slots.clone(), *attempt);
-                    self.arriving = Some(Arriving { slots, attempt, sequence: 0 });
+                    self.incoming = Some(IncomingCopy { slots, attempt, sequence: 0 });
                 }
             }
             MoveStep::Import(import) => {
-                let Some(arriving) = self.arriving.as_mut().filter(|_| migration == self.last) else {
+                let Some(incoming) = self.incoming.as_mut().filter(|_| migration == self.last) else {
                     return;
                 };
-                if (arriving.attempt, arriving.sequence) != (import.attempt, import.sequence) {
+                if (incoming.attempt, incoming.sequence) != (import.attempt, import.sequence) {
                     return;
                 }
-                arriving.sequence += 1;
+                incoming.sequence += 1;
                 self.lift(import.revision.0);
                 for row in &import.rows {
                     let held = Held { version: row.version, value: row.value.clone(), expires: row.expires };
                     self.keys.insert(row.key.clone(), held);
                 }
                 import.removals.iter().for_each(|key| drop(self.keys.remove(key)));
-                import.config.iter().for_each(|part| self.config.arrive(part).expect("a block"));
+                import.config.iter().for_each(|part| self.config.import_part(part).expect("a block"));
             }
             MoveStep::Own { attempt, sequence, revision, config } => {
-                let is_it = |arriving: &mut Arriving| {
-                    migration == self.last && (arriving.attempt, arriving.sequence) == (*attempt, *sequence)
+                let is_it = |incoming: &mut IncomingCopy| {
+                    migration == self.last && (incoming.attempt, incoming.sequence) == (*attempt, *sequence)
                 };
-                let Some(arriving) = self.arriving.take_if(is_it) else { return };
-                self.owned = self.owned.as_ref().map(|owned| owned.union(&arriving.slots));
+                let Some(incoming) = self.incoming.take_if(is_it) else { return };
+                self.owned = self.owned.as_ref().map(|owned| owned.union(&incoming.slots));
                 self.lift(revision.0);
                 self.config.take_block(config).expect("a block");
             }
@@ -217,7 +217,7 @@ impl Model {
 
     fn swap(&mut self, key: &[u8], expected: Option<i64>, new: i64) -> Result<Exchange, Rejection> {
         let held = self.keys.get(key).cloned();
-        let old = Model::number(held.as_ref())?;
+        let old = ShardModel::number(held.as_ref())?;
         if expected.is_some() && expected != Some(old) {
             return Ok(Exchange { swapped: false, old, version: self.version(key) });
         }
@@ -233,7 +233,9 @@ impl Model {
         let failed = OperationReply::ConditionFailed { current };
         let created = before.is_none();
         let reply = match *operation {
-            Operation::Get { .. } | Operation::Describe { .. } => Model::look(before.as_ref(), operation),
+            Operation::Get { .. } | Operation::Describe { .. } => {
+                ShardModel::look(before.as_ref(), operation)
+            }
             Operation::Put { condition, .. } if !condition.holds(current) => failed,
             Operation::Put { key, value, .. } => {
                 OperationReply::Written { version: self.write(key, value, None), created }
@@ -251,7 +253,7 @@ impl Model {
                 OperationReply::Taken { version: self.next(), value }
             }
             Operation::Add { key, delta } => {
-                match Model::number(before.as_ref()).map(|number| number.checked_add(delta)) {
+                match ShardModel::number(before.as_ref()).map(|number| number.checked_add(delta)) {
                     Err(rejection) => OperationReply::Rejected(rejection),
                     Ok(None) => OperationReply::Rejected(Rejection::Overflow),
                     Ok(Some(value)) => {

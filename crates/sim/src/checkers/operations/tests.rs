@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::checkers::fixture::HistoryBuilder;
-use tidelock_core::command::{Condition, ReadReply, WriteReply};
+use tidelock_core::command::{Condition, ReadReply, Refusal, WriteReply};
 use tidelock_core::command::{
     Expiry, ExpiryCondition, Operation as Asked, OperationReply, Set, SetCondition, Transaction, Write,
 };

@@ -9,7 +9,8 @@ use super::moving::OutgoingConfig;
 use super::*;
 use crate::command::config::block::{check_block, namespaces_of};
 use crate::command::config::{
-    Action, Change, Changes, Datatype, Event, Field, Item, Policy, Query, Refers, Selection, Stamp, Value,
+    Action, Change, Changes, Datatype, DocumentChange, Field, Item, Policy, Query, Refers, Selection, Stamp,
+    Value,
 };
 use crate::slots::slot_set::SlotSet;
 
@@ -106,7 +107,7 @@ fn changes_since(config: &Config, key: &str, after: u64) -> Changes {
 }
 
 /// Revisions and documents of events.
-fn shown(events: &[Event]) -> Vec<(u64, Option<String>)> {
+fn shown(events: &[DocumentChange]) -> Vec<(u64, Option<String>)> {
     events.iter().map(|event| (event.revision, event.found.as_ref().map(|found| found.document()))).collect()
 }
 
@@ -327,7 +328,7 @@ fn history_tells_what_who_and_why() {
         other => panic!("{other:?}"),
     };
     let page = history(None, None, 10);
-    let told: Vec<_> =
+    let reported: Vec<_> =
         page.revisions.iter().map(|view| (view.number, view.action, view.changes.len())).collect();
     let expected = [
         (4, Action::Rollback { to: 2 }, 1),
@@ -335,7 +336,7 @@ fn history_tells_what_who_and_why() {
         (2, Action::Publish, 2),
         (1, Action::Create, 0),
     ];
-    assert_eq!((told, page.next), (expected.to_vec(), None));
+    assert_eq!((reported, page.next), (expected.to_vec(), None));
     assert_eq!(page.revisions[0].stamp, stamp(1_000));
     let pair = |content: &Option<_>| match content {
         Some(crate::command::config::Content::Pair(pair)) => Some(pair.value.clone()),
@@ -460,22 +461,22 @@ fn many_changes_are_told_in_order_a_part_at_a_time() {
 #[test]
 fn news_name_the_containers_that_resolve_to_something_else() {
     let mut config = sample();
-    let told = |config: &mut Config| {
-        let news = config.take_news();
+    let reported = |config: &mut Config| {
+        let news = config.take_updates();
         news.into_iter().flat_map(|news| news.containers).map(|key| String::from(&*key)).collect::<Vec<_>>()
     };
-    assert_eq!(told(&mut config), ["c"]);
+    assert_eq!(reported(&mut config), ["c"]);
     publish(&mut config, vec![int("q", 1), container("d", vec![one("f", "q")])]).expect("published");
-    assert_eq!(told(&mut config), ["d"]);
+    assert_eq!(reported(&mut config), ["d"]);
     let same = Field { key: "f".into(), refers: Refers::One("q".into()) };
     publish(&mut config, vec![container("c", vec![same])]).expect("published");
-    assert_eq!(told(&mut config), Vec::<String>::new(), "another pair of the same value");
+    assert_eq!(reported(&mut config), Vec::<String>::new(), "another pair of the same value");
     publish(&mut config, vec![int("q", 2)]).expect("published");
-    assert_eq!(told(&mut config), ["c", "d"]);
+    assert_eq!(reported(&mut config), ["c", "d"]);
     publish(&mut config, vec![delete_container("d")]).expect("published");
-    assert_eq!(told(&mut config), ["d"]);
+    assert_eq!(reported(&mut config), ["d"]);
     apply(&mut config, ConfigOperation::Delete { force: true }).expect("deleted");
-    assert_eq!(told(&mut config), ["c"]);
+    assert_eq!(reported(&mut config), ["c"]);
 }
 
 #[test]
@@ -580,13 +581,13 @@ fn namespaces_move_with_their_slots() {
     let (mut copy, mut taker) = (OutgoingConfig::new(moved.clone()), Config::default());
     while let Some(part) = copy.next_part(&config) {
         assert_eq!(part.namespace, name());
-        taker.arrive(&part).expect("taken");
+        taker.import_part(&part).expect("taken");
     }
-    config.take_news();
-    config.tell_all_of(&moved);
-    assert!(config.forget_some(&moved, 1), "nothing is left");
+    config.take_updates();
+    config.notify_slots(&moved);
+    assert!(config.remove_some(&moved, 1), "nothing is left");
     assert_eq!(ask(&config, Query::Namespace), Err(ConfigError::NoNamespace));
-    assert_eq!(config.take_news().len(), 1, "watchers look elsewhere");
+    assert_eq!(config.take_updates().len(), 1, "watchers look elsewhere");
     assert_eq!(document(&taker, "c", None).as_deref(), Ok(r#"{"f":1}"#));
     assert_eq!(
         apply(&mut taker, ConfigOperation::Rollback { to: 1, item: None }),

@@ -52,7 +52,7 @@ impl KeyValue {
             if operation.is_read() && !is_answered {
                 continue;
             }
-            self.operate(&operation, &mut room, |reply| {
+            self.execute(&operation, &mut room, |reply| {
                 if is_answered {
                     replies.push(reply);
                 }
@@ -63,7 +63,7 @@ impl KeyValue {
 
     /// Executes one operation. `room` is the number of bytes that returned values of removed keys
     /// may still take.
-    fn operate(
+    fn execute(
         &mut self,
         operation: &Operation<'_>,
         room: &mut usize,
@@ -97,14 +97,14 @@ impl KeyValue {
 
     fn value(&self, key: &[u8]) -> OperationReply<'_> {
         self.records.get(key).map_or(OperationReply::Absent, |record| {
-            let (version, value) = record.behind_key();
+            let (version, value) = record.version_and_value();
             OperationReply::Value { version, expires: self.expiries.of(key), value }
         })
     }
 
     fn description(&self, key: &[u8]) -> OperationReply<'static> {
         self.records.get(key).map_or(OperationReply::Absent, |record| {
-            let (version, value) = record.behind_key();
+            let (version, value) = record.version_and_value();
             OperationReply::Described {
                 version,
                 expires: self.expiries.of(key),
@@ -192,7 +192,7 @@ impl KeyValue {
         condition: ExpiryCondition,
     ) -> OperationReply<'static> {
         let Some(record) = self.records.get(key) else { return OperationReply::Absent };
-        let (version, value) = record.behind_key();
+        let (version, value) = record.version_and_value();
         if !condition.holds(self.expiries.of(key), at) {
             return OperationReply::ConditionFailed { current: version };
         }

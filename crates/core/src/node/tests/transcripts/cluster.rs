@@ -23,8 +23,8 @@ const DELIVERIES_MAX: usize = 10_000;
 #[derive(Default)]
 pub(super) struct Network {
     founders: Vec<String>,
-    hosts: Vec<Host>,
-    in_flight: VecDeque<InFlight>,
+    hosts: Vec<ScriptHost>,
+    in_flight: VecDeque<SentFrame>,
     /// Nodes from and to which the network loses every frame, while connections stand.
     isolated: BTreeSet<NodeId>,
     links: BTreeSet<(NodeId, NodeId)>,
@@ -37,7 +37,7 @@ pub(super) struct Network {
     joined: Option<(NodeId, ReplicaId)>,
 }
 
-struct Host {
+struct ScriptHost {
     node: Node,
     runs: bool,
     /// The peers to which it wants a connection.
@@ -56,7 +56,7 @@ enum HostDisk {
     Hanging(Option<WalSequence>),
 }
 
-struct InFlight {
+struct SentFrame {
     from: NodeId,
     frame: OutgoingFrame,
 }
@@ -83,7 +83,7 @@ impl Network {
     }
 
     fn add(&mut self, options: NodeOptions) {
-        self.hosts.push(Host {
+        self.hosts.push(ScriptHost {
             node: Node::new(options, RecoveredShards::new()),
             runs: true,
             peers: Vec::new(),
@@ -102,7 +102,7 @@ impl Network {
         self.lines.push('\n');
     }
 
-    fn host(&mut self, node: NodeId) -> &mut Host {
+    fn host(&mut self, node: NodeId) -> &mut ScriptHost {
         &mut self.hosts[node.0 as usize - 1]
     }
 
@@ -173,7 +173,7 @@ impl Network {
             self.say(&format!("n{from} {arrow} n{to}: {message}"));
         }
         if !is_lost {
-            self.in_flight.push_back(InFlight { from, frame });
+            self.in_flight.push_back(SentFrame { from, frame });
         }
     }
 
@@ -269,7 +269,7 @@ impl Network {
 
     /// Delivers the frames in flight, but not those that are sent in reply.
     pub(super) fn deliver(&mut self, from: Option<NodeId>, to: Option<NodeId>) {
-        for InFlight { from, frame } in self.take_in_flight(from, to) {
+        for SentFrame { from, frame } in self.take_in_flight(from, to) {
             if self.is_linked(from, frame.to) {
                 self.tell(frame.to, Event::Frame { from, payload: frame.payload });
             }
@@ -278,15 +278,15 @@ impl Network {
 
     /// Loses the frames in flight.
     pub(super) fn lose(&mut self, from: Option<NodeId>, to: Option<NodeId>) {
-        for InFlight { from, frame } in self.take_in_flight(from, to) {
+        for SentFrame { from, frame } in self.take_in_flight(from, to) {
             for message in describe_frame(&frame.payload) {
                 self.say(&format!("n{from} -x n{}: {message}", frame.to));
             }
         }
     }
 
-    fn take_in_flight(&mut self, from: Option<NodeId>, to: Option<NodeId>) -> VecDeque<InFlight> {
-        let is_meant = |sent: &InFlight| {
+    fn take_in_flight(&mut self, from: Option<NodeId>, to: Option<NodeId>) -> VecDeque<SentFrame> {
+        let is_meant = |sent: &SentFrame| {
             from.is_none_or(|from| sent.from == from) && to.is_none_or(|to| sent.frame.to == to)
         };
         let (taken, left) = core::mem::take(&mut self.in_flight).into_iter().partition(is_meant);
@@ -297,7 +297,7 @@ impl Network {
     /// Delivers frames until none are left.
     pub(super) fn settle(&mut self) {
         for _ in 0..DELIVERIES_MAX {
-            let Some(InFlight { from, frame }) = self.in_flight.pop_front() else { return };
+            let Some(SentFrame { from, frame }) = self.in_flight.pop_front() else { return };
             self.tell(frame.to, Event::Frame { from, payload: frame.payload });
         }
         panic!("the nodes send frames without end");

@@ -99,7 +99,7 @@ struct Life {
     incoming: Option<(SnapshotId, Vec<u8>, u64)>,
 }
 
-struct History {
+struct StorageHistory {
     rng: fastrand::Rng,
     truth: Truth,
     disk: MemoryDisk,
@@ -111,11 +111,11 @@ struct History {
     received: usize,
 }
 
-impl History {
-    fn new(seed: u64, syncs: bool) -> History {
+impl StorageHistory {
+    fn new(seed: u64, syncs: bool) -> StorageHistory {
         let mut rng = fastrand::Rng::with_seed(seed);
         let (truth, disk) = (Truth::new(rng.u64(..)), MemoryDisk::new(rng.u64(..)));
-        History { rng, truth, disk, syncs, durable: 0, restarts: 0, snapshots: 0, received: 0 }
+        StorageHistory { rng, truth, disk, syncs, durable: 0, restarts: 0, snapshots: 0, received: 0 }
     }
 
     /// Runs a process from its start to a crash.
@@ -278,13 +278,13 @@ proptest! {
 
     #[test]
     fn log_and_snapshots_give_the_exact_state_back(seed: u64) {
-        let mut history = History::new(seed, true);
+        let mut history = StorageHistory::new(seed, true);
         (0..12).for_each(|_| history.live());
     }
 
     #[test]
     fn without_syncs_what_a_snapshot_holds_is_there(seed: u64) {
-        let mut history = History::new(seed, false);
+        let mut history = StorageHistory::new(seed, false);
         (0..12).for_each(|_| history.live());
     }
 
@@ -302,7 +302,7 @@ fn a_damaged_snapshot_is_not_made_up_for_by_other_entries() {
 }
 
 fn flip_a_bit_of_each_snapshot(seed: u64) {
-    let mut history = History::new(seed, true);
+    let mut history = StorageHistory::new(seed, true);
     (0..4).for_each(|_| history.live());
     let files: Vec<String> =
         history.disk.list().unwrap().into_iter().filter(|name| name.starts_with("snapshot-")).collect();
@@ -325,7 +325,7 @@ fn the_histories_meet_what_they_are_for() {
     for syncs in [true, false] {
         let (mut restarts, mut snapshots, mut received) = (0, 0, 0);
         for seed in 0..30 {
-            let mut history = History::new(seed, syncs);
+            let mut history = StorageHistory::new(seed, syncs);
             (0..12).for_each(|_| history.live());
             restarts += history.restarts;
             snapshots += history.snapshots;

@@ -80,16 +80,16 @@ fn damage(disk: &MemoryDisk, id: SnapshotId) {
 }
 
 /// Result of a start: the snapshot's index, the indexes in the log, and the hard state.
-type Outcome = Result<(u64, Vec<u64>, HardState), StorageRecoveryError>;
+type StartOutcome = Result<(u64, Vec<u64>, HardState), StorageRecoveryError>;
 
-fn start(disk: &MemoryDisk) -> Outcome {
+fn start(disk: &MemoryDisk) -> StartOutcome {
     let mut opened = open(disk.clone(), options(2))?;
     let shard = opened.shards.remove(&SHARD).unwrap_or_default();
     let base = shard.snapshot.map_or(0, |snapshot| snapshot.id.index.0);
     Ok((base, shard.log.entries.iter().map(|entry| entry.index.0).collect(), shard.log.hard_state))
 }
 
-fn found(outcome: Outcome) -> (u64, Vec<u64>) {
+fn found(outcome: StartOutcome) -> (u64, Vec<u64>) {
     let (base, log, _) = outcome.unwrap();
     (base, log)
 }
@@ -191,7 +191,7 @@ fn what_does_not_fit_refuses_the_start_and_names_what_is_missing() {
     let text = missing(4, 0).to_string();
     assert_eq!(
         text,
-        "the log of shard 1 begins behind entry 4, but no snapshot is there: a snapshot is missing"
+        "the log of shard 1 begins after entry 4, but no snapshot is there: a snapshot is missing"
     );
 }
 

@@ -7,7 +7,7 @@ use crate::storage::memory_disk::Crash;
 use proptest::prelude::*;
 
 /// One log over several crashes, on a disk that sometimes temporarily refuses changes.
-struct History {
+struct CrashHistory {
     rng: fastrand::Rng,
     disk: MemoryDisk,
     /// Valid contents after recovery: the synced log, then the log after each further group.
@@ -20,11 +20,11 @@ struct History {
     refusals: usize,
 }
 
-impl History {
-    fn new(seed: u64, syncs: bool) -> History {
+impl CrashHistory {
+    fn new(seed: u64, syncs: bool) -> CrashHistory {
         let mut rng = fastrand::Rng::with_seed(seed);
         let disk = MemoryDisk::new(rng.u64(..));
-        History {
+        CrashHistory {
             rng,
             disk,
             possible: vec![Model::default()],
@@ -153,13 +153,13 @@ proptest! {
 
     #[test]
     fn synced_groups_survive_and_others_are_whole_or_absent(seed: u64) {
-        let mut history = History::new(seed, true);
+        let mut history = CrashHistory::new(seed, true);
         (0..12).for_each(|_| history.live());
     }
 
     #[test]
     fn without_syncs_a_crash_leaves_a_prefix(seed: u64) {
-        let mut history = History::new(seed, false);
+        let mut history = CrashHistory::new(seed, false);
         (0..12).for_each(|_| history.live());
     }
 }
@@ -167,12 +167,12 @@ proptest! {
 #[test]
 fn the_histories_meet_torn_tails_and_refusals() {
     let lived = |seed, syncs| {
-        let mut history = History::new(seed, syncs);
+        let mut history = CrashHistory::new(seed, syncs);
         (0..12).for_each(|_| history.live());
         history
     };
     for syncs in [true, false] {
-        let histories: Vec<History> = (0..20).map(|seed| lived(seed, syncs)).collect();
+        let histories: Vec<CrashHistory> = (0..20).map(|seed| lived(seed, syncs)).collect();
         let torn_tails: usize = histories.iter().map(|history| history.torn_tails).sum();
         assert!(torn_tails > 20, "{torn_tails} torn tails in 240 crashes: the disk no longer tears");
         let refusals: usize = histories.iter().map(|history| history.refusals).sum();

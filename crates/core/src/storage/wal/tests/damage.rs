@@ -150,7 +150,7 @@ fn a_zeroed_sector_inside_the_log_is_a_hole() {
     assert_eq!(
         alloc::string::ToString::to_string(&error),
         alloc::format!(
-            "wal-0000000000000001.log is damaged at byte offset {}: a frame is missing; what stood there was durable once",
+            "wal-0000000000000001.log is damaged at byte offset {}: a frame is missing; what was there was durable once",
             spot.offset
         )
     );

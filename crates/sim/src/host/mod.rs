@@ -1,10 +1,12 @@
 //! A simulated host: a disk that lasts, and a process that starts and stops.
 //!
 //! Owns the shell around the core, in the server's order: collect events, `handle` each, `drive`,
-//! execute the actions. A disk thread takes all log batches that queued while it was busy, appends
-//! them, and after the sync reports the last one as durable. On a disk that takes no writes it
-//! stalls, and retries. This is the only module that touches [`Node`] and the write-ahead log. The
-//! run decides when things happen.
+//! execute the actions. `disk_threads` has the threads that use the disk, `old_copies` what happens
+//! to a host whose disk is put back. This is the only module that touches [`Node`] and the
+//! write-ahead log. The run decides when things happen.
+
+mod disk_threads;
+mod old_copies;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -20,21 +22,22 @@ use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::starts::{KnownStart, KnownStarts, ProcessStart, StartRefusal};
 use tidelock_core::storage::slow_disk::SlowDiskDetector;
-use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
+use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::snapshot_files::SnapshotFiles;
 use tidelock_core::storage::wal::{self, WalOptions};
 use tidelock_core::storage::{LogHeld, WalBatch, recovery};
 use tidelock_core::trace::TraceEvent;
-use tidelock_core::types::{
-    LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence,
-};
+use tidelock_core::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis};
 use uuid::Uuid;
 
-use crate::disk::{DiskCopy, SimDisk};
+use crate::disk::SimDisk;
 use crate::event_queue::Micros;
-use crate::faults::Loss;
+use crate::faults::CrashKind;
 use crate::history::Incarnation;
 use crate::plan::{DiskPace, Plan};
+pub use disk_threads::Write;
+use disk_threads::Writing;
+use old_copies::{Earlier, PutBack};
 
 /// Small, so that a busy group commit takes several frames, and a crash may fall between them.
 const FRAME_BYTES_MAX: usize = 1 << 10;
@@ -47,7 +50,7 @@ pub struct Host {
     life: u64,
     process: Option<Process>,
     /// What happens to the disk if the process dies inside a disk operation.
-    pub loss_if_dies: Loss,
+    pub loss_if_dies: CrashKind,
     /// Length of a tick of its clock.
     pub tick: Micros,
     /// Error of its wall clock, in milliseconds.
@@ -71,24 +74,6 @@ pub struct Host {
     put_back: Option<PutBack>,
 }
 
-/// An earlier disk, and its number of starts.
-struct Earlier {
-    copy: DiskCopy,
-    starts: u64,
-}
-
-/// A host that runs, or ran, on an old copy of its disk.
-struct PutBack {
-    /// The later disk, which it had before.
-    original: Earlier,
-    /// A peer has refused it: it does not start.
-    is_refused: bool,
-    /// A peer has let it in.
-    is_believed: bool,
-    /// A process has run on the old copy.
-    has_run: bool,
-}
-
 /// Whether a host is a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
@@ -104,7 +89,7 @@ struct Process {
     instance: Uuid,
     log: wal::Writer<SimDisk>,
     inbox: Vec<Event>,
-    awake: bool,
+    has_wake_up: bool,
     queued: Vec<WalBatch>,
     writing: Option<Writing>,
     /// Counts the beginnings and ends of the disk thread's operations: odd while it works.
@@ -113,7 +98,7 @@ struct Process {
     detector: SlowDiskDetector,
     is_slow: bool,
     /// The last state of the disk that was reported to the node.
-    told: Option<StallReason>,
+    reported: Option<StallReason>,
     /// Releases to execute once they are durable.
     releasing: Vec<(ShardId, LogIndex)>,
     /// The disk takes no commands.
@@ -141,29 +126,11 @@ pub struct Turn {
     /// Configuration that changed on this node.
     pub config: Vec<ConfigUpdate>,
     /// Slots of shards of which it has no replica.
-    pub elsewhere: Vec<Range<u16>>,
+    pub remote_slots: Vec<Range<u16>>,
     /// The peers to which it keeps connections from now on, if they changed.
     pub peers: Option<Vec<NodeId>>,
     /// The contradiction for which it must stop.
     pub contradiction: Option<Contradiction>,
-}
-
-/// What the disk thread did with the queued batches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Write {
-    /// It is busy, or there is nothing to do, or the disk is stalled.
-    Nothing,
-    /// It took everything up to this batch, which is durable after a sync.
-    Begun(WalSequence),
-}
-
-/// The present operation of the disk thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Writing {
-    /// Everything up to this batch is written, and is being synced.
-    Batch(WalSequence),
-    /// A probe of a slow disk.
-    Probe,
 }
 
 /// Why a process ended while it used its disk.
@@ -191,7 +158,7 @@ impl Host {
             disk,
             life: 0,
             process: None,
-            loss_if_dies: Loss::Process,
+            loss_if_dies: CrashKind::Process,
             tick,
             clock_ahead_ms: 0,
             slowness: 1,
@@ -350,13 +317,13 @@ impl Host {
             instance: Uuid::from_u128(u128::from(self.life) << 64 | u128::from(seed)),
             log: opened.log,
             inbox: Vec::new(),
-            awake: false,
+            has_wake_up: false,
             queued: Vec::new(),
             writing: None,
             transitions: 0,
             detector: SlowDiskDetector::new(self.options.timing.election_ticks),
             is_slow: false,
-            told: None,
+            reported: None,
             releasing: Vec::new(),
             stalled: false,
             files: opened.snapshots,
@@ -390,62 +357,12 @@ impl Host {
         met.map(drop)
     }
 
-    /// Records that a peer has accepted its process.
-    pub fn is_let_in(&mut self) {
-        if let Some(put_back) = &mut self.put_back {
-            put_back.is_believed = true;
-        }
-    }
-
-    /// Records that a peer has refused its process for good: the directory is marked, and cannot be
-    /// started.
-    pub fn is_refused(&mut self) {
-        if let Some(put_back) = &mut self.put_back {
-            put_back.is_refused = true;
-        }
-    }
-
-    /// Whether its directory is marked as refused.
-    pub fn does_not_start(&self) -> bool {
-        self.put_back.as_ref().is_some_and(|put_back| put_back.is_refused)
-    }
-
-    /// Puts the disk of a host that is down back to its state before the latest start. Returns
-    /// whether it did.
-    pub fn put_back(&mut self) -> bool {
-        assert!(self.process.is_none(), "nobody uses the disk");
-        if self.put_back.is_some() {
-            return false;
-        }
-        let Some(earlier) = self.earlier.take() else { return false };
-        let original = Earlier { copy: self.disk.copy(), starts: self.starts };
-        self.disk.put_back(earlier.copy);
-        self.starts = earlier.starts;
-        self.put_back = Some(PutBack { original, is_refused: false, is_believed: false, has_run: false });
-        true
-    }
-
-    /// Whether it runs, or would run, on an old copy that no peer has accepted.
-    pub fn awaits_its_disk(&self) -> bool {
-        self.put_back.as_ref().is_some_and(|put_back| !put_back.is_believed)
-    }
-
-    /// Gives a host that was put back its later disk again, unless a peer has accepted the old
-    /// copy: then that is its disk from now on.
-    pub fn get_disk_back(&mut self) {
-        if let Some(PutBack { original, is_believed: false, .. }) = self.put_back.take() {
-            assert!(self.process.is_none(), "nobody uses the disk");
-            self.disk.put_back(original.copy);
-            self.starts = original.starts;
-        }
-    }
-
     /// Kills the process. Returns whether there was one.
-    pub fn crash(&mut self, loss: Loss) -> bool {
+    pub fn crash(&mut self, loss: CrashKind) -> bool {
         let was_up = self.process.take().is_some();
         match loss {
-            Loss::Process => self.disk.kill(),
-            Loss::Power => self.disk.power_loss(),
+            CrashKind::Process => self.disk.kill(),
+            CrashKind::Power => self.disk.power_loss(),
         }
         was_up
     }
@@ -456,19 +373,21 @@ impl Host {
         if let Some(process) = &mut self.process {
             process.inbox.push(event);
         }
-        self.rouse()
+        self.arrange_wake_up()
     }
 
     /// Whether a wake-up must be arranged: the process runs and none is arranged yet.
-    pub fn rouse(&mut self) -> bool {
+    pub fn arrange_wake_up(&mut self) -> bool {
         let running = self.is_running();
-        self.process.as_mut().is_some_and(|process| running && !std::mem::replace(&mut process.awake, true))
+        self.process
+            .as_mut()
+            .is_some_and(|process| running && !std::mem::replace(&mut process.has_wake_up, true))
     }
 
     /// Drops a wake-up that arrives while the process is paused.
-    pub fn doze(&mut self) {
+    pub fn cancel_wake_up(&mut self) {
         if let Some(process) = &mut self.process {
-            process.awake = false;
+            process.has_wake_up = false;
         }
     }
 
@@ -477,7 +396,7 @@ impl Host {
     pub fn turn(&mut self, time: UnixMillis) -> Turn {
         let mut turn = Turn::default();
         let Some(process) = &mut self.process else { return turn };
-        process.awake = false;
+        process.has_wake_up = false;
         process.node.handle(Event::Clock(time));
         for event in process.inbox.drain(..) {
             process.ticks.0 += u64::from(matches!(event, Event::Tick));
@@ -487,7 +406,11 @@ impl Host {
         let mut actions = Actions::default();
         while drives == 0 || process.node.has_work() {
             drives += 1;
-            assert!(drives < DRIVES_MAX, "node {} finds work for ever", self.options.host.node);
+            assert!(
+                drives < DRIVES_MAX,
+                "node {} still has work after {DRIVES_MAX} drives",
+                self.options.host.node
+            );
             process.node.drive(&mut actions);
             process.queued.extend(actions.wal.take());
             process.tasks.extend(actions.snapshots.drain(..));
@@ -495,7 +418,7 @@ impl Host {
             turn.replies.append(&mut actions.replies);
             turn.trace.append(&mut actions.trace);
             turn.config.append(&mut actions.config);
-            turn.elsewhere.append(&mut actions.elsewhere);
+            turn.remote_slots.append(&mut actions.remote_slots);
             turn.contradiction = turn.contradiction.or(actions.contradiction.take());
             if let Some(peers) = actions.peers.take() {
                 turn.peers = Some(peers.iter().map(|(node, _)| *node).collect());
@@ -504,160 +427,6 @@ impl Host {
             }
         }
         turn
-    }
-
-    /// The disk thread takes the queued batches, if it is idle and the disk is not stalled.
-    pub fn begin_write(&mut self) -> Result<Write, Stop> {
-        match &self.process {
-            Some(process) if !process.stalled && process.writing.is_none() => self.append(),
-            _ => Ok(Write::Nothing),
-        }
-    }
-
-    /// The disk thread retries the batches that a stalled disk refused; before that it releases
-    /// segments that no shard needs.
-    pub fn retry_write(&mut self) -> Result<Write, Stop> {
-        let process = self.process.as_mut().expect("invariant: only a process retries");
-        if process.writing.is_some() {
-            return Ok(Write::Nothing);
-        }
-        let released = released_by(&process.queued);
-        let reclaimed =
-            release(&mut process.log, released).and_then(|()| unless_final(process.log.reclaim()));
-        reclaimed.map_err(|error| self.stopped(&error))?;
-        self.append()
-    }
-
-    fn append(&mut self) -> Result<Write, Stop> {
-        let Some(process) = &mut self.process else { return Ok(Write::Nothing) };
-        let appended = process.log.append(&process.queued);
-        let write = match process.queued.last() {
-            Some(last) if appended.is_ok() => Write::Begun(last.sequence),
-            _ => Write::Nothing,
-        };
-        if let Write::Begun(last) = write {
-            process.writing = Some(Writing::Batch(last));
-            process.transitions += 1;
-            process.releasing = released_by(&std::mem::take(&mut process.queued));
-        }
-        // A batch without commands may find room on a stalled disk, which stays stalled.
-        let room = appended.and_then(|()| process.log.ensure_room());
-        process.stalled = room.is_err();
-        match room {
-            Err(error) if !error.is_retryable() => Err(self.stopped(&error)),
-            Ok(()) | Err(_) => Ok(write),
-        }
-    }
-
-    /// The disk thread syncs what it wrote, and then, if nothing waits, prepares segments in up to
-    /// `steps` steps. Returns the last batch that is now durable, unless this was a probe.
-    pub fn finish_write(&mut self, steps: u32) -> Result<Option<WalSequence>, Stop> {
-        let process = self.process.as_mut().expect("invariant: only a process writes");
-        process.transitions += 1;
-        let sequence = match process.writing.take().expect("invariant: a sync ends what an append began") {
-            Writing::Batch(sequence) => sequence,
-            Writing::Probe => {
-                let probed = unless_final(process.log.probe());
-                return probed.map(|()| None).map_err(|error| self.stopped(&error));
-            }
-        };
-        let released = std::mem::take(&mut process.releasing);
-        let synced = process.log.sync().and_then(|()| release(&mut process.log, released));
-        let idle = process.queued.is_empty();
-        let prepared = synced.and_then(|()| if idle { prepare(&mut process.log, steps) } else { Ok(()) });
-        prepared.map(|()| Some(sequence)).map_err(|error| self.stopped(&error))
-    }
-
-    /// Breaks the contract: forgets the batches that a stalled disk refused.
-    pub fn forget_queued(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.queued.clear();
-        }
-    }
-
-    /// Whether its disk takes no commands.
-    pub fn is_stalled(&self) -> bool {
-        self.process.as_ref().is_some_and(|process| process.stalled)
-    }
-
-    /// The disk thread probes a slow disk, if it is idle. Returns whether it does.
-    pub fn begin_probe(&mut self) -> bool {
-        let Some(process) = &mut self.process else { return false };
-        let is_idle = process.writing.is_none() && process.queued.is_empty() && !process.stalled;
-        if !process.is_slow || !is_idle {
-            return false;
-        }
-        process.writing = Some(Writing::Probe);
-        process.transitions += 1;
-        true
-    }
-
-    /// The number of the disk thread's present operation, if any.
-    pub fn disk_operation(&self) -> Option<u64> {
-        let process = self.process.as_ref()?;
-        process.writing.map(|_| process.transitions)
-    }
-
-    /// Checks whether the disk is slow, as the shell does at each tick.
-    pub fn look_at_disk(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.is_slow = process.detector.tick(process.transitions);
-        }
-    }
-
-    /// Whether its process has found its disk slow.
-    pub fn is_slow(&self) -> bool {
-        self.process.as_ref().is_some_and(|process| process.is_slow)
-    }
-
-    /// The state of the disk, if it changed since the last report: why it takes no commands, or
-    /// that it does again.
-    pub fn disk_news(&mut self) -> Option<Event> {
-        let process = self.process.as_mut()?;
-        let slow = process.is_slow.then_some(StallReason::Slow);
-        let stall = if process.stalled { Some(StallReason::Refused) } else { slow };
-        let is_news = std::mem::replace(&mut process.told, stall) != stall;
-        is_news.then(|| stall.map_or(Event::DiskRecovered, Event::DiskStalled))
-    }
-
-    /// The retained part of the log.
-    pub fn log_held(&self) -> Option<LogHeld> {
-        Some(self.process.as_ref()?.log.held())
-    }
-
-    /// The retained part of the log, if it changed since the last report to the node.
-    pub fn log_held_anew(&mut self) -> Option<LogHeld> {
-        let process = self.process.as_mut()?;
-        let held = process.log.held();
-        (std::mem::replace(&mut process.held, held) != held).then_some(held)
-    }
-
-    /// The snapshot thread takes its next task, if it is idle. Returns whether it did. It may
-    /// postpone a read in favour of all other tasks.
-    pub fn begin_task(&mut self, puts_off: bool) -> bool {
-        let Some(process) = &mut self.process else { return false };
-        if process.filing.is_some() {
-            return false;
-        }
-        let is_next = |task: &SnapshotTask| !(puts_off && matches!(task, SnapshotTask::Read { .. }));
-        let next = process.tasks.iter().position(is_next).unwrap_or(0);
-        process.filing = process.tasks.remove(next);
-        process.filings += u64::from(process.filing.is_some());
-        process.filing.is_some()
-    }
-
-    /// The number of the snapshot thread's present task, if any.
-    pub fn task_under_way(&self) -> Option<u64> {
-        let process = self.process.as_ref()?;
-        process.filing.as_ref().map(|_| process.filings)
-    }
-
-    /// The snapshot thread executes the task that it took.
-    pub fn finish_task(&mut self) -> Result<SnapshotDone, Stop> {
-        let process = self.process.as_mut().expect("invariant: only a process has tasks");
-        let task = process.filing.take().expect("invariant: a task was taken");
-        let done = process.files.run(task);
-        if self.disk.is_dead() { Err(Stop::Died) } else { Ok(done) }
     }
 
     /// Ticks that the process has handled in this life.
@@ -698,31 +467,4 @@ impl Host {
     fn stopped(&self, error: &dyn std::error::Error) -> Stop {
         if self.disk.is_dead() { Stop::Died } else { Stop::Disk(error.to_string()) }
     }
-}
-
-fn released_by(batches: &[WalBatch]) -> Vec<(ShardId, LogIndex)> {
-    batches.iter().flat_map(|batch| batch.released.iter().copied()).collect()
-}
-
-/// Releases segments. What cannot be released now is released with the next call, or during a
-/// stall.
-fn release(log: &mut wal::Writer<SimDisk>, released: Vec<(ShardId, LogIndex)>) -> Result<(), wal::WalError> {
-    released.into_iter().try_for_each(|(shard, up_to)| unless_final(log.release(shard, up_to)))
-}
-
-/// Returns an error only if the failed operation must not be retried.
-fn unless_final(result: Result<(), wal::WalError>) -> Result<(), wal::WalError> {
-    result.or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) })
-}
-
-/// Ignores lack of room while the current segment has room.
-fn prepare(log: &mut wal::Writer<SimDisk>, steps: u32) -> Result<(), wal::WalError> {
-    for _ in 0..steps {
-        match log.prepare_next() {
-            Ok(true) => {}
-            Err(error) if !error.is_retryable() => return Err(error),
-            Ok(false) | Err(_) => break,
-        }
-    }
-    Ok(())
 }

@@ -25,7 +25,7 @@ fn a_restarted_lower_node_is_called_without_a_wait() {
             two.expect_up(1).await;
             one.expect_up(2).await;
         }
-        assert_eq!(two.transport.counters().handshakes_refused.get(), 0, "a knock is no refusal");
+        assert_eq!(two.transport.counters().handshakes_refused.get(), 0, "a wake-up is no refusal");
     });
 }
 
@@ -44,7 +44,7 @@ fn a_lower_node_that_comes_late_is_called_without_a_wait() {
 }
 
 #[test]
-fn a_lower_node_knocks_on_until_it_is_known() {
+fn a_lower_node_sends_wake_ups_until_it_is_known() {
     run(async {
         let asked = Rc::new(tokio::sync::Notify::new());
         let mut distant = options(2, &[]);
@@ -67,7 +67,7 @@ fn a_lower_node_knocks_on_until_it_is_known() {
 }
 
 #[test]
-fn a_knock_changes_nothing_about_a_link_that_stands() {
+fn a_wake_up_changes_nothing_about_a_link_that_stands() {
     run(async {
         let (mut one, mut two) = pair().await;
         let mut puppet = Puppet::connect(two.address).await;
@@ -98,9 +98,9 @@ fn somebody_else_at_the_address_is_told_so() {
 
 /// A node, and the peers that told it of its removal.
 async fn departed(mut options: TransportOptions) -> (Node, mpsc::UnboundedReceiver<NodeId>) {
-    let (sender, told) = mpsc::unbounded_channel();
+    let (sender, reports) = mpsc::unbounded_channel();
     options.removed = Rc::new(move |peer| sender.send(peer).unwrap());
-    (Node::start(options).await, told)
+    (Node::start(options).await, reports)
 }
 
 /// A node that knows that node 2 was removed.
@@ -115,13 +115,13 @@ fn a_removed_node_is_told_by_lower_and_by_higher_peers_but_once() {
     run(async {
         for other in [1, 3] {
             let node = remaining(other).await;
-            let (_two, mut told) = departed(options(2, &[(other, node.address.to_string())])).await;
-            assert_eq!(told.recv().await, Some(NodeId(other)));
+            let (_two, mut reports) = departed(options(2, &[(other, node.address.to_string())])).await;
+            assert_eq!(reports.recv().await, Some(NodeId(other)));
         }
         let (one, three) = (remaining(1).await, remaining(3).await);
         let peers = [(1, one.address.to_string()), (3, three.address.to_string())];
-        let (mut two, mut told) = departed(options(2, &peers)).await;
-        assert!(told.recv().await.is_some());
+        let (mut two, mut reports) = departed(options(2, &peers)).await;
+        assert!(reports.recv().await.is_some());
         // Each refuses it once more.
         for node in [&one, &three] {
             let refused = node.transport.counters().handshakes_refused.get();
@@ -130,7 +130,7 @@ fn a_removed_node_is_told_by_lower_and_by_higher_peers_but_once() {
             }
         }
         two.transport.stop().await;
-        assert!(told.try_recv().is_err(), "it is told once");
+        assert!(reports.try_recv().is_err(), "it is told once");
         assert!(two.events.try_recv().is_err(), "no link came up");
     });
 }
@@ -138,11 +138,11 @@ fn a_removed_node_is_told_by_lower_and_by_higher_peers_but_once() {
 #[test]
 fn a_removed_node_is_told_when_it_is_called_too() {
     run(async {
-        let (two, mut told) = departed(options(2, &[(3, "127.0.0.1:1".into())])).await;
+        let (two, mut reports) = departed(options(2, &[(3, "127.0.0.1:1".into())])).await;
         let mut puppet = Puppet::connect(two.address).await;
         let answers = puppet.introduce(identity(3)).await;
         puppet.say(Message::Refuse { refusal: R::Removed, answers }).await;
-        assert_eq!(told.recv().await, Some(NodeId(3)));
+        assert_eq!(reports.recv().await, Some(NodeId(3)));
     });
 }
 
@@ -160,10 +160,10 @@ fn other_refusals_are_no_removal() {
                 })
             };
             let mut one = Node::start(options_of_one).await;
-            let (mut two, mut told) = departed(options(2, &[(1, one.address.to_string())])).await;
+            let (mut two, mut reports) = departed(options(2, &[(1, one.address.to_string())])).await;
             one.expect_up(2).await;
             two.expect_up(1).await;
-            assert!(told.try_recv().is_err());
+            assert!(reports.try_recv().is_err());
         }
     });
 }

@@ -16,69 +16,62 @@
 //! still serving, finish requests in flight, flush the peers' queues, let the log finish, release
 //! the disk.
 
+mod action_sink;
+mod options;
+mod periodic;
+mod ports;
+
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tidelock_core::command::HostRole;
-use tidelock_core::event::{Contradiction, Event, NodeOptions, OutgoingFrame, SlowRequest};
+use tidelock_core::event::{Contradiction, Event};
 use tidelock_core::limits;
 use tidelock_core::node::Node;
-use tidelock_core::node::alone::{Survivor, go_on_alone};
-use tidelock_core::starts::ProcessStart;
+use tidelock_core::node::force_new_cluster::{Survivor, force_new_cluster};
+use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::storage::disk::DiskError;
 use tidelock_core::storage::recovery::{self, Opened, StorageRecoveryError, StorageRecoveryReport};
-use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::wal::{WalError, WalOptions};
-use tidelock_core::storage::{LogHeld, WalBatch};
-use tidelock_core::trace::TraceEvent;
-use tidelock_core::types::{NodeId, ReplicaId, WalSequence};
+use tidelock_core::types::{NodeId, WalSequence};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
 use crate::accept::Acceptor;
 use crate::backup::BackupSource;
 use crate::clients;
-use crate::clock::Ticker;
 use crate::config::{Address, RESP_CLUSTER_OFF, Settings};
 use crate::consensus_log::ConsensusLog;
 use crate::descriptors::{self, ClientDescriptors, TooFewDescriptors};
-use crate::disk::{DiskThread, FsDisk, SlowDiskWatch, SnapshotPaces, SnapshotThread};
-use crate::http::{AllowedHosts, NodeAddresses};
-use crate::identity::{self, IdentityError, remembered_peers};
+use crate::disk::{DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
+use crate::http::AllowedHosts;
+use crate::identity::{self, IdentityError};
 use crate::identity_store::IdentityStore;
-use crate::join;
-use crate::listen::{self, BoundPort};
 use crate::memory::Memory;
-use crate::metrics::DiskCounters;
 use crate::offload::Offload;
 use crate::resp::Acceptors;
 use crate::shutdown::{self, Signal};
-use crate::status_log::{Change, SlowRequestLog, StatusLog};
+use crate::status_log::SlowRequestLog;
 use crate::store::Store;
-use crate::transport::handshake::{self, HandshakeRefusal};
-use crate::transport::{Transport, TransportLimits, TransportOptions};
-use crate::worker::{ActionSinks, DiskReports, Worker, WorkerFailure};
+use crate::transport::Transport;
+use crate::transport::handshake::HandshakeRefusal;
+use crate::worker::{DiskReports, Worker, WorkerFailure};
 use crate::worker_pool::{Servers, SharedContext, WorkerContext, WorkerPool};
+use action_sink::ActionSink;
+use options::{addresses, node_options, own_identity, transport_options, warnings};
+use periodic::{LogWatch, log_changes, remember_hosts, tick};
+use ports::{Listeners, Ports};
 
 /// How long a stopping node waits for others to take over its leaderships, in election timeouts.
 /// Then it stops all the same, and its followers hold an election.
 const HANDOVER_ELECTION_TIMEOUTS: u32 = 2;
 
-/// The log is truncated after a snapshot once its full segments take this many bytes, unless
-/// snapshots are larger. That is little disk space and is read again in well under a second.
-const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
-
-/// How often per election timeout changes of the cluster's status are logged.
-const LOOKS_PER_ELECTION_TIMEOUT: u32 = 10;
-
 /// Time between two checks of whether leaderships are transferred.
-const HANDOVER_LOOK: Duration = Duration::from_millis(5);
+const HANDOVER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Why a node did not start, or stopped without being asked.
 #[derive(Debug, thiserror::Error)]
@@ -150,7 +143,7 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
 
 async fn serve(
     settings: Settings,
-    descriptors: descriptors::Budget,
+    descriptors: descriptors::DescriptorBudget,
     signals: watch::Receiver<Option<Signal>>,
 ) -> Result<(), ServeError> {
     let Some((recovered, listeners)) = prepare(&settings, signals.clone()).await? else {
@@ -167,10 +160,10 @@ async fn serve(
     let clients = shared.clients.clone();
     let http = Acceptor::split(listeners.http, settings.workers, clients.clone());
     let resp = Acceptors::split(listeners.resp, listeners.resp_cluster, settings.workers, &clients);
-    let mut posts = WorkerContext::split(shared, http, resp).into_iter();
-    let own = posts.next().expect("invariant: there is a post for each worker");
-    let mut worker_pool = WorkerPool::start(worker, posts)?;
-    let clients = Clients { stop, servers: own.serve(worker.clone()) };
+    let mut contexts = WorkerContext::split(shared, http, resp).into_iter();
+    let own = contexts.next().expect("invariant: there is a context for each worker");
+    let mut worker_pool = WorkerPool::start(worker, contexts)?;
+    let clients = ClientServers { stop, servers: own.serve(worker.clone()) };
     parts.spawn_periodic(&settings, removal);
     log_start(&settings, &identity.identity());
 
@@ -295,7 +288,7 @@ impl NodeParts {
     fn shared_context(
         &self,
         settings: &Settings,
-        descriptors: descriptors::Budget,
+        descriptors: descriptors::DescriptorBudget,
         stopping: watch::Receiver<bool>,
     ) -> SharedContext {
         SharedContext {
@@ -322,8 +315,8 @@ impl NodeParts {
     fn spawn_periodic(&self, settings: &Settings, removal: watch::Sender<bool>) {
         let slow = self.log.watch(settings.timing().election_ticks);
         let log = LogWatch { counters: self.log.counters(), slow };
-        let patience = settings.request_timeout;
-        tokio::task::spawn_local(tick(self.worker.clone(), settings.tick(), patience, log));
+        let timeout = settings.request_timeout;
+        tokio::task::spawn_local(tick(self.worker.clone(), settings.tick(), timeout, log));
         let period = settings.election_timeout;
         tokio::task::spawn_local(log_changes(self.worker.clone(), period));
         tokio::task::spawn_local(remember_hosts(self.worker.clone(), self.identity.clone(), removal, period));
@@ -366,7 +359,7 @@ fn leave_cluster(
     let numbers = (1..=highest + limits::HOSTS_MAX as u64).map(NodeId);
     let lost: Vec<NodeId> = numbers.filter(|&node| node != identity.node).collect();
     let survivor = Survivor { node: identity.node, lost: &lost, founders, data_shards: identity.data_shards };
-    let records = go_on_alone(&mut opened.shards, survivor);
+    let records = force_new_cluster(&mut opened.shards, survivor);
     let batch = WalBatch { sequence: WalSequence(0), records, released: vec![] };
     opened.log.append(&[batch]).and_then(|()| opened.log.sync()).map_err(ServeError::Log)?;
     Ok(identity)
@@ -401,7 +394,7 @@ async fn failed(failure: WorkerFailure, transport: &Transport) -> ServeError {
         WorkerFailure::Contradiction(contradiction) => {
             tracing::error!(
                 shard = contradiction.shard.0, peer = contradiction.peer.0, index = contradiction.index.0,
-                reason = %contradiction, "replicas exclude each other: stopping, nothing more is acknowledged"
+                reason = %contradiction, "two replicas contradict each other: stopping, nothing more is acknowledged"
             );
             transport.stop().await;
             ServeError::Contradiction(contradiction)
@@ -419,7 +412,7 @@ async fn superseded(
         // The sender is gone, so no refusal can be reported any more.
         return std::future::pending().await;
     };
-    tracing::error!(peer = by.0, reason = %refusal, "this process may not speak for its node: stopping");
+    tracing::error!(peer = by.0, reason = %refusal, "this process may not act as its node: stopping");
     if let Err(error) = identity.mark_superseded().await {
         tracing::error!(%error, "the data directory could not be marked as an old copy: do not start it again");
     }
@@ -432,7 +425,7 @@ struct Notices {
     supersede: watch::Sender<Option<(NodeId, HandshakeRefusal)>>,
 }
 
-struct Clients {
+struct ClientServers {
     /// Stops the servers of all workers.
     stop: watch::Sender<bool>,
     servers: Servers,
@@ -440,12 +433,17 @@ struct Clients {
 
 /// Waits for `occasion`, the reason to stop, then until leaderships are transferred and clients are
 /// served.
-async fn stopped(worker: &Worker, occasion: impl Future<Output = ()>, settings: &Settings, clients: Clients) {
+async fn stopped(
+    worker: &Worker,
+    occasion: impl Future<Output = ()>,
+    settings: &Settings,
+    clients: ClientServers,
+) {
     occasion.await;
     worker.tell(Event::Retire);
     let handover = async {
         while leads_with_followers(worker).await {
-            tokio::time::sleep(HANDOVER_LOOK).await;
+            tokio::time::sleep(HANDOVER_POLL_INTERVAL).await;
         }
     };
     if tokio::time::timeout(settings.election_timeout * HANDOVER_ELECTION_TIMEOUTS, handover).await.is_err() {
@@ -459,237 +457,6 @@ async fn stopped(worker: &Worker, occasion: impl Future<Output = ()>, settings: 
 async fn leads_with_followers(worker: &Worker) -> bool {
     let status = worker.status().await;
     status.links.iter().any(|(_, up)| *up) && status.shards.iter().any(|shard| shard.leads)
-}
-
-/// What each tick looks at on the log's disk.
-struct LogWatch {
-    counters: DiskCounters,
-    slow: SlowDiskWatch,
-}
-
-/// Passes ticks, changes of the log's size and a slow disk to the node. Requests that have waited
-/// for their turn for longer than `patience` are refused.
-async fn tick(worker: Worker, period: Duration, patience: Duration, mut log: LogWatch) {
-    let mut ticker = Ticker::start(period);
-    let mut held = LogHeld::default();
-    loop {
-        let ticks = ticker.ticks().await;
-        for _ in 0..ticks {
-            if let Some(slow) = log.slow.tick() {
-                worker.set_disk_slow(slow);
-            }
-            worker.tell(Event::Tick);
-        }
-        worker.tick_turns(patience);
-        worker.show_leader_clocks();
-        let now = log.counters.held();
-        if std::mem::replace(&mut held, now) != now {
-            worker.tell(Event::LogHeld(now));
-        }
-    }
-}
-
-struct ActionSink {
-    log: Rc<DiskThread>,
-    snapshots: Rc<SnapshotThread>,
-    transport: Rc<Transport>,
-    slow: SlowRequestLog,
-    consensus: ConsensusLog,
-}
-
-impl ActionSinks for ActionSink {
-    fn send(&self, frame: OutgoingFrame) {
-        self.transport.send(frame);
-    }
-
-    fn persist(&self, batch: WalBatch) {
-        self.log.submit(batch);
-    }
-
-    fn file(&self, task: SnapshotTask) {
-        self.snapshots.submit(task);
-    }
-
-    fn log_slow(&self, requests: &mut Vec<SlowRequest>) {
-        self.slow.log(requests.drain(..), Instant::now());
-    }
-
-    fn log_trace(&self, events: &mut Vec<TraceEvent>) {
-        self.consensus.log(events.drain(..), Instant::now());
-    }
-
-    fn set_peers(&self, peers: Vec<(NodeId, String)>) {
-        self.transport.set_peers(peers);
-    }
-}
-
-/// Logs changes of the cluster's status: shards without a leader, and peers that do not answer.
-async fn log_changes(worker: Worker, election_timeout: Duration) {
-    let mut interval = tokio::time::interval(election_timeout / LOOKS_PER_ELECTION_TIMEOUT);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut log = StatusLog::new(election_timeout);
-    loop {
-        interval.tick().await;
-        let status = worker.status().await;
-        log.look(&status, Instant::now()).iter().for_each(Change::log);
-    }
-}
-
-struct Ports {
-    http: BoundPort,
-    resp: BoundPort,
-    resp_cluster: Option<BoundPort>,
-    peer: BoundPort,
-}
-
-struct Listeners {
-    http: TcpListener,
-    resp: TcpListener,
-    resp_cluster: Option<TcpListener>,
-    peer: TcpListener,
-}
-
-impl Ports {
-    async fn bind(settings: &Settings) -> Result<Ports, ServeError> {
-        let http = listen::bind(settings.http.as_str()).await?;
-        let resp = listen::bind(settings.resp.as_str()).await?;
-        let resp_cluster = match &settings.resp_cluster {
-            Some(address) => Some(listen::bind(address.as_str()).await?),
-            None => None,
-        };
-        Ok(Ports { http, resp, resp_cluster, peer: listen::bind(settings.peer.as_str()).await? })
-    }
-
-    /// Starts to listen on these ports.
-    fn listening(self) -> Result<Ports, ServeError> {
-        let resp_cluster = self.resp_cluster.map(BoundPort::listening).transpose()?;
-        Ok(Ports {
-            http: self.http.listening()?,
-            resp: self.resp.listening()?,
-            resp_cluster,
-            peer: self.peer.listening()?,
-        })
-    }
-
-    fn listen(self) -> Result<Listeners, ServeError> {
-        let resp_cluster = self.resp_cluster.map(BoundPort::listen).transpose()?;
-        Ok(Listeners {
-            http: self.http.listen()?,
-            resp: self.resp.listen()?,
-            resp_cluster,
-            peer: self.peer.listen()?,
-        })
-    }
-}
-
-/// Updates the control file with the hosts of the registry and with their starts, and notices when
-/// the registry no longer contains this host.
-async fn remember_hosts(
-    worker: Worker,
-    store: Rc<IdentityStore>,
-    removal: watch::Sender<bool>,
-    period: Duration,
-) {
-    let mut interval = tokio::time::interval(period);
-    let mut has_failed = false;
-    loop {
-        tokio::select! {
-            _ = interval.tick() => {
-                if worker.status().await.removed {
-                    removal.send_replace(true);
-                }
-                store.remember(worker.known_hosts());
-            }
-            () = store.changed(), if !has_failed => {}
-        }
-        match store.save().await {
-            Ok(()) => has_failed = false,
-            // Later errors repeat every period while the cause lasts.
-            Err(error) if !std::mem::replace(&mut has_failed, true) => {
-                tracing::warn!(%error, "the control file could not be updated; trying again");
-            }
-            Err(_) => {}
-        }
-    }
-}
-
-fn node_options(settings: &Settings, identity: &Identity, seed: u64) -> NodeOptions {
-    NodeOptions {
-        host: join::host_info(settings, identity.node, identity.host_uuid),
-        founders: identity.founders.clone(),
-        hosts: remembered_peers(identity),
-        faults: tidelock_core::deliberate::Faults::NONE,
-        move_step_keys: limits::MOVE_KEYS_PER_STEP_MAX,
-        prime_replica: (identity.prime_replica != ReplicaId(0)).then_some(identity.prime_replica),
-        data_shards: identity.data_shards,
-        timing: settings.timing(),
-        snapshot_log_bytes_min: SNAPSHOT_LOG_BYTES_MIN,
-        seed,
-    }
-}
-
-/// How this process introduces itself to peers.
-fn own_identity(identity: &Identity, instance: Uuid) -> handshake::Identity {
-    handshake::Identity {
-        cluster: identity.cluster_id,
-        node: identity.node,
-        host: identity.host_uuid,
-        start: ProcessStart { number: identity.boots, instance },
-    }
-}
-
-fn transport_options(
-    worker: &Worker,
-    store: &Rc<IdentityStore>,
-    own: handshake::Identity,
-    Notices { removal, supersede }: Notices,
-) -> TransportOptions {
-    let (sink, registry) = (worker.clone(), worker.clone());
-    let (remembered, starts) = (store.clone(), store.clone());
-    let identity = store.identity();
-    TransportOptions {
-        identity: own,
-        peers: remembered_peers(&identity).into_iter().collect(),
-        sink: Rc::new(move |event| sink.tell(event)),
-        accepts: Rc::new(move |node, host| {
-            let host_entry = registry.host_entry(node);
-            if host_entry.as_ref().is_some_and(|host_entry| host_entry.standing == HostRole::Removed) {
-                return Err(HandshakeRefusal::Removed);
-            }
-            let known = host_entry.and_then(|host_entry| host_entry.host).map(|host| host.info.uuid);
-            match known.or_else(|| remembered.known_host(node)) {
-                Some(known) if known != host => Err(HandshakeRefusal::HostMismatch),
-                _ => Ok(()),
-            }
-        }),
-        removed: Rc::new(move |by| {
-            tracing::warn!(%by, "a peer reports that this node was removed from the cluster");
-            removal.send_replace(true);
-        }),
-        starts: identity.starts.clone(),
-        remember_start: Rc::new(move |node, start| starts.remember_start(node, start)),
-        superseded: Rc::new(move |by, refusal| {
-            supersede.send_replace(Some((by, refusal)));
-        }),
-        joins: join::handler(worker, store),
-        limits: TransportLimits::default(),
-    }
-}
-
-fn addresses(settings: &Settings) -> NodeAddresses {
-    NodeAddresses {
-        http: settings.http.to_string(),
-        resp: settings.resp.to_string(),
-        peer: settings.peer.to_string(),
-    }
-}
-
-fn warnings(settings: &Settings) -> Vec<String> {
-    let exposed = settings.exposed().into_iter();
-    exposed
-        .map(|(name, address)| format!("{name} listens on {address}, beyond loopback, without TLS or tokens"))
-        .inspect(|warning| tracing::warn!("{warning}"))
-        .collect()
 }
 
 fn log_start(settings: &Settings, identity: &Identity) {

@@ -33,7 +33,7 @@ pub struct Survivor<'a> {
 /// Appends entries to every recovered log that make the survivor the only replica of its shards and
 /// the only host of the registry. Returns the records that must be durable in the write-ahead log
 /// before the node starts with `shards`.
-pub fn go_on_alone(shards: &mut RecoveredShards, survivor: Survivor<'_>) -> Vec<WalRecord> {
+pub fn force_new_cluster(shards: &mut RecoveredShards, survivor: Survivor<'_>) -> Vec<WalRecord> {
     let mut records = Vec::new();
     for shard in (0..=survivor.data_shards).map(ShardId) {
         shards.entry(shard).or_default();

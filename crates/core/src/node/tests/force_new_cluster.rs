@@ -1,7 +1,7 @@
 //! A survivor continues with the state on its disk.
 
 use super::*;
-use crate::node::alone::{Survivor, go_on_alone};
+use crate::node::force_new_cluster::{Survivor, force_new_cluster};
 use crate::storage::{HardState, LogEntry, RecoveredLog, RecoveredShard, WalRecord};
 use crate::types::ReplicaId;
 
@@ -27,7 +27,7 @@ fn recovered() -> RecoveredShards {
 fn the_survivor_alone_votes_leads_and_knows_itself_only() {
     let mut shards = recovered();
     let survivor = Survivor { node: NodeId(3), lost: &[NodeId(1), NodeId(2)], founders: 3, data_shards: 2 };
-    let records = go_on_alone(&mut shards, survivor);
+    let records = force_new_cluster(&mut shards, survivor);
     assert_eq!(records.iter().filter(|record| matches!(record, WalRecord::HardState { .. })).count(), 3);
     let mut cluster = Cluster::new(3);
     for node in [1, 2] {

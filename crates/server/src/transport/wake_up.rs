@@ -13,30 +13,30 @@ use std::rc::Rc;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::attempt::{AttemptError, Backoff, DialErrorLog, attempt};
-use super::dialer::{LINK_PROVEN_AFTER, complain};
+use super::dialer::{LINK_PROVEN_AFTER, log_dial_error};
 use super::handshake::HandshakeError;
 use super::links::{Links, Peer};
 
 /// Runs until the transport stops or the peer is removed.
 pub(super) async fn run(links: Rc<Links>, peer: Rc<Peer>) {
     tokio::select! {
-        never = keep_knocking(&links, &peer) => match never {},
+        never = repeat_wake_ups(&links, &peer) => match never {},
         () = links.is_over(&peer) => {}
     }
     peer.is_sought.set(false);
 }
 
-async fn keep_knocking(links: &Links, peer: &Peer) -> Infallible {
+async fn repeat_wake_ups(links: &Links, peer: &Peer) -> Infallible {
     let mut backoff = Backoff::new(links.options.limits.backoff);
     let mut dial_error_log = DialErrorLog::default();
     loop {
         if !peer.has_link() {
-            match knock(links, peer).await {
+            match send_wake_up(links, peer).await {
                 Ok((address, ())) => {
                     tracing::debug!(peer = %peer.node, %address, "asked the peer for a connection");
                     dial_error_log.clear();
                 }
-                Err(error) => complain(links, peer, &mut dial_error_log, &error),
+                Err(error) => log_dial_error(links, peer, &mut dial_error_log, &error),
             }
         }
         tokio::select! {
@@ -56,12 +56,12 @@ async fn keep_knocking(links: &Links, peer: &Peer) -> Infallible {
     }
 }
 
-async fn knock(links: &Links, peer: &Peer) -> Result<(SocketAddr, ()), AttemptError> {
+async fn send_wake_up(links: &Links, peer: &Peer) -> Result<(SocketAddr, ()), AttemptError> {
     let name = peer.address();
     attempt(&name, async |mut stream| {
         let judge = links.judge();
-        let knock = judge.knock(&mut stream, peer.node);
-        timeout(links.options.limits.handshake_timeout, knock).await.unwrap_or(Err(HandshakeError::Timeout))
+        let wake_up = judge.wake_up(&mut stream, peer.node);
+        timeout(links.options.limits.handshake_timeout, wake_up).await.unwrap_or(Err(HandshakeError::Timeout))
     })
     .await
 }

@@ -1,0 +1,92 @@
+//! Whether a replica leads, and what a leader remembers until its leadership changes.
+//!
+//! Invariant: what one leadership has found or proposed does not survive it. The next leader may
+//! have changed the membership, and a proposal may be lost with the leadership.
+
+use crate::types::{LogIndex, Ticks};
+
+/// The leadership of a replica.
+#[derive(Default)]
+pub(super) struct Leadership {
+    leads: bool,
+    /// [`Registry::changed`](crate::control::registry::Registry::changed) of the registry to which
+    /// the membership conforms.
+    settled_at: Option<LogIndex>,
+    /// When the removal of overdue keys was proposed; `None` once it was applied.
+    expiry_proposed: Option<Ticks>,
+}
+
+impl Leadership {
+    /// Whether the replica leads.
+    pub(super) fn leads(&self) -> bool {
+        self.leads
+    }
+
+    /// Records that a leadership began or ended, on this or another replica. Returns whether this
+    /// replica led before.
+    pub(super) fn change(&mut self, leads: bool) -> bool {
+        core::mem::replace(self, Leadership { leads, ..Leadership::default() }).leads
+    }
+
+    /// Whether this replica leads and its membership is not known to conform to the registry after
+    /// its change at `changed`.
+    pub(super) fn is_unsettled(&self, changed: LogIndex) -> bool {
+        self.leads && self.settled_at != Some(changed)
+    }
+
+    /// Records that the membership conforms to the registry after its change at `changed`.
+    pub(super) fn settle(&mut self, changed: LogIndex) {
+        self.settled_at = Some(changed);
+    }
+
+    /// Records that the membership has changed.
+    pub(super) fn membership_changed(&mut self) {
+        self.settled_at = None;
+    }
+
+    /// Whether the removal of overdue keys may be proposed: the last proposal was applied, or is
+    /// taken for lost because it is older than `timeout_ticks`.
+    pub(super) fn may_propose_expiry(&self, now: Ticks, timeout_ticks: u64) -> bool {
+        self.expiry_proposed.is_none_or(|proposed| now.0 >= proposed.0 + timeout_ticks)
+    }
+
+    /// Records that the removal of overdue keys is being proposed.
+    pub(super) fn expiry_proposed(&mut self, now: Ticks) {
+        self.expiry_proposed = Some(now);
+    }
+
+    /// Records that a removal of overdue keys was applied.
+    pub(super) fn expiry_applied(&mut self) {
+        self.expiry_proposed = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_leadership_remembers_nothing_of_the_last_one() {
+        let mut leadership = Leadership::default();
+        assert!(!leadership.is_unsettled(LogIndex(7)), "only a leader settles the membership");
+        assert!(!leadership.change(true), "it did not lead before");
+        assert!(leadership.is_unsettled(LogIndex(7)));
+        leadership.settle(LogIndex(7));
+        leadership.expiry_proposed(Ticks(1));
+        assert!(!leadership.is_unsettled(LogIndex(7)) && leadership.is_unsettled(LogIndex(8)));
+        assert!(!leadership.may_propose_expiry(Ticks(20), 20));
+        assert!(leadership.change(true), "it led before, in an earlier term");
+        assert!(leadership.is_unsettled(LogIndex(7)) && leadership.may_propose_expiry(Ticks(2), 20));
+    }
+
+    #[test]
+    fn a_removal_of_keys_is_proposed_again_when_it_was_applied_or_is_lost() {
+        let mut leadership = Leadership::default();
+        leadership.change(true);
+        leadership.expiry_proposed(Ticks(5));
+        assert!(!leadership.may_propose_expiry(Ticks(24), 20));
+        assert!(leadership.may_propose_expiry(Ticks(25), 20));
+        leadership.expiry_applied();
+        assert!(leadership.may_propose_expiry(Ticks(6), 20));
+    }
+}

@@ -1,0 +1,239 @@
+//! Counters of the HTTP server, with their labels.
+//!
+//! Every label has a fixed set of values: a key, an address or a path never becomes one.
+
+use std::time::Duration;
+
+use super::raise;
+use crate::counters::{Counter, PerWorker};
+
+macro_rules! label {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$variant_doc])* $variant),+ }
+
+        impl $name {
+            /// Every value, in the order of the discriminants.
+            pub const ALL: &[$name] = &[$($name::$variant),+];
+
+            /// The text of the label in `/metrics`.
+            pub fn text(self) -> &'static str {
+                match self { $($name::$variant => $text),+ }
+            }
+        }
+    };
+}
+
+label! {
+    /// The part of the HTTP interface that a request belongs to.
+    Dialect {
+        /// `/v1`.
+        Native = "native",
+        /// Any other path at the root.
+        Kv1 = "kv1",
+        /// `/db`.
+        Raftdb = "raftdb",
+        /// `/api`.
+        Config = "config",
+        /// Health, metrics, the welcome page, and unknown paths.
+        Operations = "operations",
+    }
+}
+
+label! {
+    /// What a request does, which determines its expected duration.
+    Kind {
+        /// One key, linearizable.
+        Read = "read",
+        /// One key or a list, from the local replica.
+        StaleRead = "stale_read",
+        /// A change of keys or configuration.
+        Write = "write",
+        /// A page of keys, linearizable.
+        List = "list",
+        /// Anything else.
+        Other = "other",
+    }
+}
+
+label! {
+    /// HTTP methods by effect.
+    MethodClass {
+        /// GET, HEAD.
+        Read = "read",
+        /// PUT, POST, DELETE, PATCH.
+        Write = "write",
+        /// All other methods.
+        Other = "other",
+    }
+}
+
+label! {
+    /// HTTP statuses by their first digit.
+    StatusClass {
+        /// 2xx.
+        Success = "2xx",
+        /// 3xx.
+        Redirection = "3xx",
+        /// 4xx.
+        ClientError = "4xx",
+        /// 5xx.
+        ServerError = "5xx",
+    }
+}
+
+const DIALECTS: usize = Dialect::ALL.len();
+const KINDS: usize = Kind::ALL.len();
+const METHODS: usize = MethodClass::ALL.len();
+const STATUSES: usize = StatusClass::ALL.len();
+
+/// Upper bounds of the duration buckets in microseconds; one more bucket counts longer durations.
+const DURATION_BOUNDS_MICROS: [u64; 15] = [
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
+    3_000_000,
+];
+const DURATION_BUCKETS: usize = DURATION_BOUNDS_MICROS.len() + 1;
+
+#[derive(Debug, Default)]
+struct Durations {
+    buckets: [Counter; DURATION_BUCKETS],
+    sum_nanos: Counter,
+}
+
+impl Durations {
+    fn observe(&self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let bucket = DURATION_BOUNDS_MICROS.partition_point(|&bound| bound < micros);
+        raise(&self.buckets[bucket]);
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.sum_nanos.add(nanos);
+    }
+}
+
+/// Counters of the HTTP server of one worker.
+#[derive(Debug, Default)]
+pub struct HttpCounters {
+    requests: [[[Counter; STATUSES]; METHODS]; DIALECTS],
+    durations: [[Durations; KINDS]; DIALECTS],
+    /// Connections accepted and served, in total.
+    pub connections_accepted: Counter,
+    /// Connections refused because as many as allowed were open.
+    pub connections_refused: Counter,
+    /// Connections cut because a request head, or any data, did not arrive in time.
+    pub connections_timed_out: Counter,
+    /// Connections that ended in an error: malformed input, a reset.
+    pub connections_failed: Counter,
+    /// Failures of accept itself, such as running out of file descriptors.
+    pub accept_errors: Counter,
+    /// Connections that are open at present.
+    pub connections_open: Counter,
+}
+
+/// The labels and the duration of a finished request.
+#[derive(Clone, Copy, Debug)]
+pub struct Observation {
+    /// The part of the HTTP interface.
+    pub dialect: Dialect,
+    /// The kind of the request, which chooses the histogram of durations.
+    pub kind: Kind,
+    /// The class of its method.
+    pub method: MethodClass,
+    /// The class of the answer's status.
+    pub status: StatusClass,
+    /// Time from the parsed head to the finished answer, without writing it.
+    pub duration: Duration,
+}
+
+impl HttpCounters {
+    /// Counts a finished request and its duration.
+    pub fn observe(&self, observation: Observation) {
+        let dialect = observation.dialect as usize;
+        raise(&self.requests[dialect][observation.method as usize][observation.status as usize]);
+        self.durations[dialect][observation.kind as usize].observe(observation.duration);
+    }
+
+    /// Returns the sum over all workers.
+    pub fn sum(workers: &PerWorker<HttpCounters>) -> HttpCounters {
+        workers.totals(|worker| {
+            let requests = worker.requests.iter().flatten().flatten();
+            let durations = worker.durations.iter().flatten();
+            let durations = durations.flat_map(|of_kind| of_kind.buckets.iter().chain([&of_kind.sum_nanos]));
+            let connections = [
+                &worker.connections_accepted,
+                &worker.connections_refused,
+                &worker.connections_timed_out,
+                &worker.connections_failed,
+                &worker.accept_errors,
+                &worker.connections_open,
+            ];
+            requests.chain(durations).chain(connections).collect()
+        })
+    }
+
+    /// Numbers of requests with their labels, without zeros.
+    pub(super) fn request_series(&self) -> Vec<([(&'static str, &'static str); 3], u64)> {
+        let mut series = Vec::new();
+        for &dialect in Dialect::ALL {
+            for &method in MethodClass::ALL {
+                for &status in StatusClass::ALL {
+                    let count = self.requests[dialect as usize][method as usize][status as usize].get();
+                    if count > 0 {
+                        let labels = [
+                            ("dialect", dialect.text()),
+                            ("method", method.text()),
+                            ("status", status.text()),
+                        ];
+                        series.push((labels, count));
+                    }
+                }
+            }
+        }
+        series
+    }
+
+    /// Durations with their labels, without zeros.
+    pub(super) fn duration_series(&self) -> Vec<DurationSeries> {
+        let mut series = Vec::new();
+        for &dialect in Dialect::ALL {
+            for &kind in Kind::ALL {
+                let durations = &self.durations[dialect as usize][kind as usize];
+                let counts: Vec<u64> = durations.buckets.iter().map(Counter::get).collect();
+                let count = counts.iter().sum();
+                if count == 0 {
+                    continue;
+                }
+                let bounds = DURATION_BOUNDS_MICROS.iter().map(|&micros| micros as f64 / 1e6);
+                series.push(DurationSeries {
+                    labels: [("dialect", dialect.text()), ("kind", kind.text())],
+                    buckets: bounds.chain([f64::INFINITY]).zip(counts).collect(),
+                    sum_seconds: durations.sum_nanos.get() as f64 / 1e9,
+                    count,
+                });
+            }
+        }
+        series
+    }
+}
+
+/// The durations of the requests with the same labels.
+#[derive(Debug)]
+pub(super) struct DurationSeries {
+    pub(super) labels: [(&'static str, &'static str); 2],
+    pub(super) buckets: Vec<(f64, u64)>,
+    pub(super) sum_seconds: f64,
+    pub(super) count: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_beyond_every_bound_is_still_counted() {
+        let durations = Durations::default();
+        durations.observe(Duration::from_secs(60));
+        assert_eq!(durations.buckets[DURATION_BUCKETS - 1].get(), 1);
+        assert_eq!(durations.sum_nanos.get(), 60_000_000_000);
+    }
+}

@@ -1,0 +1,454 @@
+//! The text of a scrape.
+//!
+//! Owns the names and descriptions of all metrics. A scrape copies everything before it formats it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+use tidelock_core::event::NodeStatus;
+
+use super::http::DurationSeries;
+use super::{DiskCounters, Family, HttpCounters, RespCounters, SnapshotCounters, plain};
+use crate::memory::Memory;
+use crate::transport::TransportCounters;
+use crate::turns::TurnGauges;
+
+/// Everything that one scrape writes, copied at one moment.
+pub struct Scrape<'a> {
+    /// The status of the node, as the core reports it.
+    pub status: NodeStatus,
+    /// Sum of the HTTP servers of all workers.
+    pub http: &'a HttpCounters,
+    /// Sum of the Redis protocol servers of all workers.
+    pub resp: &'a RespCounters,
+    /// What other workers passed to the owning worker: requests, and batches of them.
+    pub handovers: [u64; 2],
+    /// Counters of the write-ahead log.
+    pub disk: &'a DiskCounters,
+    /// Counters of snapshots made, received and sent.
+    pub snapshots: &'a SnapshotCounters,
+    /// Counters of the links to peers.
+    pub transport: &'a TransportCounters,
+    /// Whether the disk rejects writes or is slow.
+    pub disk_stalled: bool,
+    /// The budget of memory for clients, and its use.
+    pub memory: &'a Memory,
+    /// Gauges of the requests that wait for their turns.
+    pub turns: &'a TurnGauges,
+    /// Open requests of the connection that has most.
+    pub busiest_open_requests: u64,
+}
+
+/// A metric's name, its description and its value.
+type NamedValue = (&'static str, &'static str, u64);
+
+/// Media type of the OpenMetrics text format.
+pub const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The media type of the older text format.
+pub const PROMETHEUS_TEXT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+impl Scrape<'_> {
+    /// The text of one of the two media types.
+    pub fn encode_as(&self, media_type: &str) -> String {
+        let open = self.encode();
+        if media_type == PROMETHEUS_TEXT_TYPE { plain::of_open_metrics(&open) } else { open }
+    }
+
+    /// Encodes the scrape as OpenMetrics text.
+    pub fn encode(&self) -> String {
+        let mut registry = Registry::with_prefix("tidelock");
+        registry.register_collector(Box::new(Snapshot {
+            status: self.status.clone(),
+            requests: self.http.request_series(),
+            durations: self.http.duration_series(),
+            commands: Family::ALL.map(|family| (family.text(), self.resp.commands.of(family))),
+            totals: self.totals(),
+            gauges: self.gauges(),
+            fsync_seconds: self.disk.fsync_micros.load(Ordering::Relaxed) as f64 / 1e6,
+            snapshot_seconds: self.snapshots.making_micros.load(Ordering::Relaxed) as f64 / 1e6,
+        }));
+        let mut out = String::with_capacity(16 << 10);
+        text::encode(&mut out, &registry).expect("invariant: writing to a String does not fail");
+        out
+    }
+
+    fn totals(&self) -> Vec<NamedValue> {
+        [self.request_totals(), self.disk_totals(), self.peer_totals(), self.connection_totals()].concat()
+    }
+
+    fn request_totals(&self) -> Vec<NamedValue> {
+        let node = &self.status.counters;
+        vec![
+            ("writes", "Writes taken from clients", node.writes),
+            ("reads_linearizable", "Linearizable reads taken from clients", node.reads_linearizable),
+            ("reads_stale", "Stale reads taken from clients", node.reads_stale),
+            ("commands_forwarded", "Commands handed to a leader on another node", node.forwarded),
+            ("raft_entries_proposed", "Raft entries proposed here", node.entries_proposed),
+            ("raft_commands_proposed", "Commands inside the entries proposed here", node.commands_proposed),
+            ("raft_read_rounds", "ReadIndex rounds begun here", node.read_rounds),
+            ("raft_entries_applied", "Raft entries applied here", node.entries_applied),
+            ("raft_leaderships", "Times a replica of this node became leader", node.leaderships),
+            ("refused_no_leader", "Requests refused for want of a leader", node.refused_no_leader),
+            ("refused_unknown_outcome", "Requests whose outcome is unknown", node.refused_unknown),
+            (
+                "refused_disk_unavailable",
+                "Requests refused because a disk took no writes",
+                node.refused_disk_unavailable,
+            ),
+            ("refused_overloaded", "Requests refused because a queue was full", node.refused_overloaded),
+            ("slow_requests", "Requests that took longer than --slow-request-ms", node.slow_requests),
+            (
+                "client_memory_refusals",
+                "Requests and connections refused because the memory for clients was used up",
+                self.memory.refused(),
+            ),
+            ("peer_frames_invalid", "Frames from peers that could not be decoded", node.frames_invalid),
+            ("requests_waited", "Requests that had to wait for their turn", self.turns.waited.get()),
+            ("requests_expired", "Requests refused because they waited too long", self.turns.expired.get()),
+            ("worker_requests", "Requests that came to the node from other workers", self.handovers[0]),
+            ("worker_batches", "Batches in which those requests came", self.handovers[1]),
+        ]
+    }
+
+    fn disk_totals(&self) -> Vec<NamedValue> {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        vec![
+            ("wal_fsyncs", "Calls of fdatasync on the log", load(&self.disk.fsyncs)),
+            ("wal_bytes_written", "Bytes written to the log", load(&self.disk.bytes_written)),
+            ("disk_stalls", "Times that the disk began to take no writes", load(&self.disk.stalls)),
+            ("disk_slow_stalls", "Times that the disk began to be slow", load(&self.disk.slow_stalls)),
+            ("snapshots_made", "Snapshots that replicas made of themselves", load(&self.snapshots.made)),
+            (
+                "snapshots_received",
+                "Snapshots received whole from another node",
+                load(&self.snapshots.received),
+            ),
+            ("snapshots_failed", "Steps of snapshots that failed", load(&self.snapshots.failed)),
+            ("snapshot_bytes_sent", "Bytes of snapshots sent to followers", load(&self.snapshots.bytes_sent)),
+            ("snapshot_bytes_received", "Bytes of snapshots received", load(&self.snapshots.bytes_received)),
+        ]
+    }
+
+    fn peer_totals(&self) -> Vec<NamedValue> {
+        vec![
+            ("peer_frames_sent", "Frames sent to peers", self.transport.frames_sent.get()),
+            ("peer_bytes_sent", "Bytes sent to peers", self.transport.bytes_sent.get()),
+            ("peer_frames_received", "Frames received from peers", self.transport.frames_received.get()),
+            ("peer_bytes_received", "Bytes received from peers", self.transport.bytes_received.get()),
+            ("peer_frames_dropped", "Frames to peers that were dropped", self.transport.frames_dropped.get()),
+            ("peer_reconnects", "Connections to peers made anew", self.transport.reconnects.get()),
+            (
+                "peer_handshakes_refused",
+                "Handshakes with peers that this node ended",
+                self.transport.handshakes_refused.get(),
+            ),
+            (
+                "peer_frames_corrupt",
+                "Links ended by a frame with a wrong checksum or length",
+                self.transport.checksum_failures.get() + self.transport.length_violations.get(),
+            ),
+            (
+                "peer_queue_overflows",
+                "Links ended because a peer did not read",
+                self.transport.queue_overflows.get(),
+            ),
+        ]
+    }
+
+    fn connection_totals(&self) -> Vec<NamedValue> {
+        let http = self.http;
+        vec![
+            ("http_connections_accepted", "HTTP connections served", http.connections_accepted.get()),
+            ("http_connections_refused", "HTTP connections over the limit", http.connections_refused.get()),
+            ("http_connections_timed_out", "HTTP connections cut as idle", http.connections_timed_out.get()),
+            ("http_connections_failed", "HTTP connections ended by an error", http.connections_failed.get()),
+            ("http_accept_errors", "Failures to accept an HTTP connection", http.accept_errors.get()),
+            ("resp_connections_accepted", "Redis connections served", self.resp.connections_accepted.get()),
+            (
+                "resp_connections_refused",
+                "Redis connections over the limit",
+                self.resp.connections_refused.get(),
+            ),
+            (
+                "resp_connections_stalled",
+                "Redis connections cut because nothing was read there",
+                self.resp.connections_stalled.get(),
+            ),
+            (
+                "resp_protocol_errors",
+                "Redis connections ended by what is no command, or too long",
+                self.resp.protocol_errors.get(),
+            ),
+            ("resp_accept_errors", "Failures to accept a Redis connection", self.resp.accept_errors.get()),
+        ]
+    }
+
+    fn gauges(&self) -> Vec<NamedValue> {
+        let load = |gauge: &AtomicU64| gauge.load(Ordering::Relaxed);
+        vec![
+            ("node_id", "The number of this node in its cluster", self.status.node.0),
+            ("retiring", "Whether the node is about to stop", u64::from(self.status.retiring)),
+            ("disk_stalled", "Whether the disk takes no writes, or is slow", u64::from(self.disk_stalled)),
+            (
+                "disk_slow",
+                "Whether a write or sync of the log takes longer than an election timeout",
+                u64::from(self.disk.is_slow.load(Ordering::Relaxed)),
+            ),
+            (
+                "disk_unsteady",
+                "Whether the disk was slow until recently, so that the node leads only what no other node can",
+                u64::from(self.status.disk_unsteady),
+            ),
+            (
+                "snapshots_in_progress",
+                "Snapshots that replicas are making of themselves",
+                self.status.shards.iter().filter(|shard| shard.makes_snapshot).count() as u64,
+            ),
+            (
+                "slot_moves",
+                "Moves of slots that this node drives, as the leader of their givers",
+                self.status.moves.len() as u64,
+            ),
+            (
+                "slot_moves_frozen",
+                "Those of them whose slots no shard serves at the moment",
+                self.status.moves.iter().filter(|a_move| a_move.is_frozen).count() as u64,
+            ),
+            ("wal_held_bytes", "Bytes of full log segments that are kept", self.disk.held().bytes),
+            ("wal_file_bytes", "Bytes of all files of the log", load(&self.disk.file_bytes)),
+            ("snapshot_file_bytes", "Bytes of all files of snapshots", load(&self.snapshots.file_bytes)),
+            (
+                "client_memory_bytes",
+                "Bytes that clients make the node hold: requests, replies, connections",
+                self.memory.used() as u64,
+            ),
+            ("client_memory_limit_bytes", "The limit of these, --memory-limit", self.memory.limit() as u64),
+            ("requests_open", "Requests that the store has not answered", self.status.requests_open as u64),
+            ("requests_waiting", "Requests that wait for their turn", self.turns.waiting.get()),
+            ("request_window", "What the node takes at a time, in cost", self.turns.window.get()),
+            (
+                "busiest_client_open_requests",
+                "Unanswered requests of the connection that has most",
+                self.busiest_open_requests,
+            ),
+            ("http_connections_open", "HTTP connections open", self.http.connections_open.get()),
+            ("resp_connections_open", "Redis connections open", self.resp.connections_open.get()),
+        ]
+    }
+}
+
+/// The owned, thread-safe copy that the registry requires, for the duration of one scrape.
+#[derive(Debug)]
+struct Snapshot {
+    status: NodeStatus,
+    requests: Vec<([(&'static str, &'static str); 3], u64)>,
+    durations: Vec<DurationSeries>,
+    commands: [(&'static str, u64); Family::ALL.len()],
+    totals: Vec<NamedValue>,
+    gauges: Vec<NamedValue>,
+    fsync_seconds: f64,
+    snapshot_seconds: f64,
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for (name, help, value) in &self.totals {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(*value).encode(metric)?;
+        }
+        let durations = [
+            ("wal_fsync_duration", "Time spent in fdatasync on the log", self.fsync_seconds),
+            ("snapshot_duration", "Time that snapshots were in the making", self.snapshot_seconds),
+        ];
+        for (name, help, seconds) in durations {
+            let metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Counter)?;
+            ConstCounter::new(seconds).encode(metric)?;
+        }
+        for (name, help, value) in &self.gauges {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(*value).encode(metric)?;
+        }
+        self.encode_shards(&mut encoder)?;
+        self.encode_links(&mut encoder)?;
+        self.encode_commands(&mut encoder)?;
+        self.encode_requests(&mut encoder)
+    }
+}
+
+impl Snapshot {
+    fn encode_shards(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        type Column = (&'static str, &'static str, fn(&tidelock_core::event::ShardStatus) -> u64);
+        let columns: [Column; 10] = [
+            ("shard_leads", "Whether this node leads the shard", |shard| u64::from(shard.leads)),
+            ("shard_leader", "The node that leads the shard, 0 if unknown", |shard| {
+                shard.leader.map_or(0, |node| node.0)
+            }),
+            ("shard_term", "Raft term of the shard", |shard| shard.term.0),
+            ("shard_committed", "Highest log index known to be committed", |shard| shard.committed.0),
+            ("shard_applied", "Highest log index applied", |shard| shard.applied.0),
+            ("shard_last", "Last log index", |shard| shard.last.0),
+            (
+                "shard_log_begin",
+                "The log index up to which only a snapshot holds the shard's history",
+                |shard| shard.log_begin.0,
+            ),
+            ("shard_keys", "Keys held by the shard", |shard| shard.keys),
+            ("shard_log_bytes", "Bytes of the shard's log held in memory", |shard| shard.log_bytes),
+            ("shard_snapshot_bytes", "Size of the shard's newest snapshot", |shard| shard.snapshot_bytes),
+        ];
+        for (name, help, value) in columns {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for shard in &self.status.shards {
+                ConstGauge::new(value(shard)).encode(metric.encode_family(&[("shard", shard.shard.0)])?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Whether a connection to the peer stands and the peer answers";
+        let mut metric = encoder.encode_descriptor("peer_connected", help, None, MetricType::Gauge)?;
+        for &(peer, connected) in &self.status.links {
+            let value = ConstGauge::new(u64::from(connected));
+            value.encode(metric.encode_family(&[("peer", peer.0)])?)?;
+        }
+        let help = "By how much the peer's clock is ahead of this node's, as measured";
+        let unit = Some(&Unit::Seconds);
+        let mut metric = encoder.encode_descriptor("peer_clock_offset", help, unit, MetricType::Gauge)?;
+        for clock in &self.status.clocks {
+            let value = ConstGauge::new(clock.ahead_ms as f64 / 1e3);
+            value.encode(metric.encode_family(&[("peer", clock.node.0)])?)?;
+        }
+        Ok(())
+    }
+
+    fn encode_commands(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Commands of the Redis protocol, by family";
+        let mut metric = encoder.encode_descriptor("resp_commands", help, None, MetricType::Counter)?;
+        for (family, count) in self.commands {
+            ConstCounter::new(count).encode(metric.encode_family(&[("family", family)])?)?;
+        }
+        Ok(())
+    }
+
+    fn encode_requests(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "HTTP requests answered";
+        let mut metric = encoder.encode_descriptor("http_requests", help, None, MetricType::Counter)?;
+        for (labels, count) in &self.requests {
+            ConstCounter::new(*count).encode(metric.encode_family(labels)?)?;
+        }
+        let help = "From the parsed request head to the finished answer";
+        let unit = Some(&Unit::Seconds);
+        let mut metric =
+            encoder.encode_descriptor("http_request_duration", help, unit, MetricType::Histogram)?;
+        for series in &self.durations {
+            metric.encode_family(&series.labels)?.encode_histogram::<NoLabelSet>(
+                series.sum_seconds,
+                series.count,
+                &series.buckets,
+                None,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{Dialect, Kind, MethodClass, Observation, StatusClass};
+    use super::*;
+    use tidelock_core::event::{PeerClock, ShardStatus};
+    use tidelock_core::types::{LogIndex, MigrationId, NodeId, ShardId, Term};
+
+    fn scrape(status: NodeStatus, http: &HttpCounters) -> String {
+        let disk = DiskCounters::default();
+        disk.fsyncs.store(7, Ordering::Relaxed);
+        let (snapshots, transport) = (SnapshotCounters::default(), TransportCounters::default());
+        Scrape {
+            status,
+            http,
+            resp: &RespCounters::default(),
+            handovers: [8, 2],
+            disk: &disk,
+            snapshots: &snapshots,
+            transport: &transport,
+            disk_stalled: false,
+            memory: &Memory::new(0),
+            turns: &TurnGauges::default(),
+            busiest_open_requests: 3,
+        }
+        .encode()
+    }
+
+    #[test]
+    fn a_request_is_counted_once_under_its_labels() {
+        let http = HttpCounters::default();
+        http.observe(Observation {
+            dialect: Dialect::Kv1,
+            kind: Kind::Write,
+            method: MethodClass::Write,
+            status: StatusClass::ClientError,
+            duration: Duration::from_micros(100),
+        });
+        let text = scrape(NodeStatus::default(), &http);
+        let line = r#"tidelock_http_requests_total{dialect="kv1",method="write",status="4xx"} 1"#;
+        assert!(text.contains(line), "{text}");
+        let bucket =
+            r#"tidelock_http_request_duration_seconds_bucket{le="0.00005",dialect="kv1",kind="write"} "#;
+        assert!(text.contains(&format!("{bucket}0")), "{text}");
+        let bucket = bucket.replace("0.00005", "0.0001");
+        assert!(text.contains(&format!("{bucket}1")), "a bound is inclusive: {text}");
+        assert!(text.contains("tidelock_wal_fsyncs_total 7"), "{text}");
+        assert!(text.contains("tidelock_worker_requests_total 8\n"), "{text}");
+        assert!(text.contains("tidelock_worker_batches_total 2\n"), "{text}");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn shards_and_peers_become_labels() {
+        let shard = ShardStatus {
+            shard: ShardId(2),
+            replica: tidelock_core::types::ReplicaId(1),
+            leader: Some(NodeId(3)),
+            leads: false,
+            term: Term(5),
+            committed: LogIndex(9),
+            applied: LogIndex(8),
+            last: LogIndex(10),
+            log_begin: LogIndex(7),
+            keys: 4,
+            log_bytes: 5,
+            votes: true,
+            snapshot: None,
+            snapshot_bytes: 6,
+            makes_snapshot: true,
+            last_move: MigrationId(0),
+            is_moving: false,
+            checkpoint: None,
+            diverged: false,
+        };
+        let clocks = vec![PeerClock { node: NodeId(3), ahead_ms: -60_000, error_ms: 1 }];
+        let status = NodeStatus {
+            shards: vec![shard],
+            links: vec![(NodeId(3), true)],
+            clocks,
+            ..NodeStatus::default()
+        };
+        let text = scrape(status, &HttpCounters::default());
+        assert!(text.contains("tidelock_shard_leader{shard=\"2\"} 3"), "{text}");
+        assert!(text.contains("tidelock_shard_applied{shard=\"2\"} 8"), "{text}");
+        assert!(text.contains("tidelock_shard_log_begin{shard=\"2\"} 7"), "{text}");
+        assert!(text.contains("tidelock_shard_snapshot_bytes{shard=\"2\"} 6"), "{text}");
+        assert!(text.contains("tidelock_snapshots_in_progress 1"), "{text}");
+        assert!(text.contains("tidelock_peer_connected{peer=\"3\"} 1"), "{text}");
+        assert!(text.contains("tidelock_peer_clock_offset_seconds{peer=\"3\"} -60.0"), "{text}");
+    }
+}

@@ -1,0 +1,51 @@
+//! Where the actions of the node go: the disk's threads, the transport, the log.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use tidelock_core::event::{OutgoingFrame, SlowRequest};
+use tidelock_core::storage::WalBatch;
+use tidelock_core::storage::snapshot::SnapshotTask;
+use tidelock_core::trace::TraceEvent;
+use tidelock_core::types::NodeId;
+
+use crate::consensus_log::ConsensusLog;
+use crate::disk::{DiskThread, SnapshotThread};
+use crate::status_log::SlowRequestLog;
+use crate::transport::Transport;
+use crate::worker::ActionSinks;
+
+/// The sinks of a running node.
+pub(super) struct ActionSink {
+    pub(super) log: Rc<DiskThread>,
+    pub(super) snapshots: Rc<SnapshotThread>,
+    pub(super) transport: Rc<Transport>,
+    pub(super) slow: SlowRequestLog,
+    pub(super) consensus: ConsensusLog,
+}
+
+impl ActionSinks for ActionSink {
+    fn send(&self, frame: OutgoingFrame) {
+        self.transport.send(frame);
+    }
+
+    fn persist(&self, batch: WalBatch) {
+        self.log.submit(batch);
+    }
+
+    fn file(&self, task: SnapshotTask) {
+        self.snapshots.submit(task);
+    }
+
+    fn log_slow(&self, requests: &mut Vec<SlowRequest>) {
+        self.slow.log(requests.drain(..), Instant::now());
+    }
+
+    fn log_trace(&self, events: &mut Vec<TraceEvent>) {
+        self.consensus.log(events.drain(..), Instant::now());
+    }
+
+    fn set_peers(&self, peers: Vec<(NodeId, String)>) {
+        self.transport.set_peers(peers);
+    }
+}

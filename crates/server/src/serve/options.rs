@@ -1,0 +1,104 @@
+//! The options of a node's parts, from its settings and its identity.
+
+use std::rc::Rc;
+
+use tidelock_core::command::HostRole;
+use tidelock_core::event::NodeOptions;
+use tidelock_core::limits;
+use tidelock_core::starts::ProcessStart;
+use tidelock_core::storage::control_file::Identity;
+use tidelock_core::types::ReplicaId;
+use uuid::Uuid;
+
+use super::Notices;
+use crate::config::Settings;
+use crate::http::NodeAddresses;
+use crate::identity::remembered_peers;
+use crate::identity_store::IdentityStore;
+use crate::join;
+use crate::transport::handshake::{self, HandshakeRefusal};
+use crate::transport::{TransportLimits, TransportOptions};
+use crate::worker::Worker;
+
+/// The log is truncated after a snapshot once its full segments take this many bytes, unless
+/// snapshots are larger. That is little disk space and is read again in well under a second.
+const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
+
+pub(super) fn node_options(settings: &Settings, identity: &Identity, seed: u64) -> NodeOptions {
+    NodeOptions {
+        host: join::host_info(settings, identity.node, identity.host_uuid),
+        founders: identity.founders.clone(),
+        hosts: remembered_peers(identity),
+        faults: tidelock_core::deliberate::Faults::NONE,
+        move_step_keys: limits::MOVE_KEYS_PER_STEP_MAX,
+        prime_replica: (identity.prime_replica != ReplicaId(0)).then_some(identity.prime_replica),
+        data_shards: identity.data_shards,
+        timing: settings.timing(),
+        snapshot_log_bytes_min: SNAPSHOT_LOG_BYTES_MIN,
+        seed,
+    }
+}
+
+/// How this process introduces itself to peers.
+pub(super) fn own_identity(identity: &Identity, instance: Uuid) -> handshake::Identity {
+    handshake::Identity {
+        cluster: identity.cluster_id,
+        node: identity.node,
+        host: identity.host_uuid,
+        start: ProcessStart { number: identity.boots, instance },
+    }
+}
+
+pub(super) fn transport_options(
+    worker: &Worker,
+    store: &Rc<IdentityStore>,
+    own: handshake::Identity,
+    Notices { removal, supersede }: Notices,
+) -> TransportOptions {
+    let (sink, registry) = (worker.clone(), worker.clone());
+    let (remembered, starts) = (store.clone(), store.clone());
+    let identity = store.identity();
+    TransportOptions {
+        identity: own,
+        peers: remembered_peers(&identity).into_iter().collect(),
+        sink: Rc::new(move |event| sink.tell(event)),
+        accepts: Rc::new(move |node, host| {
+            let host_entry = registry.host_entry(node);
+            if host_entry.as_ref().is_some_and(|host_entry| host_entry.standing == HostRole::Removed) {
+                return Err(HandshakeRefusal::Removed);
+            }
+            let known = host_entry.and_then(|host_entry| host_entry.host).map(|host| host.info.uuid);
+            match known.or_else(|| remembered.known_host(node)) {
+                Some(known) if known != host => Err(HandshakeRefusal::HostMismatch),
+                _ => Ok(()),
+            }
+        }),
+        removed: Rc::new(move |by| {
+            tracing::warn!(%by, "a peer reports that this node was removed from the cluster");
+            removal.send_replace(true);
+        }),
+        starts: identity.starts.clone(),
+        remember_start: Rc::new(move |node, start| starts.remember_start(node, start)),
+        superseded: Rc::new(move |by, refusal| {
+            supersede.send_replace(Some((by, refusal)));
+        }),
+        joins: join::handler(worker, store),
+        limits: TransportLimits::default(),
+    }
+}
+
+pub(super) fn addresses(settings: &Settings) -> NodeAddresses {
+    NodeAddresses {
+        http: settings.http.to_string(),
+        resp: settings.resp.to_string(),
+        peer: settings.peer.to_string(),
+    }
+}
+
+pub(super) fn warnings(settings: &Settings) -> Vec<String> {
+    let exposed = settings.exposed().into_iter();
+    exposed
+        .map(|(name, address)| format!("{name} listens on {address}, beyond loopback, without TLS or tokens"))
+        .inspect(|warning| tracing::warn!("{warning}"))
+        .collect()
+}

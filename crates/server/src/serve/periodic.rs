@@ -1,0 +1,92 @@
+//! What a running node does periodically: ticks, log lines about the cluster, and the record of
+//! hosts.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tidelock_core::event::Event;
+use tidelock_core::storage::LogHeld;
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+
+use crate::clock::Ticker;
+use crate::disk::SlowDiskWatch;
+use crate::identity_store::IdentityStore;
+use crate::metrics::DiskCounters;
+use crate::status_log::{Change, StatusLog};
+use crate::store::Store;
+use crate::worker::Worker;
+
+/// How often per election timeout changes of the cluster's status are logged.
+const CHECKS_PER_ELECTION_TIMEOUT: u32 = 10;
+
+/// What each tick looks at on the log's disk.
+pub(super) struct LogWatch {
+    pub(super) counters: DiskCounters,
+    pub(super) slow: SlowDiskWatch,
+}
+
+/// Passes ticks, changes of the log's size and a slow disk to the node. Requests that have waited
+/// for their turn for longer than `timeout` are refused.
+pub(super) async fn tick(worker: Worker, period: Duration, timeout: Duration, mut log: LogWatch) {
+    let mut ticker = Ticker::start(period);
+    let mut held = LogHeld::default();
+    loop {
+        let ticks = ticker.ticks().await;
+        for _ in 0..ticks {
+            if let Some(slow) = log.slow.tick() {
+                worker.set_disk_slow(slow);
+            }
+            worker.tell(Event::Tick);
+        }
+        worker.tick_turns(timeout);
+        worker.show_leader_clocks();
+        let now = log.counters.held();
+        if std::mem::replace(&mut held, now) != now {
+            worker.tell(Event::LogHeld(now));
+        }
+    }
+}
+
+/// Logs changes of the cluster's status: shards without a leader, and peers that do not answer.
+pub(super) async fn log_changes(worker: Worker, election_timeout: Duration) {
+    let mut interval = tokio::time::interval(election_timeout / CHECKS_PER_ELECTION_TIMEOUT);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut log = StatusLog::new(election_timeout);
+    loop {
+        interval.tick().await;
+        let status = worker.status().await;
+        log.look(&status, Instant::now()).iter().for_each(Change::log);
+    }
+}
+
+/// Updates the control file with the hosts of the registry and with their starts, and notices when
+/// the registry no longer contains this host.
+pub(super) async fn remember_hosts(
+    worker: Worker,
+    store: Rc<IdentityStore>,
+    removal: watch::Sender<bool>,
+    period: Duration,
+) {
+    let mut interval = tokio::time::interval(period);
+    let mut has_failed = false;
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {
+                if worker.status().await.removed {
+                    removal.send_replace(true);
+                }
+                store.remember(worker.known_hosts());
+            }
+            () = store.changed(), if !has_failed => {}
+        }
+        match store.save().await {
+            Ok(()) => has_failed = false,
+            // Later errors repeat every period while the cause lasts.
+            Err(error) if !std::mem::replace(&mut has_failed, true) => {
+                tracing::warn!(%error, "the control file could not be updated; trying again");
+            }
+            Err(_) => {}
+        }
+    }
+}

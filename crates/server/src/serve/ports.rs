@@ -1,0 +1,56 @@
+//! The ports of a node: bound at its start, listened on when it serves.
+
+use tokio::net::TcpListener;
+
+use super::ServeError;
+use crate::config::Settings;
+use crate::listen::{self, BoundPort};
+
+/// Bound ports, by protocol.
+pub(super) struct Ports {
+    http: BoundPort,
+    resp: BoundPort,
+    resp_cluster: Option<BoundPort>,
+    peer: BoundPort,
+}
+
+/// Listening sockets, by protocol.
+pub(super) struct Listeners {
+    pub(super) http: TcpListener,
+    pub(super) resp: TcpListener,
+    pub(super) resp_cluster: Option<TcpListener>,
+    pub(super) peer: TcpListener,
+}
+
+impl Ports {
+    pub(super) async fn bind(settings: &Settings) -> Result<Ports, ServeError> {
+        let http = listen::bind(settings.http.as_str()).await?;
+        let resp = listen::bind(settings.resp.as_str()).await?;
+        let resp_cluster = match &settings.resp_cluster {
+            Some(address) => Some(listen::bind(address.as_str()).await?),
+            None => None,
+        };
+        Ok(Ports { http, resp, resp_cluster, peer: listen::bind(settings.peer.as_str()).await? })
+    }
+
+    /// Starts to listen on these ports.
+    pub(super) fn listening(self) -> Result<Ports, ServeError> {
+        let resp_cluster = self.resp_cluster.map(BoundPort::listening).transpose()?;
+        Ok(Ports {
+            http: self.http.listening()?,
+            resp: self.resp.listening()?,
+            resp_cluster,
+            peer: self.peer.listening()?,
+        })
+    }
+
+    pub(super) fn listen(self) -> Result<Listeners, ServeError> {
+        let resp_cluster = self.resp_cluster.map(BoundPort::listen).transpose()?;
+        Ok(Listeners {
+            http: self.http.listen()?,
+            resp: self.resp.listen()?,
+            resp_cluster,
+            peer: self.peer.listen()?,
+        })
+    }
+}

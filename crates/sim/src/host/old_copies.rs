@@ -1,0 +1,78 @@
+//! Hosts whose disk is put back to an earlier state, as by a restore of an old copy.
+//!
+//! Owns which disk a host runs on, and for how long. Peers should refuse a process on an old copy
+//! for good; the host then gets its later disk back. If a peer has accepted the old copy, it is the
+//! host's disk from then on.
+
+use super::Host;
+use crate::disk::DiskCopy;
+
+/// An earlier disk, and its number of starts.
+pub(super) struct Earlier {
+    pub(super) copy: DiskCopy,
+    pub(super) starts: u64,
+}
+
+/// A host that runs, or ran, on an old copy of its disk.
+pub(super) struct PutBack {
+    /// The later disk, which it had before.
+    original: Earlier,
+    /// A peer has refused it: it does not start.
+    pub(super) is_refused: bool,
+    /// A peer has let it in.
+    is_believed: bool,
+    /// A process has run on the old copy.
+    pub(super) has_run: bool,
+}
+
+impl Host {
+    /// Records that a peer has accepted its process.
+    pub fn is_let_in(&mut self) {
+        if let Some(put_back) = &mut self.put_back {
+            put_back.is_believed = true;
+        }
+    }
+
+    /// Records that a peer has refused its process for good: the directory is marked, and cannot be
+    /// started.
+    pub fn is_refused(&mut self) {
+        if let Some(put_back) = &mut self.put_back {
+            put_back.is_refused = true;
+        }
+    }
+
+    /// Whether its directory is marked as refused.
+    pub fn does_not_start(&self) -> bool {
+        self.put_back.as_ref().is_some_and(|put_back| put_back.is_refused)
+    }
+
+    /// Puts the disk of a host that is down back to its state before the latest start. Returns
+    /// whether it did.
+    pub fn put_back(&mut self) -> bool {
+        assert!(self.process.is_none(), "no process uses the disk");
+        if self.put_back.is_some() {
+            return false;
+        }
+        let Some(earlier) = self.earlier.take() else { return false };
+        let original = Earlier { copy: self.disk.copy(), starts: self.starts };
+        self.disk.put_back(earlier.copy);
+        self.starts = earlier.starts;
+        self.put_back = Some(PutBack { original, is_refused: false, is_believed: false, has_run: false });
+        true
+    }
+
+    /// Whether it runs, or would run, on an old copy that no peer has accepted.
+    pub fn awaits_its_disk(&self) -> bool {
+        self.put_back.as_ref().is_some_and(|put_back| !put_back.is_believed)
+    }
+
+    /// Gives a host that was put back its later disk again, unless a peer has accepted the old
+    /// copy: then that is its disk from now on.
+    pub fn get_disk_back(&mut self) {
+        if let Some(PutBack { original, is_believed: false, .. }) = self.put_back.take() {
+            assert!(self.process.is_none(), "no process uses the disk");
+            self.disk.put_back(original.copy);
+            self.starts = original.starts;
+        }
+    }
+}
