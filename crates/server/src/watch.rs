@@ -84,7 +84,7 @@ impl WatchRegistry {
     }
 
     /// Wakes the watchers of the containers that changed.
-    pub fn tell(&self, news: &ConfigUpdate) {
+    pub fn notify(&self, news: &ConfigUpdate) {
         let mut woken = Vec::new();
         {
             let mut table = self.lock();
@@ -100,7 +100,7 @@ impl WatchRegistry {
     }
 
     /// Wakes the watchers of namespaces in these slots.
-    pub fn tell_slots(&self, slots: &[Range<u16>]) {
+    pub fn notify_slots(&self, slots: &[Range<u16>]) {
         let mut woken = Vec::new();
         {
             let mut table = self.lock();
@@ -205,10 +205,10 @@ mod tests {
         );
         let context = Context::from_waker(Waker::noop());
         assert_eq!(first.poll_notification(&context), Poll::Pending);
-        watch_registry.tell(&news("a"));
-        watch_registry.tell(&news("a"));
+        watch_registry.notify(&news("a"));
+        watch_registry.notify(&news("a"));
         watch_registry
-            .tell(&ConfigUpdate { namespace: Name::new("other").unwrap(), containers: vec!["b".into()] });
+            .notify(&ConfigUpdate { namespace: Name::new("other").unwrap(), containers: vec!["b".into()] });
         assert_eq!(first.poll_notification(&context), Poll::Ready(Notification::Look));
         assert_eq!(first.poll_notification(&context), Poll::Pending);
         assert_eq!(second.poll_notification(&context), Poll::Pending);
@@ -222,9 +222,9 @@ mod tests {
         let watch = watch_registry.watch(name(), "a".into()).unwrap();
         let context = Context::from_waker(Waker::noop());
         let slot = slot_of(b"ns");
-        watch_registry.tell_slots(&[0..slot, slot + 1..u16::MAX]);
+        watch_registry.notify_slots(&[0..slot, slot + 1..u16::MAX]);
         assert_eq!(watch.poll_notification(&context), Poll::Pending, "its own slot is not among them");
-        watch_registry.tell_slots(&[0..1, slot..slot + 1]);
+        watch_registry.notify_slots(&[0..1, slot..slot + 1]);
         assert_eq!(watch.poll_notification(&context), Poll::Ready(Notification::Look));
         assert_eq!(watch.poll_notification(&context), Poll::Pending);
     }
@@ -240,7 +240,7 @@ mod tests {
         drop(watches);
         let watch = other.watch(name(), "a".into()).unwrap();
         assert_eq!((watch_registry.count(), other.count()), (1, 1));
-        watch_registry.tell(&news("a"));
+        watch_registry.notify(&news("a"));
         let context = Context::from_waker(Waker::noop());
         assert_eq!(watch.poll_notification(&context), Poll::Pending, "each registry is told for itself");
         drop(watch);

@@ -450,11 +450,11 @@ impl Worker {
         // After the replies: the client that made the change does not wait until ten thousand
         // watchers have been checked.
         for news in actions.config.drain(..) {
-            self.0.watch_registry.tell(&news);
+            self.0.watch_registry.notify(&news);
             self.broadcast(|| WorkerMessage::News(news.clone()));
         }
         if !actions.remote_slots.is_empty() {
-            self.0.watch_registry.tell_slots(&actions.remote_slots);
+            self.0.watch_registry.notify_slots(&actions.remote_slots);
             self.broadcast(|| WorkerMessage::RemoteSlots(actions.remote_slots.clone()));
             actions.remote_slots.clear();
         }

@@ -21,12 +21,15 @@ const ROUND_RETRY_TICKS: u64 = 2;
 /// Maximum number of contexts remembered for one round. Replies to older repetitions are ignored.
 const ROUND_CONTEXTS_MAX: usize = 8;
 
+/// A read that waits for a round or for entries to be applied.
 pub(super) struct Waiter {
     pub(super) request: RequestId,
     pub(super) read: Read,
     pub(super) arrived: Ticks,
 }
 
+/// The linearizable reads of one shard that are not answered yet: queued for the next round, part
+/// of the round under way, or confirmed.
 pub(super) struct Reads {
     boot: u64,
     rounds_begun: u64,

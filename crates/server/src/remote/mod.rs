@@ -93,8 +93,8 @@ impl Remote {
                             "invariant: only the node's worker hands replies on"
                         );
                     }
-                    WorkerMessage::News(news) => self.0.link.watch_registry.tell(&news),
-                    WorkerMessage::RemoteSlots(slots) => self.0.link.watch_registry.tell_slots(&slots),
+                    WorkerMessage::News(news) => self.0.link.watch_registry.notify(&news),
+                    WorkerMessage::RemoteSlots(slots) => self.0.link.watch_registry.notify_slots(&slots),
                     WorkerMessage::Slots(slots) => *self.0.slots.borrow_mut() = slots,
                 }
             }

@@ -31,7 +31,7 @@ pub enum When {
 }
 
 /// The table entry of a command.
-pub struct Spec {
+pub struct CommandSpec {
     /// Its name, in lower case.
     pub name: &'static str,
     /// The number of arguments including the name; negative: at least that many.
@@ -46,30 +46,30 @@ pub struct Spec {
     handler: Handler,
 }
 
-const fn spec(name: &'static str, arity: i64, family: Family, handler: Handler) -> Spec {
-    Spec { name, arity, flags: &["fast"], keys: (0, 0, 0), family, when: When::InOrder, handler }
+const fn spec(name: &'static str, arity: i64, family: Family, handler: Handler) -> CommandSpec {
+    CommandSpec { name, arity, flags: &["fast"], keys: (0, 0, 0), family, when: When::InOrder, handler }
 }
 
-impl Spec {
-    const fn reads(self) -> Spec {
-        Spec { flags: &["readonly", "fast"], keys: (1, 1, 1), ..self }
+impl CommandSpec {
+    const fn reads(self) -> CommandSpec {
+        CommandSpec { flags: &["readonly", "fast"], keys: (1, 1, 1), ..self }
     }
 
-    const fn writes(self) -> Spec {
-        Spec { flags: &["write", "denyoom", "fast"], keys: (1, 1, 1), ..self }
+    const fn writes(self) -> CommandSpec {
+        CommandSpec { flags: &["write", "denyoom", "fast"], keys: (1, 1, 1), ..self }
     }
 
-    const fn of_keys(self, last: i64, step: i64) -> Spec {
-        Spec { keys: (1, last, step), ..self }
+    const fn of_keys(self, last: i64, step: i64) -> CommandSpec {
+        CommandSpec { keys: (1, last, step), ..self }
     }
 
-    const fn when(self, when: When) -> Spec {
-        Spec { when, ..self }
+    const fn when(self, when: When) -> CommandSpec {
+        CommandSpec { when, ..self }
     }
 }
 
 /// Every command that this server knows.
-pub const COMMANDS: &[Spec] = &[
+pub const COMMANDS: &[CommandSpec] = &[
     spec("get", 2, Family::Strings, strings::get).reads(),
     spec("set", -3, Family::Strings, strings::set).writes(),
     spec("mget", -2, Family::Strings, strings::mget).reads().of_keys(-1, 1),
@@ -129,7 +129,7 @@ pub const COMMANDS: &[Spec] = &[
 
 /// Looks up commands by name.
 #[derive(Default)]
-pub struct CommandTable(HashMap<&'static [u8], &'static Spec>);
+pub struct CommandTable(HashMap<&'static [u8], &'static CommandSpec>);
 
 /// The result of dispatching a command.
 pub enum Dispatched {
@@ -148,7 +148,7 @@ impl CommandTable {
     }
 
     /// Looks up a command, ignoring case.
-    pub fn find(&self, name: &[u8]) -> Option<&'static Spec> {
+    pub fn find(&self, name: &[u8]) -> Option<&'static CommandSpec> {
         let mut small = [0; NAME_BYTES_MAX];
         let small = small.get_mut(..name.len())?;
         small.copy_from_slice(name);

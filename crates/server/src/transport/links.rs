@@ -251,7 +251,7 @@ impl Links {
     }
 
     /// Makes the task that seeks a peer dial it now instead of after its backoff.
-    pub fn call(&self, node: NodeId) {
+    pub fn dial_now(&self, node: NodeId) {
         if let Some(peer) = self.peer(node) {
             peer.called.notify_one();
         }

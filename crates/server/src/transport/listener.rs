@@ -123,7 +123,7 @@ impl ListenerContext {
             Some(Ok(Caller::WakeUp(peer))) => {
                 tracing::debug!(%peer, address = %remote, "a peer asks for a connection: dialing it");
                 self.refusal_log.forget(remote.ip(), peer);
-                self.links.call(peer);
+                self.links.dial_now(peer);
             }
             Some(Ok(Caller::Join(request))) => {
                 tokio::select! {

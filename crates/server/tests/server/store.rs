@@ -95,7 +95,7 @@ impl Store for FakeStore {
         open.wait_for(|open| *open).await.unwrap();
         let reply = self.state().answer(request);
         let news = self.state().machine.take_updates();
-        news.iter().for_each(|news| self.watch_registry.tell(news));
+        news.iter().for_each(|news| self.watch_registry.notify(news));
         reply
     }
 

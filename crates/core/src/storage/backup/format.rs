@@ -155,6 +155,7 @@ pub(super) fn decode_chunk_header(bytes: &[u8]) -> Result<ChunkHeader, &'static 
     Ok(ChunkHeader { kind, payload_bytes, chain: ChainedChecksum(le::u32(bytes, 8)) })
 }
 
+/// Encodes the start of a shard: its number, and the index and term of its snapshot.
 pub(super) fn encode_shard(id: SnapshotId) -> [u8; SHARD_BYTES] {
     numbers([id.shard.0, id.index.0, id.term.0])
 }
@@ -167,6 +168,7 @@ pub(super) fn decode_shard(payload: &[u8]) -> SnapshotId {
     }
 }
 
+/// Encodes the end of a shard: what the reader compares with what it has read.
 pub(super) fn encode_shard_end(shard: &ShardSummary) -> [u8; SHARD_END_BYTES] {
     numbers([shard.blocks, shard.bytes, shard.records, shard.revision.0])
 }

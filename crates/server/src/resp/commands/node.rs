@@ -3,7 +3,7 @@
 use tidelock_core::event::{NodeStatus, ShardStatus};
 
 use super::super::RespContext;
-use super::super::dispatch::{COMMANDS, Spec};
+use super::super::dispatch::{COMMANDS, CommandSpec};
 use super::super::encode::Encoder;
 use super::super::frame::{CommandArguments, FRAME_BYTES_MAX};
 use super::super::glob;
@@ -184,7 +184,7 @@ pub fn command(session: &mut Session, arguments: CommandArguments<'_>) -> Result
     let Some(subcommand) = arguments.get(1) else {
         return described(session, COMMANDS.iter().map(Some).collect());
     };
-    let named: Vec<Option<&'static Spec>> =
+    let named: Vec<Option<&'static CommandSpec>> =
         arguments.from(2).map(|name| session.context.table.find(name)).collect();
     match arguments.len() {
         2 if is(subcommand, "count") => session.reply(|encoder| encoder.integer(COMMANDS.len() as i64)),
@@ -209,7 +209,7 @@ pub fn command(session: &mut Session, arguments: CommandArguments<'_>) -> Result
 }
 
 /// The keys among the arguments of a command, given after `COMMAND GETKEYS`.
-fn keys_of<'a>(spec: &Spec, arguments: CommandArguments<'a>) -> Result<Vec<&'a [u8]>> {
+fn keys_of<'a>(spec: &CommandSpec, arguments: CommandArguments<'a>) -> Result<Vec<&'a [u8]>> {
     let given: Vec<&[u8]> = arguments.from(2).collect();
     let (first, last, step) = spec.keys;
     let last = if last < 0 { given.len() as i64 + last } else { last };
@@ -227,7 +227,7 @@ fn keys_of<'a>(spec: &Spec, arguments: CommandArguments<'a>) -> Result<Vec<&'a [
     }
 }
 
-fn described(session: &mut Session, specs: Vec<Option<&'static Spec>>) -> Result {
+fn described(session: &mut Session, specs: Vec<Option<&'static CommandSpec>>) -> Result {
     session.reply(|encoder| {
         encoder.array(specs.len());
         for spec in specs {
@@ -240,7 +240,7 @@ fn described(session: &mut Session, specs: Vec<Option<&'static Spec>>) -> Result
 }
 
 /// The ten fields of Redis 7; the last three are empty.
-fn describe(spec: &Spec, encoder: &mut Encoder<'_>) {
+fn describe(spec: &CommandSpec, encoder: &mut Encoder<'_>) {
     let (first, last, step) = spec.keys;
     encoder.array(10);
     encoder.bulk(spec.name.as_bytes());
@@ -252,7 +252,7 @@ fn describe(spec: &Spec, encoder: &mut Encoder<'_>) {
     (0..3).for_each(|_| encoder.array(0));
 }
 
-fn documented(session: &mut Session, specs: Vec<&'static Spec>) -> Result {
+fn documented(session: &mut Session, specs: Vec<&'static CommandSpec>) -> Result {
     session.reply(|encoder| {
         encoder.map(specs.len());
         for spec in specs {
