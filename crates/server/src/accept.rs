@@ -326,8 +326,8 @@ impl RejectionWriter {
         self.send_and_hold(stream, text, None);
     }
 
-    /// As [`RejectionWriter::send`], for a connection that was served: it counts until it is
-    /// closed.
+    /// As [`RejectionWriter::send`], for a connection that was served. It counts towards the limit
+    /// of connections until it is closed.
     pub fn send_and_hold(&self, mut stream: TcpStream, text: Vec<u8>, permit: Option<ConnectionPermit>) {
         if Rc::strong_count(&self.0) > REFUSALS_MAX {
             return reject_at_once(&stream, &text);

@@ -1,7 +1,8 @@
 //! Progress: what a requested change of hosts, leaders or slots still waits for.
 //!
-//! Owns the texts, as pure functions of one node's view. A view may be behind, so a goal is reached
-//! only when the view shows both the wanted state and its effects.
+//! Owns when a change is done and how the rest is described, as functions of the cluster view of
+//! one node. That view may be behind, so a change counts as done only when the view shows both the
+//! wanted state and its effects.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -61,9 +62,9 @@ impl Goal {
             },
         };
         if !missing.is_empty() {
-            let away = |host: &&HostView| !host.connected && Goal::Gone(host.info.node) != self;
-            let away = view.hosts.iter().filter(away);
-            missing.extend(away.map(|host| format!("node {} is not connected", host.info.node)));
+            let is_missed = |host: &&HostView| !host.connected && Goal::Gone(host.info.node) != self;
+            let disconnected = view.hosts.iter().filter(is_missed);
+            missing.extend(disconnected.map(|host| format!("node {} is not connected", host.info.node)));
         }
         missing
     }

@@ -110,7 +110,8 @@ impl Sending {
         waiting
             .map(|transfer| {
                 transfer.phase = TransferPhase::Asked;
-                // The follower had nothing to reply to until now.
+                // Nothing was sent to the follower while the snapshot was read, so its time to
+                // answer begins now.
                 (transfer.heard, transfer.asked) = (now, now);
                 transfer.file_bytes = file_bytes;
                 transfer.node

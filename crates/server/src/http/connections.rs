@@ -71,12 +71,12 @@ impl HttpConnection {
     }
 
     /// Marks a request as being answered until the guard is dropped.
-    pub fn begin_answer(&self) -> Answering<'_> {
+    pub fn begin_answer(&self) -> OpenRequest<'_> {
         self.advance();
         self.phase.set(Phase::Answering);
         self.client.operations.add(1);
         self.client.open_requests.set(1);
-        Answering(self)
+        OpenRequest(self)
     }
 
     fn advance(&self) {
@@ -111,9 +111,9 @@ impl HttpConnection {
 }
 
 /// Marks a request as being answered until it is dropped.
-pub(super) struct Answering<'a>(&'a HttpConnection);
+pub(super) struct OpenRequest<'a>(&'a HttpConnection);
 
-impl Drop for Answering<'_> {
+impl Drop for OpenRequest<'_> {
     fn drop(&mut self) {
         self.0.phase.set(Phase::Idle);
         self.0.client.open_requests.set(0);

@@ -37,7 +37,7 @@ use crate::history::Incarnation;
 use crate::plan::{DiskPace, Plan};
 pub use disk_threads::Write;
 use disk_threads::Writing;
-use old_copies::{Earlier, PutBack};
+use old_copies::{KeptDisk, PutBack};
 
 /// Small, so that a busy group commit takes several frames, and a crash may fall between them.
 const FRAME_BYTES_MAX: usize = 1 << 10;
@@ -68,7 +68,7 @@ pub struct Host {
     /// What it remembers of its peers' starts. The server keeps that in its control file.
     known_starts: BTreeMap<NodeId, KnownStart>,
     /// Its disk as it was before its latest start, if the plan needs that.
-    earlier: Option<Earlier>,
+    earlier: Option<KeptDisk>,
     keeps_earlier: bool,
     /// The state before the disk was put back to an earlier one.
     put_back: Option<PutBack>,
@@ -296,7 +296,7 @@ impl Host {
         if self.put_back.as_ref().is_some_and(|put_back| put_back.has_run && !put_back.is_refused) {
             self.get_disk_back();
         }
-        let earlier = self.keeps_earlier.then(|| Earlier { copy: self.disk.copy(), starts: self.starts });
+        let earlier = self.keeps_earlier.then(|| KeptDisk { copy: self.disk.copy(), starts: self.starts });
         let options = WalOptions {
             segment_bytes: self.segment_bytes,
             frame_bytes_max: FRAME_BYTES_MAX,

@@ -7,8 +7,8 @@
 use super::Host;
 use crate::disk::DiskCopy;
 
-/// An earlier disk, and its number of starts.
-pub(super) struct Earlier {
+/// A disk that a host may get back, and its number of starts.
+pub(super) struct KeptDisk {
     pub(super) copy: DiskCopy,
     pub(super) starts: u64,
 }
@@ -16,11 +16,11 @@ pub(super) struct Earlier {
 /// A host that runs, or ran, on an old copy of its disk.
 pub(super) struct PutBack {
     /// The later disk, which it had before.
-    original: Earlier,
+    original: KeptDisk,
     /// A peer has refused it: it does not start.
     pub(super) is_refused: bool,
-    /// A peer has let it in.
-    is_believed: bool,
+    /// A peer has accepted it.
+    is_accepted: bool,
     /// A process has run on the old copy.
     pub(super) has_run: bool,
 }
@@ -29,7 +29,7 @@ impl Host {
     /// Records that a peer has accepted its process.
     pub fn is_let_in(&mut self) {
         if let Some(put_back) = &mut self.put_back {
-            put_back.is_believed = true;
+            put_back.is_accepted = true;
         }
     }
 
@@ -54,22 +54,22 @@ impl Host {
             return false;
         }
         let Some(earlier) = self.earlier.take() else { return false };
-        let original = Earlier { copy: self.disk.copy(), starts: self.starts };
+        let original = KeptDisk { copy: self.disk.copy(), starts: self.starts };
         self.disk.put_back(earlier.copy);
         self.starts = earlier.starts;
-        self.put_back = Some(PutBack { original, is_refused: false, is_believed: false, has_run: false });
+        self.put_back = Some(PutBack { original, is_refused: false, is_accepted: false, has_run: false });
         true
     }
 
     /// Whether it runs, or would run, on an old copy that no peer has accepted.
     pub fn awaits_its_disk(&self) -> bool {
-        self.put_back.as_ref().is_some_and(|put_back| !put_back.is_believed)
+        self.put_back.as_ref().is_some_and(|put_back| !put_back.is_accepted)
     }
 
     /// Gives a host that was put back its later disk again, unless a peer has accepted the old
     /// copy: then that is its disk from now on.
     pub fn get_disk_back(&mut self) {
-        if let Some(PutBack { original, is_believed: false, .. }) = self.put_back.take() {
+        if let Some(PutBack { original, is_accepted: false, .. }) = self.put_back.take() {
             assert!(self.process.is_none(), "no process uses the disk");
             self.disk.put_back(original.copy);
             self.starts = original.starts;
