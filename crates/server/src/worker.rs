@@ -34,6 +34,7 @@ use tidelock_core::node::Node;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::control_file::KnownHost;
+use tidelock_core::storage::group_commit::DiskReport;
 use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::wal::WalError;
 use tidelock_core::topology::HostEntry;
@@ -43,7 +44,6 @@ use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
 use crate::clock::{LeaderClocks, WallClock};
-use crate::disk::DiskReport;
 use crate::exchange::{Exchange, WorkerMessage, WorkerRequest};
 use crate::remote::WorkerLink;
 use crate::store::{Mailbox, Store};
@@ -97,8 +97,9 @@ impl DiskReports {
         match report {
             DiskReport::Durable(sequence) => self.durable.store(sequence.0, Ordering::Release),
             DiskReport::Stalled(error) => set(&self.stall, Some(error)),
-            DiskReport::Recovered => set(&self.stall, None),
+            DiskReport::Recovered { .. } => set(&self.stall, None),
             DiskReport::Failed(error) => set(&self.failure, Some(error)),
+            DiskReport::LittleRoom(_) => {}
         }
         self.wake.notify_one();
     }

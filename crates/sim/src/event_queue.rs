@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::ops::{Add, Mul};
+use std::time::Duration;
 
 use tidelock_core::types::NodeId;
 
@@ -24,6 +25,18 @@ impl Micros {
     /// Converts to seconds, for display.
     pub fn as_seconds(self) -> f64 {
         self.0 as f64 / 1e6
+    }
+}
+
+impl From<Duration> for Micros {
+    fn from(duration: Duration) -> Micros {
+        Micros(duration.as_micros() as u64)
+    }
+}
+
+impl From<Micros> for Duration {
+    fn from(time: Micros) -> Duration {
+        Duration::from_micros(time.0)
     }
 }
 
@@ -67,20 +80,20 @@ pub enum SimEvent {
         /// The life whose inbox it is.
         life: u64,
     },
-    /// The bytes that the disk thread of a process has written are synced.
-    Synced {
-        /// The node whose disk thread synced.
+    /// The present step of the disk thread of a process is done.
+    DiskStepDone {
+        /// The node whose disk thread it is.
         node: NodeId,
-        /// The life that began the operation.
+        /// The life that began the step.
         life: u64,
-        /// The transitions of its disk thread when this operation began.
+        /// The transitions of its disk thread when the step began.
         operation: u64,
     },
-    /// The disk thread of a process retries the batches that a stalled disk refused.
-    Retried {
-        /// The node whose disk thread retries.
+    /// The disk thread of a process has waited for as long as it was told to.
+    DiskTimer {
+        /// The node whose disk thread waits.
         node: NodeId,
-        /// The life that holds the batches.
+        /// The life that waits.
         life: u64,
     },
     /// The snapshot thread of a process has finished its task.

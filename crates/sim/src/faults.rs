@@ -167,12 +167,8 @@ pub enum Way {
 /// are in `tidelock_core::deliberate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShellBug {
-    /// Log batches are reported durable as soon as they are written, before any sync.
-    DurableBeforeSync,
     /// Frames that must arrive once arrive twice.
     FramesTwice,
-    /// Log batches that a stalled disk refused are dropped, and later ones are reported as durable.
-    StalledBatchesForgotten,
 }
 
 impl Fault {

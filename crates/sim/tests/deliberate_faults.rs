@@ -164,7 +164,13 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
     let break_links = Strike::BreakLinks { per_mille: 700 };
     let slow = Strike::SlowDisk { target, factor: random.u64(5..50) };
     let strikes = match fault {
-        Fault::AcknowledgedBeforeSync | Fault::TornTailAccepted => [torn, power, Strike::Blackout, slow],
+        Fault::AcknowledgedBeforeSync | Fault::DurableBeforeSync | Fault::TornTailAccepted => {
+            [torn, power, Strike::Blackout, slow]
+        }
+        Fault::RefusedBatchesDurable => {
+            let read_only = Strike::ReadOnlyDisk { target };
+            [read_only.clone(), read_only, Strike::FullDisk { target, free_bytes: 0 }, power]
+        }
         Fault::LedBeforeDurable | Fault::MembershipNotPersisted => [power.clone(), power, torn, slow],
         Fault::VoteNotPersisted | Fault::ReplicaIdReused => [power, Strike::Blackout, isolate, break_links],
         Fault::ReadWithoutRound
@@ -248,6 +254,22 @@ fn acknowledged_before_sync_is_caught() {
     caught(
         Fault::AcknowledgedBeforeSync,
         &["agreement", "durability", "linearizability", "operations", "panic"],
+    );
+}
+
+#[test]
+fn durable_before_sync_is_caught() {
+    caught(
+        Fault::DurableBeforeSync,
+        &["agreement", "contradiction", "durability", "linearizability", "operations", "panic"],
+    );
+}
+
+#[test]
+fn refused_batches_durable_is_caught() {
+    caught(
+        Fault::RefusedBatchesDurable,
+        &["agreement", "durability", "linearizability", "operations", "panic", "recovery"],
     );
 }
 

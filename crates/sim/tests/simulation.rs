@@ -110,16 +110,6 @@ fn caught(shell_bug: ShellBug) {
 }
 
 #[test]
-fn acknowledging_before_the_sync_is_caught() {
-    caught(ShellBug::DurableBeforeSync);
-}
-
-#[test]
-fn forgetting_what_a_stalled_disk_did_not_take_is_caught() {
-    caught(ShellBug::StalledBatchesForgotten);
-}
-
-#[test]
 fn delivering_twice_is_caught() {
     caught(ShellBug::FramesTwice);
 }

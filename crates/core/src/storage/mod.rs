@@ -7,6 +7,7 @@ pub mod backup;
 pub mod control_file;
 pub mod disk;
 mod framing;
+pub mod group_commit;
 mod le;
 #[cfg(test)]
 pub(crate) mod memory_disk;

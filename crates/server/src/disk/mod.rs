@@ -4,8 +4,8 @@
 //! Owns system calls and the threads that wait for them. The contents of files, and whether they
 //! are valid, are the core's.
 
+mod commit_loop;
 mod files;
-mod group_commit;
 mod pace;
 mod slow;
 mod snapshot_thread;
@@ -15,4 +15,4 @@ pub use files::{FsDisk, FsFile};
 pub use pace::Pace;
 pub use slow::SlowDiskWatch;
 pub use snapshot_thread::{SnapshotPaces, SnapshotThread};
-pub use thread::{DiskReport, DiskThread};
+pub use thread::DiskThread;

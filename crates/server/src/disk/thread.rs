@@ -1,7 +1,6 @@
 //! The disk thread: waits for log writes and syncs, so that the worker never does.
 //!
-//! Owns the thread, the queue of batches for [group commit](super::group_commit), and the reports
-//! about them. While an operation hangs the thread cannot report it; [`SlowDiskWatch`] detects
+//! Owns the thread and the queue of batches for its [loop](super::commit_loop). While an operation hangs the thread cannot report it; [`SlowDiskWatch`] detects
 //! that.
 //!
 //! The queue has no explicit limit. The core submits at most its entries in flight and its peers'
@@ -13,28 +12,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
+use tidelock_core::deliberate::Faults;
 use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::disk::Disk;
-use tidelock_core::storage::wal::{WalError, Writer};
-use tidelock_core::types::WalSequence;
+use tidelock_core::storage::group_commit::{DiskReport, GroupCommit, GroupCommitOptions};
+use tidelock_core::storage::wal::Writer;
 
-use super::group_commit::GroupCommits;
+use super::commit_loop::CommitLoop;
 use super::slow::SlowDiskWatch;
 use crate::metrics::DiskCounters;
-
-/// A report of the disk thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DiskReport {
-    /// Everything up to this batch is durable. Sent once for each group commit.
-    Durable(WalSequence),
-    /// The disk rejects writes for this reason. Sent when a stall begins, and again when the reason
-    /// changes.
-    Stalled(WalError),
-    /// The disk accepts writes again, and all batches that were kept are written.
-    Recovered,
-    /// The log failed; nothing more becomes durable. The last report.
-    Failed(WalError),
-}
 
 /// Receives reports. Called on the disk thread.
 pub type ReportSink = Box<dyn Fn(DiskReport) + Send>;
@@ -76,7 +62,8 @@ impl DiskThread {
     {
         let shared = Arc::new(Shared::default());
         let counters = DiskCounters::default();
-        let mut commits = GroupCommits::new(shared.clone(), writer, sync, report, counters.clone());
+        let commits = GroupCommit::new(writer, GroupCommitOptions { sync, faults: Faults::NONE });
+        let mut commits = CommitLoop::new(commits, shared.clone(), report, counters.clone());
         let thread = Builder::new().name(String::from("disk")).spawn(move || commits.run())?;
         Ok(DiskThread { shared, counters, thread: Some(thread) })
     }
@@ -145,11 +132,10 @@ mod tests {
     use std::sync::mpsc;
 
     use bytes::Bytes;
-    use tidelock_core::deliberate::Faults;
     use tidelock_core::storage::disk::{DiskError, DiskErrorKind, DiskFile};
-    use tidelock_core::storage::wal::{self, WalOptions};
+    use tidelock_core::storage::wal::{self, WalError, WalOptions};
     use tidelock_core::storage::{LogEntry, WalRecord};
-    use tidelock_core::types::{LogIndex, ShardId, Term};
+    use tidelock_core::types::{LogIndex, ShardId, Term, WalSequence};
 
     use super::*;
     use crate::disk::{FsDisk, FsFile};
@@ -348,11 +334,12 @@ mod tests {
         // Batches queued before the retry are durable before the recovery is reported, later ones
         // after it.
         let last = DiskReport::Durable(WalSequence(filled.submitted));
-        let mut awaited = vec![last, DiskReport::Recovered];
-        while !awaited.is_empty() {
+        let (mut is_durable, mut has_recovered) = (false, false);
+        while !(is_durable && has_recovered) {
             let report = filled.reports.recv().unwrap();
-            assert!(matches!(report, DiskReport::Durable(_) | DiskReport::Recovered), "{report:?}");
-            awaited.retain(|other| *other != report);
+            assert!(matches!(report, DiskReport::Durable(_) | DiskReport::Recovered { .. }), "{report:?}");
+            is_durable |= report == last;
+            has_recovered |= matches!(report, DiskReport::Recovered { .. });
         }
         assert_eq!(filled.thread.counters().stalls.load(Ordering::Relaxed), 1);
         filled.thread.stop();

@@ -11,6 +11,7 @@ use tidelock_core::command::{
 use tidelock_core::deliberate::Faults;
 use tidelock_core::event::{Event, NodeOptions, OutgoingFrame, SlowRequest, Timing};
 use tidelock_core::node::Node;
+use tidelock_core::storage::group_commit::DiskReport;
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::{RecoveredShards, WalBatch};
 use tidelock_core::trace::TraceEvent;
@@ -20,7 +21,6 @@ use tokio::task::{LocalSet, yield_now};
 use uuid::Uuid;
 
 use super::*;
-use crate::disk::DiskReport;
 use crate::worker::{ActionSinks, DiskReports, Worker};
 
 /// A disk that completes each operation at once.

@@ -11,6 +11,7 @@ mod old_copies;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidelock_core::command::{ConfigRead, HostInfo, HostRole, Read, RegistryView, Reply, Write as Command};
 use tidelock_core::event::{
@@ -21,11 +22,12 @@ use tidelock_core::node::Node;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::starts::{KnownStart, KnownStarts, ProcessStart, StartRefusal};
+use tidelock_core::storage::group_commit::{GroupCommit, GroupCommitOptions, Step};
 use tidelock_core::storage::slow_disk::SlowDiskDetector;
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::snapshot_files::SnapshotFiles;
-use tidelock_core::storage::wal::{self, WalOptions};
-use tidelock_core::storage::{LogHeld, WalBatch, recovery};
+use tidelock_core::storage::wal::WalOptions;
+use tidelock_core::storage::{LogHeld, recovery};
 use tidelock_core::trace::TraceEvent;
 use tidelock_core::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis};
 use uuid::Uuid;
@@ -35,8 +37,6 @@ use crate::event_queue::Micros;
 use crate::faults::CrashKind;
 use crate::history::Incarnation;
 use crate::plan::{DiskPace, Plan};
-pub use disk_threads::Write;
-use disk_threads::Writing;
 use old_copies::{KeptDisk, PutBack};
 
 /// Small, so that a busy group commit takes several frames, and a crash may fall between them.
@@ -87,11 +87,14 @@ enum Presence {
 struct Process {
     node: Node,
     instance: Uuid,
-    log: wal::Writer<SimDisk>,
+    /// The log and the batches on their way to it, on the disk thread.
+    commits: GroupCommit<SimDisk>,
     inbox: Vec<Event>,
     has_wake_up: bool,
-    queued: Vec<WalBatch>,
-    writing: Option<Writing>,
+    /// The present step of the disk thread.
+    step: Option<Step>,
+    /// Until when the disk thread waits, if it was told to wait for a time.
+    disk_timer: Option<Duration>,
     /// Counts the beginnings and ends of the disk thread's operations: odd while it works.
     transitions: u64,
     /// Detects a slow disk, as the shell does.
@@ -99,10 +102,6 @@ struct Process {
     is_slow: bool,
     /// The last state of the disk that was reported to the node.
     reported: Option<StallReason>,
-    /// Releases to execute once they are durable.
-    releasing: Vec<(ShardId, LogIndex)>,
-    /// The disk takes no commands.
-    stalled: bool,
     files: SnapshotFiles<SimDisk>,
     tasks: VecDeque<SnapshotTask>,
     /// The present task of the snapshot thread.
@@ -312,20 +311,19 @@ impl Host {
         }
         self.earlier = earlier;
         let node = Node::new(NodeOptions { seed, ..self.options.clone() }, opened.shards);
+        let commit_options = GroupCommitOptions { sync: true, faults: self.options.faults };
         self.process = Some(Process {
             node,
             instance: Uuid::from_u128(u128::from(self.life) << 64 | u128::from(seed)),
-            log: opened.log,
+            commits: GroupCommit::new(opened.log, commit_options),
             inbox: Vec::new(),
             has_wake_up: false,
-            queued: Vec::new(),
-            writing: None,
+            step: None,
+            disk_timer: None,
             transitions: 0,
             detector: SlowDiskDetector::new(self.options.timing.election_ticks),
             is_slow: false,
             reported: None,
-            releasing: Vec::new(),
-            stalled: false,
             files: opened.snapshots,
             tasks: VecDeque::new(),
             filing: None,
@@ -412,7 +410,7 @@ impl Host {
                 self.options.host.node
             );
             process.node.drive(&mut actions);
-            process.queued.extend(actions.wal.take());
+            process.commits.submit(actions.wal.take());
             process.tasks.extend(actions.snapshots.drain(..));
             turn.frames.append(&mut actions.frames);
             turn.replies.append(&mut actions.replies);

@@ -4,6 +4,7 @@
 //! stops it. The [`Host`] does the work.
 
 use tidelock_core::event::{Event, StallReason};
+use tidelock_core::storage::group_commit::{DiskReport, Next, Step};
 use tidelock_core::storage::snapshot::SnapshotDone;
 use tidelock_core::types::NodeId;
 
@@ -11,12 +12,12 @@ use super::World;
 use crate::checkers::Violation;
 use crate::describe::brief_done;
 use crate::event_queue::{Micros, SimEvent};
-use crate::faults::{CrashKind, ShellBug};
-use crate::host::{Host, Stop, Write};
+use crate::faults::CrashKind;
+use crate::host::Stop;
 use crate::plan::DiskPace;
 
-/// Interval between attempts to write to a stalled disk.
-const STALL_RETRY: Micros = Micros(100_000);
+/// Interval at which a paused process is checked for whether it runs again.
+const PAUSE_CHECK: Micros = Micros(10_000);
 
 impl World<'_> {
     /// Tells a process when its disk stalls, becomes slow, or recovers.
@@ -35,64 +36,69 @@ impl World<'_> {
         self.post(node, news);
     }
 
-    /// Schedules the end of the disk thread's present work.
-    pub(super) fn arrange_sync(&mut self, node: NodeId) {
+    /// Lets the disk thread of a node work until it is busy or waits. Steps that only write take no
+    /// time, so that a crash between two of them falls into the next one.
+    pub(super) fn work_disk(&mut self, node: NodeId) -> Result<(), Violation> {
+        loop {
+            let now = self.event_queue.now();
+            let life = self.host(node).incarnation().life;
+            match self.host(node).next_step(now.into()) {
+                None | Some(Next::Wait { until: None }) => return Ok(()),
+                Some(Next::Wait { until: Some(until) }) => {
+                    if !self.host(node).is_timer_set(until) {
+                        self.event_queue.at(until.into(), SimEvent::DiskTimer { node, life });
+                    }
+                    return Ok(());
+                }
+                Some(Next::Step(step)) => {
+                    let operation = self.host(node).begin_step(step);
+                    if let Some(duration) = self.duration(node, step) {
+                        let event = SimEvent::DiskStepDone { node, life, operation };
+                        self.event_queue.after(duration, event);
+                        return Ok(());
+                    }
+                    if !self.end_step(node)? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// How long a step takes; `None` if it ends at once.
+    fn duration(&mut self, node: NodeId, step: Step) -> Option<Micros> {
         let DiskPace { sync_min, sync_max, .. } = self.disk_pace;
-        let random = Micros(self.pace.u64(sync_min.0..=sync_max.0));
+        let random = match step {
+            Step::Sync | Step::Probe => Micros(self.pace.u64(sync_min.0..=sync_max.0)),
+            Step::Prepare => Micros(self.pace.u64(0..=sync_min.0)),
+            Step::Write | Step::MakeRoom => return None,
+        };
         let host = self.host(node);
-        let (sync, life) = (random * host.slowness + host.hang, host.incarnation().life);
-        let operation = host.disk_operation().expect("invariant: it has begun");
-        self.event_queue.after(sync, SimEvent::Synced { node, life, operation });
+        Some(random * host.slowness + host.hang)
     }
 
-    /// Lets the disk thread take the queued batches.
-    pub(super) fn write(&mut self, node: NodeId) -> Result<(), Violation> {
-        self.write_with(node, Host::begin_write)
-    }
-
-    /// Lets the disk thread take the queued batches in one of two ways, and tells the process when
-    /// a stall of its disk begins or ends.
-    fn write_with(
-        &mut self,
-        node: NodeId,
-        write: impl FnOnce(&mut Host) -> Result<Write, Stop>,
-    ) -> Result<(), Violation> {
-        let life = self.host(node).incarnation().life;
+    /// The disk thread performs the step that it began. Returns whether its process still runs.
+    fn end_step(&mut self, node: NodeId) -> Result<bool, Violation> {
         let refusals = self.host(node).disk().counters().refusals;
-        let was_stalled = self.host(node).is_stalled();
-        let written = write(self.host(node));
-        let is_stalled = self.host(node).is_stalled();
-        if is_stalled && self.plan.shell_bug == Some(ShellBug::StalledBatchesForgotten) {
-            self.host(node).forget_queued();
+        let report = match self.host(node).end_step() {
+            Ok(report) => report,
+            Err(stop) => return self.stopped(node, &stop, refusals).map(|()| false),
+        };
+        if let Some(DiskReport::Durable(sequence)) = report {
+            self.note(&[8, node.0, sequence.0], || format!("node {node}: batch {sequence} is durable"));
+            self.post(node, Event::Durable(sequence));
         }
         self.tell_disk(node);
-        if is_stalled && !was_stalled {
-            self.event_queue.after(STALL_RETRY, SimEvent::Retried { node, life });
-        }
-        match written {
-            Ok(Write::Nothing) => Ok(()),
-            Ok(Write::Begun(sequence)) => {
-                self.arrange_sync(node);
-                if self.plan.shell_bug == Some(ShellBug::DurableBeforeSync) {
-                    self.post(node, Event::Durable(sequence));
-                }
-                Ok(())
-            }
-            Err(stop) => self.stopped(node, &stop, refusals),
-        }
+        self.tell_held(node);
+        Ok(true)
     }
 
-    /// A stalled disk is tried again.
-    pub(super) fn retried(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
-        if !self.host(node).is_running() {
-            self.event_queue.after(STALL_RETRY, SimEvent::Retried { node, life });
-            return Ok(());
+    /// The time until which a disk thread waited has come.
+    pub(super) fn disk_timer(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
+        if self.host(node).is_running() {
+            return self.work_disk(node);
         }
-        self.write_with(node, Host::retry_write)?;
-        self.tell_held(node);
-        if self.lives(node, life) && self.host(node).is_stalled() {
-            self.event_queue.after(STALL_RETRY, SimEvent::Retried { node, life });
-        }
+        self.event_queue.after(PAUSE_CHECK, SimEvent::DiskTimer { node, life });
         Ok(())
     }
 
@@ -103,31 +109,22 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn synced(&mut self, node: NodeId, life: u64, operation: u64) -> Result<(), Violation> {
+    pub(super) fn disk_step_done(
+        &mut self,
+        node: NodeId,
+        life: u64,
+        operation: u64,
+    ) -> Result<(), Violation> {
         if self.host(node).disk_operation() != Some(operation) {
             // It ended when the disk recovered.
             return Ok(());
         }
         if !self.host(node).is_running() {
-            // The disk thread is paused with its process, and finds the sync done when it resumes.
-            self.event_queue.after(Micros::MILLISECOND * 10, SimEvent::Synced { node, life, operation });
+            // The disk thread is paused with its process, and finds the step done when it resumes.
+            self.event_queue.after(PAUSE_CHECK, SimEvent::DiskStepDone { node, life, operation });
             return Ok(());
         }
-        let refusals = self.host(node).disk().counters().refusals;
-        let steps = self.pace.u32(0..4);
-        match self.host(node).finish_write(steps) {
-            Ok(sequence) => {
-                if let Some(sequence) = sequence {
-                    self.note(&[8, node.0, sequence.0], || {
-                        format!("node {node}: batch {sequence} is durable")
-                    });
-                    self.post(node, Event::Durable(sequence));
-                }
-                self.tell_held(node);
-                self.write(node)
-            }
-            Err(stop) => self.stopped(node, &stop, refusals),
-        }
+        if self.end_step(node)? { self.work_disk(node) } else { Ok(()) }
     }
 
     /// Lets the snapshot thread take its next task.
@@ -148,7 +145,7 @@ impl World<'_> {
             return Ok(());
         }
         if !self.host(node).is_running() {
-            self.event_queue.after(Micros::MILLISECOND * 10, SimEvent::Filed { node, life, task });
+            self.event_queue.after(PAUSE_CHECK, SimEvent::Filed { node, life, task });
             return Ok(());
         }
         let refusals = self.host(node).disk().counters().refusals;

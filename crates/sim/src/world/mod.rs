@@ -289,17 +289,19 @@ impl<'p> World<'p> {
         match event {
             SimEvent::Tick { node, life } if self.lives(node, life) => return self.tick(node, life),
             SimEvent::Wake { node, life } if self.lives(node, life) => return self.wake(node),
-            SimEvent::Synced { node, life, operation } if self.lives(node, life) => {
-                return self.synced(node, life, operation);
+            SimEvent::DiskStepDone { node, life, operation } if self.lives(node, life) => {
+                return self.disk_step_done(node, life, operation);
             }
-            SimEvent::Retried { node, life } if self.lives(node, life) => return self.retried(node, life),
+            SimEvent::DiskTimer { node, life } if self.lives(node, life) => {
+                return self.disk_timer(node, life);
+            }
             SimEvent::Filed { node, life, task } if self.lives(node, life) => {
                 return self.filed(node, life, task);
             }
             SimEvent::Tick { .. }
             | SimEvent::Wake { .. }
-            | SimEvent::Synced { .. }
-            | SimEvent::Retried { .. }
+            | SimEvent::DiskStepDone { .. }
+            | SimEvent::DiskTimer { .. }
             | SimEvent::Filed { .. } => {}
             SimEvent::Deliver(direction) => {
                 if let Some(event) = self.net.deliver(direction, &mut self.event_queue) {
@@ -342,9 +344,7 @@ impl<'p> World<'p> {
             self.host(node).look_at_disk();
             self.tell_disk(node);
             self.post(node, Event::Tick);
-            if self.host(node).begin_probe() {
-                self.arrange_sync(node);
-            }
+            self.work_disk(node)?;
         }
         let (now, is_fair) = (self.event_queue.now(), self.is_loaded && self.only_few_disks_are_slow());
         self.availability.conditions(now, is_fair);
@@ -392,7 +392,7 @@ impl<'p> World<'p> {
         if let Some(peers) = turn.peers {
             self.net.set_peers(node, peers, &mut self.event_queue);
         }
-        self.write(node)?;
+        self.work_disk(node)?;
         self.file(node);
         self.observe(node)?;
         if self.host(node).status().is_some_and(|status| status.removed) {

@@ -109,7 +109,7 @@ impl World<'_> {
         let life = host.incarnation().life;
         let (operation, task) = (host.disk_operation(), host.task_under_way());
         if let Some(operation) = operation {
-            self.event_queue.after(Micros(0), SimEvent::Synced { node, life, operation });
+            self.event_queue.after(Micros(0), SimEvent::DiskStepDone { node, life, operation });
         }
         if let Some(task) = task {
             self.event_queue.after(Micros(0), SimEvent::Filed { node, life, task });
