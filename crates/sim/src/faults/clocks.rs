@@ -1,0 +1,62 @@
+//! Faults of clocks.
+
+use tidelock_core::types::NodeId;
+
+use super::{FaultKind, Severity, Target};
+use crate::event_queue::Micros;
+use crate::world::World;
+
+/// A clock runs fast or slow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkewClock {
+    /// The host whose clock runs fast or slow.
+    pub target: Target,
+    /// Length of a tick in percent of [`Plan::tick`](crate::plan::Plan::tick); over 100 is slow.
+    pub percent: u64,
+}
+
+impl FaultKind for SkewClock {
+    fn draw(severity: &Severity, random: &mut fastrand::Rng) -> SkewClock {
+        SkewClock { target: Target::draw(severity, random), percent: random.u64(40..250) }
+    }
+
+    fn target(&self) -> Option<Target> {
+        Some(self.target)
+    }
+
+    fn strike(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).tick = Micros(world.plan.tick.0 * self.percent / 100);
+    }
+
+    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).tick = world.plan.tick;
+    }
+}
+
+/// A wall clock jumps forward or back, and continues from there. It is correct again when the fault
+/// is relieved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetClock {
+    /// The host whose wall clock jumps.
+    pub target: Target,
+    /// The error of the clock, in milliseconds; negative if it is behind.
+    pub ahead_ms: i64,
+}
+
+impl FaultKind for SetClock {
+    fn draw(severity: &Severity, random: &mut fastrand::Rng) -> SetClock {
+        SetClock { target: Target::draw(severity, random), ahead_ms: random.i64(-20_000..20_000) }
+    }
+
+    fn target(&self) -> Option<Target> {
+        Some(self.target)
+    }
+
+    fn strike(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).clock_ahead_ms = self.ahead_ms;
+    }
+
+    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).clock_ahead_ms = 0;
+    }
+}

@@ -1,0 +1,228 @@
+//! Faults of disks: they are slow, hang, fail, take no writes, or are an old copy.
+
+use tidelock_core::types::NodeId;
+
+use super::{CrashKind, FaultKind, Severity, Target, choose};
+use crate::event_queue::{Micros, SimEvent};
+use crate::host::Host;
+use crate::world::World;
+
+/// Syncs take several times as long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowDisk {
+    /// The host whose disk is slow.
+    pub target: Target,
+    /// Factor on the planned duration of a sync.
+    pub factor: u64,
+}
+
+impl FaultKind for SlowDisk {
+    fn draw(severity: &Severity, random: &mut fastrand::Rng) -> SlowDisk {
+        SlowDisk { target: Target::draw(severity, random), factor: random.u64(2..100) }
+    }
+
+    fn target(&self) -> Option<Target> {
+        Some(self.target)
+    }
+
+    fn strike(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).slowness = self.factor;
+    }
+
+    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).slowness = 1;
+    }
+}
+
+/// Syncs hang: each takes longer by this much until the fault is relieved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HangDisk {
+    /// The host whose disk hangs.
+    pub target: Target,
+    /// Additional duration of each sync that begins before the fault is relieved.
+    pub longer: Micros,
+}
+
+impl HangDisk {
+    /// Draws a duration: from a little longer than a heartbeat to longer than any run.
+    pub fn of(target: Target, random: &mut fastrand::Rng) -> HangDisk {
+        let longest_ms = *choose(random, &[100, 1_000, 10_000, 60_000]);
+        HangDisk { target, longer: Micros::MILLISECOND * random.u64(50..=longest_ms) }
+    }
+}
+
+impl FaultKind for HangDisk {
+    fn draw(severity: &Severity, random: &mut fastrand::Rng) -> HangDisk {
+        HangDisk::of(Target::draw(severity, random), random)
+    }
+
+    fn patience() -> u64 {
+        4
+    }
+
+    fn target(&self) -> Option<Target> {
+        Some(self.target)
+    }
+
+    fn strike(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).hang = self.longer;
+    }
+
+    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).hang = Micros(0);
+        world.resume_disk(node);
+    }
+}
+
+/// The next sync fails; a host that stopped for it starts when the fault is relieved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailSync {
+    /// The host whose disk fails.
+    pub target: Target,
+}
+
+impl FaultKind for FailSync {
+    fn draw(severity: &Severity, random: &mut fastrand::Rng) -> FailSync {
+        FailSync { target: Target::draw(severity, random) }
+    }
+
+    fn target(&self) -> Option<Target> {
+        Some(self.target)
+    }
+
+    fn strike(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).disk().fail_next_sync();
+    }
+
+    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).disk().forgive_sync();
+    }
+}
+
+/// Files cannot grow. A running process waits; one that could not start is started when the fault
+/// is relieved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FullDisk {
+    /// The hosts whose disks are full.
+    pub target: Target,
+    /// Number of bytes by which files may still grow.
+    pub free_bytes: u64,
+}
+
+impl FaultKind for FullDisk {
+    fn draw(severity: &Severity, random: &mut fastrand::Rng) -> FullDisk {
+        let free_bytes_below = 1 << random.u8(8..21);
+        let free_bytes = random.u64(0..free_bytes_below);
+        FullDisk { target: Target::draw_wide(severity, random), free_bytes }
+    }
+
+    fn target(&self) -> Option<Target> {
+        Some(self.target)
+    }
+
+    fn strike(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).disk().set_free_bytes(Some(self.free_bytes));
+    }
+
+    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).disk().set_free_bytes(None);
+    }
+}
+
+/// Nothing can be written. A process waits, as on a full disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadOnlyDisk {
+    /// The hosts whose disks are read-only.
+    pub target: Target,
+}
+
+impl FaultKind for ReadOnlyDisk {
+    fn draw(severity: &Severity, random: &mut fastrand::Rng) -> ReadOnlyDisk {
+        ReadOnlyDisk { target: Target::draw_wide(severity, random) }
+    }
+
+    fn target(&self) -> Option<Target> {
+        Some(self.target)
+    }
+
+    fn strike(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).disk().set_read_only(true);
+    }
+
+    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).disk().set_read_only(false);
+    }
+}
+
+/// No file can be opened or created, because there are no descriptors. The process waits, as on a
+/// full disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoDescriptors {
+    /// The host whose process has no free descriptors.
+    pub target: Target,
+}
+
+impl FaultKind for NoDescriptors {
+    fn draw(severity: &Severity, random: &mut fastrand::Rng) -> NoDescriptors {
+        NoDescriptors { target: Target::draw(severity, random) }
+    }
+
+    fn target(&self) -> Option<Target> {
+        Some(self.target)
+    }
+
+    fn strike(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).disk().set_no_descriptors(true);
+    }
+
+    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
+        world.host(node).disk().set_no_descriptors(false);
+    }
+}
+
+/// A host starts with its disk as it was before its latest start. If its peers refuse it, it stops,
+/// and gets its later disk back when the fault is relieved. Strikes only if every other host knows
+/// that latest start: one that does not know it could accept the old copy, and the two together
+/// might be a majority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OldCopy {
+    /// The host whose disk is put back.
+    pub target: Target,
+}
+
+impl FaultKind for OldCopy {
+    fn draw(severity: &Severity, random: &mut fastrand::Rng) -> OldCopy {
+        OldCopy { target: Target::draw(severity, random) }
+    }
+
+    /// The only voter of a shard, now or in the state to which it is put back, asks no peer that
+    /// could refuse it.
+    fn is_possible(severity: &Severity) -> bool {
+        severity.nodes >= 3 && severity.is_fixed
+    }
+
+    fn target(&self) -> Option<Target> {
+        Some(self.target)
+    }
+
+    fn strike(&self, world: &mut World<'_>, node: NodeId) {
+        let Some(claim) = world.host(node).claim() else { return };
+        let knows =
+            |host: &Host| host.node() == node || host.is_gone() || host.known_start(node) == Some(claim);
+        if !world.hosts.iter().all(knows) {
+            return;
+        }
+        world.crash(node, CrashKind::Process);
+        if world.host(node).put_back() {
+            world.note(&[23, node.0], || format!("node {node} is put back to an earlier state of its disk"));
+        }
+        world.event_queue.after(Micros::MILLISECOND, SimEvent::Started(node));
+    }
+
+    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
+        if world.host(node).awaits_its_disk() {
+            world.crash(node, CrashKind::Process);
+        }
+        world.host(node).get_disk_back();
+    }
+}
