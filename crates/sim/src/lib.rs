@@ -8,7 +8,7 @@
 //! the history. At the end all faults are relieved, and the final [inspection](world) checks that
 //! the cluster serves, agrees and has lost nothing.
 //!
-//! Where to add what: a fault, in [`faults`] (the data) and [`world::nemesis`] (the action); a
+//! Where to add what: a fault, as a type and a row of the table in [`faults`]; a
 //! property, as a module of [`checkers`], with a test that shows it a violation; a command, in
 //! [`workload`] and, if it touches keys, in [`checkers::lineage`]; an operation, in [`compound`]
 //! and in the model of [`checkers::operations`].
@@ -26,6 +26,7 @@
 pub mod checkers;
 pub mod compound;
 pub mod config;
+pub mod density;
 mod describe;
 pub mod disk;
 pub mod event_queue;

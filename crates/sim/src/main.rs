@@ -14,6 +14,7 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
+use tidelock_sim::density::Density;
 use tidelock_sim::event_queue::Micros;
 use tidelock_sim::plan::Plan;
 use tidelock_sim::run::{self, Failure, Report, Tally};
@@ -47,6 +48,9 @@ struct Arguments {
     /// Number of concurrent runs; the number of processors if not given.
     #[arg(long)]
     jobs: Option<usize>,
+    /// Print how often each fault met each stage of the protocols.
+    #[arg(long)]
+    pairs: bool,
     /// Continue after a failure, and list all failing seeds.
     #[arg(long)]
     keep_going: bool,
@@ -139,6 +143,7 @@ struct Totals {
     events: u64,
     simulated: Micros,
     tally: Tally,
+    density: Density,
     failed: Vec<u64>,
 }
 
@@ -157,6 +162,9 @@ fn run_many(arguments: &Arguments) -> bool {
     let totals = progress.totals.into_inner().unwrap_or_else(PoisonError::into_inner);
     summarise(&totals, began.elapsed().as_secs_f64());
     println!("seeds from {start}");
+    if arguments.pairs {
+        print!("{}", totals.density.to_markdown());
+    }
     totals.failed.is_empty()
 }
 
@@ -186,15 +194,18 @@ impl Totals {
         self.events += report.events;
         self.simulated = self.simulated + report.simulated;
         self.tally.add(&report.tally);
+        self.density.add(&report.density);
     }
 }
 
 fn summarise(totals: &Totals, seconds: f64) {
-    let Totals { runs, events, simulated, tally, failed } = totals;
+    let Totals { runs, events, simulated, tally, failed, .. } = totals;
     println!(
-        "{runs} seeds hold, {} fail; {:.2} simulated hours in {seconds:.1} s, {events} events, {:.0} events/s",
+        "{runs} seeds hold, {} fail; {:.2} simulated hours in {seconds:.1} s, {:.0} simulated seconds a second; \
+         {events} events, {:.0} events/s",
         failed.len(),
         simulated.as_seconds() / 3600.0,
+        simulated.as_seconds() / seconds,
         *events as f64 / seconds,
     );
     println!(

@@ -8,7 +8,7 @@ use tidelock_core::deliberate::Faults;
 use tidelock_core::event::Timing;
 
 use crate::event_queue::Micros;
-use crate::faults::{self, ScheduledFault, Severity, ShellBug, choose};
+use crate::faults::{self, Fault, ScheduledFault, Severity, ShellBug, choose};
 use crate::net::NetworkConditions;
 use crate::operator_actions::{self, ScheduledAction};
 
@@ -126,7 +126,15 @@ impl Plan {
             &mut generator(seed, "removals"),
         ));
         let hosts = nodes + operator_actions::joins(&operator_actions);
-        let severity = Severity { nodes: hosts, data_shards, from, until: duration, interval_max, lasts_max };
+        let severity = Severity {
+            nodes: hosts,
+            data_shards,
+            is_fixed: !operator_actions::changes_members(&operator_actions),
+            from,
+            until: duration,
+            interval_max,
+            lasts_max,
+        };
         Plan {
             seed,
             nodes,
@@ -145,7 +153,7 @@ impl Plan {
                 &mut generator(seed, "scans"),
             ),
             duration,
-            faults: draw_faults(seed, severity, &operator_actions),
+            faults: draw_faults(seed, severity),
             operator_actions,
             shell_bug: None,
             deliberate: Faults::NONE,
@@ -194,7 +202,7 @@ impl Plan {
 
     /// Whether disks are put back to earlier states.
     pub fn has_old_copies(&self) -> bool {
-        self.faults.iter().any(|scheduled| matches!(scheduled.fault, faults::Fault::OldCopy { .. }))
+        self.faults.iter().any(|scheduled| matches!(scheduled.fault, Fault::OldCopy(_)))
     }
 
     /// Number of hosts over the whole run: founders, and those that join.
@@ -208,18 +216,10 @@ impl Plan {
     }
 }
 
-fn draw_faults(seed: u64, severity: Severity, operator_actions: &[ScheduledAction]) -> Vec<ScheduledFault> {
-    let mut faults = faults::draw(severity, &mut generator(seed, "faults"));
-    faults.extend(faults::draw_stalls(severity, &mut generator(seed, "stalls")));
-    faults.extend(faults::draw_shortages(severity, &mut generator(seed, "descriptors")));
-    faults.extend(faults::draw_clocks(severity, &mut generator(seed, "clocks")));
-    faults.extend(faults::draw_hangs(severity, &mut generator(seed, "hangs")));
-    // The only voter of a shard, now or in the state to which it is put back, asks no peer that
-    // could refuse it.
-    if severity.nodes >= 3 && !operator_actions::changes_members(operator_actions) {
-        faults.extend(faults::draw_old_copies(severity, &mut generator(seed, "old copies")));
-    }
-    faults
+/// Draws the faults of a run. One run of two has a subset of all kinds.
+fn draw_faults(seed: u64, severity: Severity) -> Vec<ScheduledFault> {
+    let random = &mut generator(seed, "faults");
+    if random.bool() { faults::draw_swarm(severity, random) } else { faults::draw(severity, random) }
 }
 
 /// Draws the timing of a run. In some runs a paused host counts as dead, in others none ever does.
@@ -297,15 +297,10 @@ mod tests {
         for nodes in [1, 3, 5] {
             assert!(plans.iter().any(|plan| plan.nodes == nodes), "{nodes} nodes");
         }
-        let names: std::collections::BTreeSet<String> = plans
-            .iter()
-            .flat_map(|plan| &plan.faults)
-            .map(|scheduled| {
-                let debug = format!("{:?}", scheduled.fault);
-                debug.split(' ').next().unwrap().to_owned()
-            })
-            .collect();
-        assert_eq!(names.len(), 17, "{names:?}");
+        for name in Fault::NAMES {
+            let has = |plan: &Plan| plan.faults.iter().any(|scheduled| scheduled.fault.name() == *name);
+            assert!(plans.iter().any(has), "{name}");
+        }
         assert!(plans.iter().any(|plan| plan.faults.is_empty()));
     }
 }

@@ -1,9 +1,10 @@
 //! Statistics of a run.
 
+use crate::density::Density;
 use crate::event_queue::Micros;
 
 /// The report of a run without violation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The hash of everything that happened.
     pub hash: u64,
@@ -13,6 +14,8 @@ pub struct Report {
     pub simulated: Micros,
     /// Counts of requests, faults and other events.
     pub tally: Tally,
+    /// Which faults met which stages of the protocols.
+    pub density: Density,
 }
 
 /// Counts of what happened, so that a run that tests nothing is noticed.

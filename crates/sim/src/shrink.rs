@@ -145,13 +145,13 @@ fn fewer_nodes(plan: &Plan) -> Option<Plan> {
 
 /// Whether a fault has a target in a cluster of so many nodes.
 fn strikes_among(scheduled: &mut ScheduledFault, nodes: u64) -> bool {
-    if let Fault::Partition { side, .. } = &mut scheduled.fault {
-        *side &= (1 << nodes) - 1;
-        return *side != 0;
+    if let Fault::Partition(partition) = &mut scheduled.fault {
+        partition.side &= (1 << nodes) - 1;
+        return partition.side != 0;
     }
-    match scheduled.fault.target() {
+    match scheduled.fault.kind().target() {
         Some(Target::Node(node)) => node.0 <= nodes,
-        Some(Target::LeaderOf(_)) | None => true,
+        Some(Target::LeaderOf(_) | Target::All) | None => true,
     }
 }
 

@@ -9,6 +9,10 @@ use tidelock_core::command::HostChange;
 use tidelock_core::deliberate::{Fault, Faults};
 use tidelock_core::types::{NodeId, ShardId};
 use tidelock_sim::event_queue::Micros;
+use tidelock_sim::faults::clocks::SetClock;
+use tidelock_sim::faults::disks::{FullDisk, OldCopy, ReadOnlyDisk, SlowDisk};
+use tidelock_sim::faults::network::{BreakLinks, Isolate, Partition};
+use tidelock_sim::faults::processes::{Crash, CrashInside, Pause};
 use tidelock_sim::faults::{CrashKind, Fault as Strike, ScheduledFault, Target, Way, choose};
 use tidelock_sim::operator_actions::{OperatorAction, ScheduledAction};
 use tidelock_sim::plan::Plan;
@@ -142,13 +146,13 @@ fn operator_action(at_ms: u64, operator_action: OperatorAction) -> ScheduledActi
 /// outlive it. Nothing commits without it, because the third node is down.
 fn young_lives(random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
     let (at, lasts, target) = (Micros::SECOND, Micros::SECOND * 9, Target::Node(NodeId(1)));
-    let isolate = Strike::Isolate { target: Target::Node(NodeId(3)), way: Way::Both };
-    let slow = Strike::SlowDisk { target, factor: random.u64(5..30) };
+    let isolate: Strike = Isolate { target: Target::Node(NodeId(3)), way: Way::Both }.into();
+    let slow: Strike = SlowDisk { target, factor: random.u64(5..30) }.into();
     let mut faults =
         vec![ScheduledFault { at, lasts, fault: isolate }, ScheduledFault { at, lasts, fault: slow }];
     for _ in 0..10 {
         let at = at + Micros::MILLISECOND * random.u64(0..9_000);
-        let fault = Strike::Crash { target, loss: CrashKind::Process, inside_operations: None };
+        let fault: Strike = Crash { target, loss: CrashKind::Process }.into();
         faults.push(ScheduledFault { at, lasts: Micros::MILLISECOND * random.u64(1..100), fault });
     }
     faults
@@ -156,44 +160,40 @@ fn young_lives(random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
 
 /// The plan that is likely to reveal a fault.
 fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
-    let power = Strike::Crash { target, loss: CrashKind::Power, inside_operations: None };
-    let torn = Strike::Crash { target, loss: CrashKind::Power, inside_operations: Some(random.u64(1..20)) };
-    let isolate = Strike::Isolate { target, way: *choose(random, &[Way::Both, Way::In, Way::Out]) };
-    let partition = Strike::Partition { side: random.u64(1..7), way: Way::Both };
-    let pause = Strike::Pause { target };
-    let break_links = Strike::BreakLinks { per_mille: 700 };
-    let slow = Strike::SlowDisk { target, factor: random.u64(5..50) };
+    let blackout: Strike = Crash { target: Target::All, loss: CrashKind::Power }.into();
+    let power: Strike = Crash { target, loss: CrashKind::Power }.into();
+    let torn: Strike = CrashInside { target, loss: CrashKind::Power, operation: random.u64(1..20) }.into();
+    let isolate: Strike = Isolate { target, way: *choose(random, &[Way::Both, Way::In, Way::Out]) }.into();
+    let partition: Strike = Partition { side: random.u64(1..7), way: Way::Both }.into();
+    let pause: Strike = Pause { target }.into();
+    let break_links: Strike = BreakLinks { per_mille: 700 }.into();
+    let slow: Strike = SlowDisk { target, factor: random.u64(5..50) }.into();
     let strikes = match fault {
         Fault::AcknowledgedBeforeSync | Fault::DurableBeforeSync | Fault::TornTailAccepted => {
-            [torn, power, Strike::Blackout, slow]
+            [torn, power, blackout, slow]
         }
         Fault::RefusedBatchesDurable => {
-            let read_only = Strike::ReadOnlyDisk { target };
-            [read_only.clone(), read_only, Strike::FullDisk { target, free_bytes: 0 }, power]
+            let read_only: Strike = ReadOnlyDisk { target }.into();
+            [read_only.clone(), read_only, FullDisk { target, free_bytes: 0 }.into(), power]
         }
         Fault::LedBeforeDurable | Fault::MembershipNotPersisted => [power.clone(), power, torn, slow],
-        Fault::VoteNotPersisted | Fault::ReplicaIdReused => [power, Strike::Blackout, isolate, break_links],
+        Fault::VoteNotPersisted | Fault::ReplicaIdReused => [power, blackout, isolate, break_links],
         Fault::ReadWithoutRound
         | Fault::AppliedOutOfOrder
         | Fault::OnlyLeaderNotifies
         | Fault::OnlyLeaderExpires => [isolate, partition, pause, slow],
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
-        Fault::ScanByLaterMap => [
-            Strike::Crash { target, loss: CrashKind::Process, inside_operations: None },
-            isolate,
-            pause,
-            slow,
-        ],
+        Fault::ScanByLaterMap => [Crash { target, loss: CrashKind::Process }.into(), isolate, pause, slow],
         Fault::OwnedBeforeLastRows
         | Fault::OldAttemptAccepted
         | Fault::ShardRemovedWithSlots
         | Fault::WritesDiscarded => [isolate, pause, slow, break_links],
         Fault::ReceiverClockUsed => {
-            let set = Strike::SetClock { target, ahead_ms: random.i64(-60_000..60_000) };
+            let set: Strike = SetClock { target, ahead_ms: random.i64(-60_000..60_000) }.into();
             [set.clone(), set.clone(), set, isolate]
         }
-        Fault::OldCopyAccepted => [Strike::OldCopy { target }, Strike::OldCopy { target }, power, isolate],
+        Fault::OldCopyAccepted => [OldCopy { target }.into(), OldCopy { target }.into(), power, isolate],
         Fault::StaleSnapshotInstalled | Fault::CheckpointTakenLate => [isolate, pause, slow, break_links],
         Fault::DeposedSessionAnswered | Fault::OvertakenCommandRetried | Fault::OutcomeThroughLaterLink => {
             [isolate, partition, pause, slow]
@@ -298,7 +298,7 @@ fn scan_by_later_map_is_caught() {
 
 #[test]
 fn writes_discarded_is_caught() {
-    caught(Fault::WritesDiscarded, &["durability", "linearizable", "operations"]);
+    caught(Fault::WritesDiscarded, &["durability", "linearizability", "operations"]);
 }
 
 #[test]

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use tidelock_core::storage::wal::{self, WalOptions};
 use tidelock_core::storage::{LogEntry, RecoveredLogs, WalBatch, WalRecord};
 use tidelock_core::types::{LogIndex, ShardId, Term, WalSequence};
+use tidelock_sim::density::Density;
 use tidelock_sim::disk::SimDisk;
-use tidelock_sim::faults::ShellBug;
+use tidelock_sim::faults::{Fault, ShellBug};
 use tidelock_sim::plan::Plan;
 use tidelock_sim::run::{self, Tally};
 use tidelock_sim::trace::Detail;
@@ -161,4 +162,23 @@ fn a_flipped_bit_is_refused_or_harmless_and_never_believed() {
         }
     }
     assert!(refused > 50, "{refused}");
+}
+
+#[test]
+fn faults_are_counted_by_the_stages_that_they_meet() {
+    let mut density = Density::default();
+    for seed in 0..30 {
+        density.add(&run::run(&Plan::draw(seed), Detail::Hash).expect("these seeds hold").density);
+    }
+    let table = density.to_markdown();
+    let row = |name: &str| {
+        let row = table.lines().find(|line| line.starts_with(&format!("| {name} |")));
+        let cells = row.expect("every kind has a row").split('|').skip(2);
+        cells.filter_map(|cell| cell.trim().parse::<u64>().ok()).sum::<u64>()
+    };
+    assert!(Fault::NAMES.iter().filter(|name| row(name) > 0).count() > 10, "{table}");
+    assert!(row("elected") > 0, "{table}");
+    let calm = Plan { faults: Vec::new(), ..Plan::draw(0) };
+    let table = run::run(&calm, Detail::Hash).expect("nothing strikes").density.to_markdown();
+    assert!(table.lines().filter(|line| line.starts_with("| Crash")).all(|line| !line.contains(['1', '2'])));
 }

@@ -27,6 +27,7 @@ use crate::checkers::leaders::Leaders;
 use crate::checkers::operations::Ledger;
 use crate::checkers::replicas::Replicas;
 use crate::checkers::replies::Replies;
+use crate::density::{Density, event_name};
 use crate::describe::{brief, brief_event, brief_reply, link_facts, reply_facts, trace_fact};
 use crate::disk::SimDisk;
 use crate::event_queue::{Direction, EventQueue, Micros, SimEvent};
@@ -75,6 +76,7 @@ pub struct World<'p> {
     clients: BTreeMap<Token, usize>,
     /// Seeds each start of a process.
     boots: fastrand::Rng,
+    pub(crate) density: Density,
     /// What is counted as it happens; [`World::report`] adds the rest.
     pub(crate) tally: Tally,
     trace: Trace,
@@ -119,6 +121,7 @@ impl<'p> World<'p> {
             ledger: Ledger::default(),
             clients: BTreeMap::new(),
             boots: plan.generator("boots"),
+            density: Density::default(),
             tally: Tally::default(),
             trace: Trace::new(detail),
         }
@@ -185,6 +188,7 @@ impl<'p> World<'p> {
             events: self.trace.events(),
             simulated: self.event_queue.now(),
             tally,
+            density: self.density.clone(),
         }
     }
 
@@ -204,6 +208,12 @@ impl<'p> World<'p> {
 
     pub(crate) fn note(&mut self, facts: &[u64], text: impl FnOnce() -> String) {
         self.trace.note(self.event_queue.now(), facts, text);
+    }
+
+    /// Counts a fault or an event of the protocols on a node, by the stages in which the node is.
+    pub(crate) fn count_pairs(&mut self, name: &'static str, node: NodeId) {
+        let host = &self.hosts[(node.0 - 1) as usize];
+        self.density.count(name, host, self.plan.timing.election_ticks);
     }
 
     /// Hands an event to a process, and schedules its wake-up if none is scheduled.
@@ -371,6 +381,9 @@ impl<'p> World<'p> {
         for event in turn.trace {
             let facts = [25, node.0, event.shard.0, event.term.0, event.index.0, trace_fact(&event)];
             self.note(&facts, || format!("node {node}: {event}"));
+            if let Some(name) = event_name(&event.kind) {
+                self.count_pairs(name, node);
+            }
         }
         for frame in turn.frames {
             let content = digest(&frame.payload);

@@ -46,6 +46,11 @@ impl World<'_> {
         self.note(&[20, index as u64], || format!("fault {index} strikes: {scheduled}"));
         let fault = scheduled.fault.kind();
         let nodes = fault.target().map_or_else(Vec::new, |target| self.resolve(target));
+        // A fault of links concerns every node.
+        let concerned = if fault.target().is_some() { nodes.clone() } else { self.nodes() };
+        for node in concerned {
+            self.count_pairs(scheduled.fault.name(), node);
+        }
         for &node in &nodes {
             fault.strike(self, node);
         }
