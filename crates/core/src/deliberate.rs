@@ -69,6 +69,8 @@ pub enum Fault {
     DurableBeforeSync,
     /// Log batches that a full or read-only disk refused are reported as durable, and dropped.
     RefusedBatchesDurable,
+    /// A replica answers stale reads although it has not applied the last move of its slots.
+    ReadBeforeMove,
 }
 
 /// The fault of a node, if any.
@@ -81,7 +83,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 26] = [
+    pub const ALL: [Fault; 27] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -108,6 +110,7 @@ impl Faults {
         Fault::OldCopyAccepted,
         Fault::DurableBeforeSync,
         Fault::RefusedBatchesDurable,
+        Fault::ReadBeforeMove,
     ];
 
     /// No fault.

@@ -10,7 +10,7 @@ use std::fmt;
 use std::ops::{Add, Mul};
 use std::time::Duration;
 
-use tidelock_core::types::NodeId;
+use tidelock_core::types::{NodeId, Token};
 
 /// Simulated time or a duration of it, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -104,6 +104,15 @@ pub enum SimEvent {
         life: u64,
         /// The number of the task in this life.
         task: u64,
+    },
+    /// A process answers a stale read from its memory.
+    AnsweredAtOnce {
+        /// The node that was asked.
+        node: NodeId,
+        /// The life that was asked.
+        life: u64,
+        /// The request.
+        token: Token,
     },
     /// The head of one direction of a link may be due.
     Deliver(Direction),

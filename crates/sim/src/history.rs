@@ -49,6 +49,8 @@ pub struct Operation {
     /// asked; `None` if it did not own all keys then or at the answer: another node may have
     /// answered.
     pub whole_map: Option<u64>,
+    /// Whether the process that was asked answered from its own memory, at once.
+    pub is_at_once: bool,
 }
 
 /// The outcome of an operation, as far as a client without a timeout could know it.
@@ -96,8 +98,17 @@ impl History {
         let token = self.next_token();
         let invoked = self.moment();
         let outcome = Outcome::Open;
-        let whole_map = Some(0);
-        self.operations.push(Operation { token, at, request, invoked, outcome, is_final, whole_map });
+        let (whole_map, is_at_once) = (Some(0), false);
+        self.operations.push(Operation {
+            token,
+            at,
+            request,
+            invoked,
+            outcome,
+            is_final,
+            whole_map,
+            is_at_once,
+        });
         token
     }
 
@@ -110,6 +121,13 @@ impl History {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Records that the process that was asked answers from its own memory.
+    pub fn answered_at_once(&mut self, token: Token) {
+        if let Some(operation) = self.operation_mut(token) {
+            operation.is_at_once = true;
         }
     }
 
@@ -202,9 +220,10 @@ impl Operation {
     /// The process whose memory a stale read shows: the one that was asked, or, if another node may
     /// have answered, an incarnation that no other operation has.
     pub fn answered_by(&self) -> Incarnation {
-        match self.whole_map {
-            Some(_) => self.at,
-            None => Incarnation { node: NodeId(0), life: self.token.0 },
+        if self.is_at_once || self.whole_map.is_some() {
+            self.at
+        } else {
+            Incarnation { node: NodeId(0), life: self.token.0 }
         }
     }
 

@@ -149,6 +149,9 @@ fn strikes_among(scheduled: &mut ScheduledFault, nodes: u64) -> bool {
         partition.side &= (1 << nodes) - 1;
         return partition.side != 0;
     }
+    if let Fault::CutPair(pair) = &scheduled.fault {
+        return pair.high.0 <= nodes;
+    }
     match scheduled.fault.kind().target() {
         Some(Target::Node(node)) => node.0 <= nodes,
         Some(Target::LeaderOf(_) | Target::All) | None => true,

@@ -11,7 +11,7 @@ use tidelock_core::types::{NodeId, ShardId};
 use tidelock_sim::event_queue::Micros;
 use tidelock_sim::faults::clocks::SetClock;
 use tidelock_sim::faults::disks::{FullDisk, OldCopy, ReadOnlyDisk, SlowDisk};
-use tidelock_sim::faults::network::{BreakLinks, Isolate, Partition};
+use tidelock_sim::faults::network::{BreakLinks, CutPair, Isolate, Partition};
 use tidelock_sim::faults::processes::{Crash, CrashInside, Pause};
 use tidelock_sim::faults::{CrashKind, Fault as Strike, ScheduledFault, Target, Way, choose};
 use tidelock_sim::operator_actions::{OperatorAction, ScheduledAction};
@@ -48,8 +48,8 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.config_per_mille = 0;
     plan.load.scanners = if fault == Fault::ScanByLaterMap { 2 } else { 0 };
     provoke(&mut plan, fault);
-    // That plan has all its strikes.
-    if fault != Fault::OutcomeThroughLaterLink {
+    // These plans have all their strikes.
+    if !matches!(fault, Fault::OutcomeThroughLaterLink | Fault::ReadBeforeMove) {
         schedule_strikes(&mut plan, fault);
     }
     plan
@@ -70,6 +70,25 @@ fn provoke(plan: &mut Plan, fault: Fault) {
                 operator_action(at_ms, OperatorAction::MoveSlots { begin: 0, end: 16_384, to: ShardId(to) })
             };
             plan.operator_actions = (1..16).map(|turn| there(600 * turn, 1 + turn % 2)).collect();
+        }
+        // A node misses two moves of one shard, whose leader it cannot reach, and hears of both from
+        // the leaders of the registry and of the other shard.
+        Fault::ReadBeforeMove => {
+            plan.data_shards = 2;
+            plan.load.keys_per_shard = 2;
+            plan.load.pause_max = Micros::MILLISECOND * 4;
+            plan.load.reads_per_mille = 600;
+            let there = |at_ms, to| {
+                operator_action(at_ms, OperatorAction::MoveSlots { begin: 0, end: 16_384, to: ShardId(to) })
+            };
+            plan.operator_actions = (1..24).map(|turn| there(400 * turn, 1 + turn % 2)).collect();
+            let random = &mut plan.generator("pairs");
+            for second in [1, 5] {
+                let (low, high) = *choose(random, &[(1, 2), (1, 3), (2, 3)]);
+                let fault = CutPair { low: NodeId(low), high: NodeId(high), way: Way::Both }.into();
+                let (at, lasts) = (Micros::SECOND * second, Micros::SECOND * 3);
+                plan.faults.push(ScheduledFault { at, lasts, fault });
+            }
         }
         // Slots move back and forth, and shards are removed regardless of what they own.
         Fault::ShardRemovedWithSlots => {
@@ -198,7 +217,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         Fault::DeposedSessionAnswered | Fault::OvertakenCommandRetried | Fault::OutcomeThroughLaterLink => {
             [isolate, partition, pause, slow]
         }
-        Fault::SlowDiskIgnored | Fault::HangingDiskAwaited => {
+        Fault::SlowDiskIgnored | Fault::HangingDiskAwaited | Fault::ReadBeforeMove => {
             unreachable!("their plans have strikes of their own")
         }
     };
@@ -289,6 +308,11 @@ fn owned_before_last_rows_is_caught() {
 #[test]
 fn old_attempt_believed_is_caught() {
     caught(Fault::OldAttemptAccepted, &["durability", "linearizability", "lineage", "operations"]);
+}
+
+#[test]
+fn read_before_move_is_caught() {
+    caught(Fault::ReadBeforeMove, &["staleness", "lineage", "lists"]);
 }
 
 #[test]

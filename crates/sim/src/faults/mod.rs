@@ -18,7 +18,7 @@ use tidelock_core::types::{NodeId, ShardId};
 
 use self::clocks::{SetClock, SkewClock};
 use self::disks::{FailSync, FullDisk, HangDisk, NoDescriptors, OldCopy, ReadOnlyDisk, SlowDisk};
-use self::network::{BreakLinks, Isolate, Lossy, Partition};
+use self::network::{BreakLinks, CutPair, Isolate, Lossy, Partition};
 use self::processes::{Crash, CrashInside, Pause, Retire};
 use crate::event_queue::{Direction, Micros};
 use crate::world::World;
@@ -131,6 +131,7 @@ table! {
     Pause,
     Partition,
     Isolate,
+    CutPair,
     BreakLinks,
     Lossy,
     SlowDisk,
@@ -189,6 +190,17 @@ pub enum Way {
     In,
     /// Frames from the separated side are blocked; frames to it arrive.
     Out,
+}
+
+impl Way {
+    /// The blocked directions of a link, given the one that leads away from the separated side.
+    fn of(self, out: Direction) -> Vec<Direction> {
+        match self {
+            Way::Both => vec![out, out.reversed()],
+            Way::Out => vec![out],
+            Way::In => vec![out.reversed()],
+        }
+    }
 }
 
 /// A bug of the shell, which breaks the core's contract during the whole run. Drawn plans never

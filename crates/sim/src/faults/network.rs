@@ -58,6 +58,41 @@ impl FaultKind for Isolate {
     }
 }
 
+/// Two hosts are separated from each other, and from no other one. So what one of them leads does
+/// not reach the other, while what the rest lead does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CutPair {
+    /// One of the hosts.
+    pub low: NodeId,
+    /// The other one.
+    pub high: NodeId,
+    /// The directions that are blocked, as seen from the first one.
+    pub way: Way,
+}
+
+impl FaultKind for CutPair {
+    fn draw(severity: &Severity, random: &mut fastrand::Rng) -> CutPair {
+        let low = random.u64(1..severity.nodes);
+        let high = random.u64(low + 1..=severity.nodes);
+        CutPair { low: NodeId(low), high: NodeId(high), way: draw_way(random) }
+    }
+
+    fn is_possible(severity: &Severity) -> bool {
+        severity.nodes >= 2
+    }
+
+    fn target(&self) -> Option<Target> {
+        None
+    }
+
+    fn strike_links(&self, world: &mut World<'_>, _: &[NodeId]) -> Vec<Direction> {
+        let out = Direction { from: self.low, to: self.high };
+        let blocked = self.way.of(out);
+        block(world, &blocked);
+        blocked
+    }
+}
+
 /// Some connections break at once and may be established again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakLinks {
@@ -122,16 +157,15 @@ fn separate(world: &mut World<'_>, side: u64, way: Way) -> Vec<Direction> {
         (1..=world.plan.hosts()).map(NodeId).partition(|&node| is_inside(node));
     for &inside in &inside {
         for &outside in &outside {
-            let out = Direction { from: inside, to: outside };
-            match way {
-                Way::Both => blocked.extend([out, out.reversed()]),
-                Way::Out => blocked.push(out),
-                Way::In => blocked.push(out.reversed()),
-            }
+            blocked.extend(way.of(Direction { from: inside, to: outside }));
         }
     }
-    for &direction in &blocked {
+    block(world, &blocked);
+    blocked
+}
+
+fn block(world: &mut World<'_>, blocked: &[Direction]) {
+    for &direction in blocked {
         world.net.block(direction, &mut world.event_queue);
     }
-    blocked
 }

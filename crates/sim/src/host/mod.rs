@@ -13,7 +13,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidelock_core::command::{ConfigRead, HostInfo, HostRole, Read, RegistryView, Reply, Write as Command};
+use tidelock_core::command::{
+    ConfigRead, Consistency, HostInfo, HostRole, Read, RegistryView, Reply, Request, Write as Command,
+};
 use tidelock_core::event::{
     Actions, ConfigUpdate, Contradiction, Event, NodeOptions, NodeStatus, OutgoingFrame, StallReason,
 };
@@ -440,6 +442,12 @@ impl Host {
     /// The result of a watcher's local read at this node, if it is up.
     pub fn look(&mut self, read: ConfigRead) -> Option<Reply> {
         self.process.as_mut()?.node.read_stale(&Read::Config(read))
+    }
+
+    /// The answer to a stale read from the node's memory, if that is sufficient.
+    pub fn answer_at_once(&mut self, request: &Request) -> Option<Reply> {
+        let Request::Read { read, consistency: Consistency::Stale } = request else { return None };
+        self.process.as_mut()?.node.read_stale(read)
     }
 
     /// The checksum of a replica's state at its applied index.

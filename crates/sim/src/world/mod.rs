@@ -15,7 +15,7 @@ mod watching;
 
 use std::collections::BTreeMap;
 
-use tidelock_core::command::{HostInfo, Reply, Request};
+use tidelock_core::command::{Consistency, HostInfo, Reply, Request};
 use tidelock_core::event::{Event, NodeOptions};
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
 use uuid::Uuid;
@@ -72,6 +72,8 @@ pub struct World<'p> {
     leaders: Leaders,
     replies: Replies,
     ledger: Ledger,
+    /// Answers of processes from their memory, on their way to the clients.
+    at_once: BTreeMap<Token, Reply>,
     /// The client of each token.
     clients: BTreeMap<Token, usize>,
     /// Seeds each start of a process.
@@ -119,6 +121,7 @@ impl<'p> World<'p> {
             leaders: Leaders::default(),
             replies: Replies::new(plan.timing.request_ticks),
             ledger: Ledger::default(),
+            at_once: BTreeMap::new(),
             clients: BTreeMap::new(),
             boots: plan.generator("boots"),
             density: Density::default(),
@@ -241,8 +244,22 @@ impl<'p> World<'p> {
             self.availability.asked(self.event_queue.now(), shard);
         }
         self.note(&[1, node.0, token.0], || format!("node {node} <- {token}: {}", brief(&request)));
-        self.post(node, Event::Request { token, request });
+        if let Some(reply) = self.answer_at_once(node, &request) {
+            let life = self.host(node).incarnation().life;
+            self.at_once.insert(token, reply);
+            self.event_queue.after(Micros(0), SimEvent::AnsweredAtOnce { node, life, token });
+        } else {
+            self.post(node, Event::Request { token, request });
+        }
         token
+    }
+
+    /// The answer to a stale read from a node's memory, for a request that reaches the worker which
+    /// owns the node. Other workers pass on what they receive, as an event.
+    fn answer_at_once(&mut self, node: NodeId, request: &Request) -> Option<Reply> {
+        let is_stale = matches!(request, Request::Read { consistency: Consistency::Stale, .. });
+        let is_at_owner = is_stale && self.host(node).is_running() && self.pace.bool();
+        if is_at_owner { self.host(node).answer_at_once(request) } else { None }
     }
 
     /// Starts a host that is down, if it is a member. A refused start is a violation unless a fault
@@ -304,6 +321,13 @@ impl<'p> World<'p> {
             }
             SimEvent::DiskTimer { node, life } if self.lives(node, life) => {
                 return self.disk_timer(node, life);
+            }
+            SimEvent::AnsweredAtOnce { node, life, token } => {
+                let reply = self.at_once.remove(&token).expect("invariant: the answer was kept for this");
+                if self.lives(node, life) {
+                    self.history.answered_at_once(token);
+                    return self.answer(node, token, reply);
+                }
             }
             SimEvent::Filed { node, life, task } if self.lives(node, life) => {
                 return self.filed(node, life, task);
