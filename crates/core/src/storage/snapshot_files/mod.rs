@@ -65,6 +65,8 @@ struct ShardFiles<F> {
     /// An unfinished snapshot that was dropped for a received one, of which the core does not know
     /// yet.
     dropped: Option<SnapshotId>,
+    /// The snapshot that was loaded last, while nothing has been written or installed since.
+    loaded: Option<SnapshotId>,
 }
 
 /// The growing file of a shard.
@@ -196,15 +198,13 @@ impl<D: Disk> SnapshotFiles<D> {
             SnapshotTask::Load { .. } => (self.load_received(id), Some(SnapshotFileKind::Receiving)),
             SnapshotTask::Discard { machine, .. } => {
                 drop(machine);
+                self.files(id.shard).loaded = None;
                 self.remove_before(id);
                 (Ok(SnapshotDone::Discarded { id }), None)
             }
             SnapshotTask::Refuse { machine, .. } => {
                 drop(machine);
-                self.files(id.shard).finished.remove(&id);
-                // Files that cannot be removed now are removed with the next snapshot.
-                let _ = self.sweep(id.shard);
-                (Ok(SnapshotDone::Discarded { id }), None)
+                (self.refuse(id), None)
             }
         };
         result.unwrap_or_else(|error: TaskError| {
@@ -280,6 +280,7 @@ impl<D: Disk> SnapshotFiles<D> {
             reader::load(&receiving.file, &file_name(id, SnapshotFileKind::Receiving), id)?;
         receiving.sync()?;
         self.install(id, SnapshotFileKind::Receiving)?;
+        self.files(id.shard).loaded = Some(id);
         Ok(SnapshotDone::Loaded { id, machine: Box::new(machine), membership, file_bytes })
     }
 
@@ -320,6 +321,7 @@ impl<D: Disk> SnapshotFiles<D> {
     fn make_room(&mut self, id: SnapshotId) -> Result<(), TaskError> {
         let files = self.files(id.shard);
         files.expect_newer(id)?;
+        files.loaded = None;
         if let Some(Grows::SnapshotWriter(making)) = files.grows.take() {
             files.dropped = Some(making.out.id);
         }
@@ -334,9 +336,23 @@ impl<D: Disk> SnapshotFiles<D> {
         self.files(id.shard).expect_newer(id)?;
         self.disk.rename(&file_name(id, stage), &file_name(id, SnapshotFileKind::Finished))?;
         let files = self.files(id.shard);
-        files.grows = None;
+        (files.grows, files.loaded) = (None, None);
         files.finished.insert(id);
         Ok(())
+    }
+
+    /// Removes a loaded snapshot that is not used. Comes first after the load: once another file of
+    /// the shard was begun or installed, the snapshot may be the only one that contains the
+    /// replica's state.
+    fn refuse(&mut self, id: SnapshotId) -> Result<SnapshotDone, TaskError> {
+        let files = self.files(id.shard);
+        if files.loaded.take_if(|loaded| *loaded == id).is_none() {
+            return Err(TaskError::Refused("it was not loaded, or another snapshot was begun since"));
+        }
+        files.finished.remove(&id);
+        // Files that cannot be removed now are removed with the next snapshot.
+        let _ = self.sweep(id.shard);
+        Ok(SnapshotDone::Discarded { id })
     }
 
     /// Removes the finished snapshots of earlier states.
@@ -408,7 +424,7 @@ impl<D: Disk> SnapshotFiles<D> {
 
 impl<F> Default for ShardFiles<F> {
     fn default() -> Self {
-        ShardFiles { finished: BTreeSet::new(), grows: None, dropped: None }
+        ShardFiles { finished: BTreeSet::new(), grows: None, dropped: None, loaded: None }
     }
 }
 

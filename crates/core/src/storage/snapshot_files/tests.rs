@@ -207,6 +207,20 @@ fn a_refused_snapshot_makes_way_for_an_older_one() {
 }
 
 #[test]
+fn a_snapshot_is_refused_first_or_not_at_all() {
+    let disk = MemoryDisk::new(1);
+    let mut files = open(&disk);
+    let refuse = |index| SnapshotTask::Refuse { id: id(index), machine: Box::new(machine(1, 1)) };
+    make(&mut files, id(1), &mut machine(1, 1));
+    assert!(reason(files.run(refuse(1))).contains("not loaded"));
+    receive(&mut files, id(4), 0, &made_elsewhere(id(4), 1).0);
+    files.run(SnapshotTask::Load { id: id(4) });
+    files.run(SnapshotTask::Write { id: id(5), block: machine(1, 1).next_block().unwrap_or(vec![1]) });
+    assert!(reason(files.run(refuse(4))).contains("another snapshot was begun"));
+    assert!(files.finished(SHARD).any(|finished| finished == id(4)), "it stays");
+}
+
+#[test]
 fn other_shards_and_other_files_are_left_alone() {
     let disk = MemoryDisk::new(1);
     let other = SnapshotId { shard: ShardId(4), ..id(1) };
