@@ -277,9 +277,10 @@ impl Node {
 
     /// For checkers: term and checksum of a committed entry that is still in the log here.
     pub fn committed_entry(&self, shard: ShardId, index: LogIndex) -> Option<(Term, u64)> {
+        const CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
         let group = self.groups.iter().find(|group| group.shard() == shard)?;
         let (term, data) = group.committed_entry(index)?;
-        Some((term, Crc::<u64>::new(&CRC_64_XZ).checksum(&data)))
+        Some((term, CRC.checksum(&data)))
     }
 
     /// For checkers: the writes of a committed entry that is still in the log here.

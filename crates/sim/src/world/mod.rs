@@ -238,8 +238,10 @@ impl<'p> World<'p> {
         let (at, ticks) = (host.incarnation(), host.ticks());
         let token = self.history.invoke(at, request.clone(), is_final);
         self.replies.asked(node, token, ticks);
-        let whole_map = self.host(node).whole_map();
-        self.history.asked_of(token, whole_map);
+        if is_stale_read(&request) {
+            let whole_map = self.host(node).whole_map();
+            self.history.asked_of(token, whole_map);
+        }
         if let Some(shard) = self.written_shard(token) {
             self.availability.asked(self.event_queue.now(), shard);
         }
@@ -257,8 +259,7 @@ impl<'p> World<'p> {
     /// The answer to a stale read from a node's memory, for a request that reaches the worker which
     /// owns the node. Other workers pass on what they receive, as an event.
     fn answer_at_once(&mut self, node: NodeId, request: &Request) -> Option<Reply> {
-        let is_stale = matches!(request, Request::Read { consistency: Consistency::Stale, .. });
-        let is_at_owner = is_stale && self.host(node).is_running() && self.pace.bool();
+        let is_at_owner = is_stale_read(request) && self.host(node).is_running() && self.pace.bool();
         if is_at_owner { self.host(node).answer_at_once(request) } else { None }
     }
 
@@ -431,8 +432,7 @@ impl<'p> World<'p> {
         }
         self.work_disk(node)?;
         self.file(node);
-        self.observe(node)?;
-        if self.host(node).status().is_some_and(|status| status.removed) {
+        if self.observe(node)? {
             self.dismiss(node);
         }
         Ok(())
@@ -487,8 +487,8 @@ impl<'p> World<'p> {
             format!("node {node} -> {token}: {}", brief_reply(&reply))
         });
         let request = self.history.operation(token).map(|operation| operation.request.clone());
-        if let (Some(&client), Some(request)) = (self.clients.get(&token), request) {
-            self.workload.learn(client, &request, &reply);
+        if let (Some(&client), Some(request)) = (self.clients.get(&token), &request) {
+            self.workload.learn(client, request, &reply);
             if let Some(next) = self.workload.hears(client, token, self.event_queue.now()) {
                 self.event_queue.at(next, SimEvent::Client(client));
             }
@@ -500,8 +500,10 @@ impl<'p> World<'p> {
         {
             self.availability.served(shard);
         }
-        let whole_map = self.host(node).whole_map();
-        self.history.answered_with(token, whole_map);
+        if request.is_some_and(|request| is_stale_read(&request)) {
+            let whole_map = self.host(node).whole_map();
+            self.history.answered_with(token, whole_map);
+        }
         let was_open = self.history.answer(token, reply.clone());
         self.scanner_hears(node, token, reply);
         self.replies.answered(node, token, was_open)
@@ -532,6 +534,10 @@ impl<'p> World<'p> {
         let impatient = self.workload.waits(client, token, now);
         self.event_queue.at(impatient, SimEvent::Client(client));
     }
+}
+
+fn is_stale_read(request: &Request) -> bool {
+    matches!(request, Request::Read { consistency: Consistency::Stale, .. })
 }
 
 fn address(node: NodeId) -> String {

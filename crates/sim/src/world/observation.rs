@@ -6,10 +6,10 @@ use super::World;
 use crate::checkers::Violation;
 
 impl World<'_> {
-    /// Runs the online checkers on a node.
-    pub(super) fn observe(&mut self, node: NodeId) -> Result<(), Violation> {
+    /// Runs the online checkers on a node. Returns whether the node knows that it was removed.
+    pub(super) fn observe(&mut self, node: NodeId) -> Result<bool, Violation> {
         let host = &self.hosts[(node.0 - 1) as usize];
-        let Some(status) = host.status() else { return Ok(()) };
+        let Some(status) = host.status() else { return Ok(false) };
         if status.counters.frames_invalid > 0 {
             return Err(Violation::new("codec", format!("node {node} could not decode a frame of a peer")));
         }
@@ -41,6 +41,7 @@ impl World<'_> {
                 self.replicas.compare(node, shard.shard, state)?;
             }
         }
-        self.replies.ticked(node, host.ticks(), &self.history)
+        self.replies.ticked(node, host.ticks(), &self.history)?;
+        Ok(status.removed)
     }
 }

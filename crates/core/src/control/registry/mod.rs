@@ -260,8 +260,9 @@ impl Registry {
 
     /// A checksum over all tables.
     pub fn digest(&self) -> u64 {
+        const CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
         let mut encoded = Vec::new();
         self.encode(&mut encoded);
-        Crc::<u64>::new(&CRC_64_XZ).checksum(&encoded)
+        CRC.checksum(&encoded)
     }
 }
