@@ -65,6 +65,12 @@ pub enum Fault {
     ReceiverClockUsed,
     /// A host whose disk was restored to an earlier state takes part again.
     OldCopyAccepted,
+    /// A watcher's cursor moves to the revision of the state, although one answer holds only some
+    /// of the changes.
+    ChangesSkipped,
+    /// A watcher that reconnects is answered from the node's own replica, as if that were never
+    /// behind.
+    CaughtUpByStaleRead,
 }
 
 /// The fault of a node, if any.
@@ -77,7 +83,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 24] = [
+    pub const ALL: [Fault; 26] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -102,6 +108,8 @@ impl Faults {
         Fault::HangingDiskAwaited,
         Fault::ReceiverClockUsed,
         Fault::OldCopyAccepted,
+        Fault::ChangesSkipped,
+        Fault::CaughtUpByStaleRead,
     ];
 
     /// No fault.

@@ -170,7 +170,9 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         Fault::ReadWithoutRound
         | Fault::AppliedOutOfOrder
         | Fault::OnlyLeaderNotifies
-        | Fault::OnlyLeaderExpires => [isolate, partition, pause, slow],
+        | Fault::OnlyLeaderExpires
+        | Fault::CaughtUpByStaleRead
+        | Fault::ChangesSkipped => [isolate, partition, pause, slow],
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
         Fault::ScanByLaterMap => [
