@@ -71,6 +71,12 @@ pub enum Fault {
     RefusedBatchesDurable,
     /// A replica answers stale reads although it has not applied the last move of its slots.
     ReadBeforeMove,
+    /// A watcher's cursor moves to the revision of the state, although one answer holds only some
+    /// of the changes.
+    ChangesSkipped,
+    /// A watcher that reconnects is answered from the node's own replica, as if that were never
+    /// behind.
+    CaughtUpByStaleRead,
 }
 
 /// The fault of a node, if any.
@@ -83,7 +89,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 27] = [
+    pub const ALL: [Fault; 29] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -111,6 +117,8 @@ impl Faults {
         Fault::DurableBeforeSync,
         Fault::RefusedBatchesDurable,
         Fault::ReadBeforeMove,
+        Fault::ChangesSkipped,
+        Fault::CaughtUpByStaleRead,
     ];
 
     /// No fault.

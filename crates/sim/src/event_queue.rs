@@ -129,6 +129,8 @@ pub enum SimEvent {
     Client(usize),
     /// A scanner takes its next step.
     Scan(usize),
+    /// A client that watches configuration takes its next step.
+    Watch(usize),
     /// The fault with this number in the plan begins.
     Fault(usize),
     /// The fault with this number ends.

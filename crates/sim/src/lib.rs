@@ -4,9 +4,9 @@
 //! its disks, its clients and a schedule of [faults]. The [`world`] then runs real `tidelock_core`
 //! nodes and their real write-ahead log on simulated [disks](disk) and over a simulated
 //! [network](net), with simulated time. [Clients](workload) send every kind of request, on few
-//! keys; requests and replies go into a [`history`]. [Checkers](checkers) watch the nodes and check
-//! the history. At the end all faults are relieved, and the final [inspection](world) checks that
-//! the cluster serves, agrees and has lost nothing.
+//! keys; [others](watcher) watch configuration. Requests and replies go into a [`history`].
+//! [Checkers](checkers) watch the nodes and check the history. At the end all faults are relieved,
+//! and the final [inspection](world) checks that the cluster serves, agrees and has lost nothing.
 //!
 //! Where to add what: a fault, as a type and a row of the table in [`faults`]; a
 //! property, as a module of [`checkers`], with a test that shows it a violation; a command, in

@@ -210,8 +210,15 @@ fn summarise(totals: &Totals, seconds: f64) {
     );
     println!(
         "{} requests: {} writes acknowledged, {} refused, {} lost with their node; {} iterations over all keys; \
-         {} frames between nodes",
-        tally.requests, tally.acknowledged, tally.refused, tally.lost, tally.iterations, tally.frames
+         {} events to watchers, {} watches resumed; {} frames between nodes",
+        tally.requests,
+        tally.acknowledged,
+        tally.refused,
+        tally.lost,
+        tally.iterations,
+        tally.watched,
+        tally.watches_resumed,
+        tally.frames
     );
     println!(
         "{} crashes, {} of them stops on a failing disk; {} disk stalls, {} slow disks; {} sectors lost; {} leaderships; \

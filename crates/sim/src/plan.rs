@@ -76,10 +76,23 @@ pub struct Load {
     /// Of a thousand operations, how many are of the configuration centre; the others are divided
     /// as above.
     pub config_per_mille: u32,
+    /// How clients behave that watch configuration. There are none if no client writes any.
+    pub watching: WatcherHabits,
     /// Longest value, in bytes.
     pub value_bytes_max: usize,
     /// Whether clients stay with one node, or take any for each operation.
     pub sticky: bool,
+}
+
+/// How clients behave that watch configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatcherHabits {
+    /// Longest pause before a client reads on.
+    pub pause_max: Micros,
+    /// Longest time from the end of a connection to the next one.
+    pub absence_max: Micros,
+    /// Of a thousand steps of a client, how many break its connection.
+    pub breaks_per_mille: u32,
 }
 
 /// The fault intensity of a run.
@@ -151,6 +164,7 @@ impl Plan {
                 random,
                 (&mut generator(seed, "operations"), &mut generator(seed, "configuration")),
                 &mut generator(seed, "scans"),
+                draw_watching(&mut generator(seed, "watching")),
             ),
             duration,
             faults: draw_faults(seed, severity),
@@ -261,6 +275,7 @@ fn draw_load(
     random: &mut fastrand::Rng,
     (operations, config): (&mut fastrand::Rng, &mut fastrand::Rng),
     scans: &mut fastrand::Rng,
+    watching: WatcherHabits,
 ) -> Load {
     Load {
         clients: random.usize(1..=12),
@@ -271,8 +286,18 @@ fn draw_load(
         reads_per_mille: random.u32(100..=900),
         operations_per_mille: *choose(operations, &[0, 100, 300, 300, 900]),
         config_per_mille: *choose(config, &[0, 0, 200, 800]),
+        watching,
         value_bytes_max: *choose(random, &[8, 8, 200, 2_000, 20_000]),
         sticky: random.bool(),
+    }
+}
+
+/// Draws fast and slow readers, and clients that are away for a moment or for many changes.
+fn draw_watching(random: &mut fastrand::Rng) -> WatcherHabits {
+    WatcherHabits {
+        pause_max: Micros::MILLISECOND * *choose(random, &[20, 100, 1_000]),
+        absence_max: Micros::MILLISECOND * *choose(random, &[20, 500, 5_000]),
+        breaks_per_mille: *choose(random, &[5, 50, 200]),
     }
 }
 

@@ -43,6 +43,14 @@ pub struct Tally {
     pub replaced: u64,
     /// Iterations over all keys that reached their end.
     pub iterations: u64,
+    /// Events that clients received which watch configuration.
+    pub watched: u64,
+    /// Connections of such clients that continued after the last revision that they had received.
+    pub watches_resumed: u64,
+    /// Queries of such connections that were refused. For most of them no leader could be asked.
+    pub watch_reads_refused: u64,
+    /// Connections that reported that the namespace does not exist.
+    pub deletions_watched: u64,
     /// Checkpoints of a replica that were compared with another's at the same index.
     pub checkpoints: u64,
     /// Stalls: times that a disk took no writes and its process waited.
@@ -76,6 +84,10 @@ impl Tally {
         self.old_copies_refused += other.old_copies_refused;
         self.replaced += other.replaced;
         self.iterations += other.iterations;
+        self.watched += other.watched;
+        self.watches_resumed += other.watches_resumed;
+        self.watch_reads_refused += other.watch_reads_refused;
+        self.deletions_watched += other.deletions_watched;
         self.checkpoints += other.checkpoints;
         self.snapshots_made += other.snapshots_made;
         self.snapshots_received += other.snapshots_received;

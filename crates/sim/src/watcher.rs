@@ -1,67 +1,121 @@
-//! Simulated watchers of configuration.
+//! Clients that watch configuration, and their connections.
 //!
-//! Owns where and when each watcher reads. A watcher stays at one node while that node is up, and
-//! reads whenever the node reports a change. If the node has no replica of the shard, it reports no
-//! changes; it tells the watcher to read from time to time, and asks another node.
+//! Owns what each client has received and what waits for it. What a connection looks up and sends
+//! is decided by the core's [`Watcher`], as in the server. `world::watching` decides when clients
+//! connect, read and leave; the checkers judge what they received.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tidelock_core::command::config::{ConfigError, ConfigReply, Name, Query};
+use tidelock_core::clients::watcher::{Notice, Step, WatchError, Watcher};
+use tidelock_core::command::config::{Changes, ConfigError, ConfigReply, Name, Query};
 use tidelock_core::command::{ConfigRead, ReadReply, Reply};
+use tidelock_core::deliberate::Faults;
 use tidelock_core::event::ConfigUpdate;
 use tidelock_core::types::{NodeId, Token};
 
 use crate::config::CONTAINERS;
-use crate::host::Host;
+use crate::event_queue::Micros;
 use crate::slots::slot_of;
 
-/// One event that a watcher received.
+/// One event that a client received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchedContent {
-    /// The revision that changed the container.
+    /// The revision that changed the container; 0 if the namespace does not exist.
     pub revision: u64,
-    /// The document since then; `None` if the container was deleted.
+    /// The document since then; `None` if the container does not exist.
     pub document: Option<String>,
-    /// Whether the answer said that revisions before this one are no longer kept.
+    /// Changes before this one are not promised: the answer reported a gap, or the watch began with
+    /// the present state.
     pub after_gap: bool,
+    /// It is the first event of a watch that does not continue an earlier one, because the client
+    /// had no revision to name.
+    pub begins: bool,
 }
 
-/// A watcher of one container, for the whole run.
-#[derive(Clone, Debug)]
-pub struct Watcher {
+/// A client that watches one container for the whole run.
+#[derive(Debug)]
+pub struct WatchingClient {
     /// Namespace of the container.
     pub namespace: Name,
     /// Key of the watched container.
     pub container: Arc<str>,
-    /// The node that it asks; `None` while that node is down.
-    pub node: Option<NodeId>,
-    /// The open request that its node has forwarded to another node.
-    pub asked: Option<Token>,
-    /// A change was reported while it waited for that request: it sends one at a time.
-    pub is_due: bool,
     /// The events that it received, in order.
     pub received: Vec<WatchedContent>,
-    /// At its last read the namespace did not exist.
-    pub is_without: bool,
+    /// Its connection, unless it is away.
+    pub connection: Option<WatchConnection>,
+    /// The node of the latest connection.
+    pub node: Option<NodeId>,
+    /// A step that is scheduled for another time is obsolete.
+    pub next_step: Micros,
+    /// Draws its steps.
+    pub random: fastrand::Rng,
 }
 
-impl Watcher {
-    /// One for each container that clients use.
-    pub fn all(names: &[Name]) -> Vec<Watcher> {
-        let of_name = |name: &Name| {
-            let namespace = name.clone();
-            CONTAINERS.map(|container| Watcher {
-                namespace: namespace.clone(),
-                container: container.into(),
-                node: None,
-                asked: None,
-                is_due: false,
-                received: Vec::new(),
-                is_without: false,
-            })
-        };
-        names.iter().flat_map(of_name).collect()
+/// A connection of a client to a node: a stream of events or a long poll.
+#[derive(Debug)]
+pub struct WatchConnection {
+    /// The node that serves it.
+    pub node: NodeId,
+    /// The open query of its watcher, if another turn of the node answers it.
+    pub asked: Option<Token>,
+    /// When a long poll ends without a change; `None` for a stream of events.
+    pub ends: Option<Micros>,
+    /// A thread other than the node's serves it, so that no query is answered at once.
+    pub is_on_other_worker: bool,
+    watcher: Watcher,
+    /// Events that were sent, and that the client has not read.
+    unread: VecDeque<WatchedContent>,
+    /// Whether the next event begins a watch.
+    begins: bool,
+    /// The watch begins with the present state.
+    is_from_present: bool,
+}
+
+impl WatchingClient {
+    /// One for each container that clients use, away.
+    pub fn all(names: &[Name], random: &mut fastrand::Rng) -> Vec<WatchingClient> {
+        let containers =
+            names.iter().flat_map(|name| CONTAINERS.map(|container| (name.clone(), container.into())));
+        containers
+            .map(|(namespace, container)| WatchingClient::new(namespace, container, random.fork()))
+            .collect()
+    }
+
+    /// A client that has not connected yet.
+    pub fn new(namespace: Name, container: Arc<str>, random: fastrand::Rng) -> WatchingClient {
+        WatchingClient {
+            namespace,
+            container,
+            received: Vec::new(),
+            connection: None,
+            node: None,
+            next_step: Micros(0),
+            random,
+        }
+    }
+
+    /// The last revision that it received.
+    pub fn last(&self) -> Option<u64> {
+        self.received.last().map(|event| event.revision)
+    }
+
+    /// Connects to a node with the last revision that it received. A client that has received
+    /// nothing begins with the present state or with the first change.
+    pub fn connect(&mut self, node: NodeId, faults: Faults) {
+        let last = self.last().or_else(|| self.random.bool().then_some(0));
+        self.node = Some(node);
+        self.connection = Some(WatchConnection {
+            node,
+            asked: None,
+            ends: None,
+            is_on_other_worker: self.random.bool(),
+            watcher: Watcher::new(self.container.clone(), last, faults),
+            unread: VecDeque::new(),
+            begins: last.is_none_or(|last| last == 0),
+            is_from_present: last.is_none(),
+        });
     }
 
     /// Whether this change concerns its container.
@@ -70,66 +124,103 @@ impl Watcher {
     }
 
     /// Whether its namespace is in one of these slots.
-    pub(crate) fn is_in(&self, slots: &[Range<u16>]) -> bool {
+    pub fn is_in(&self, slots: &[Range<u16>]) -> bool {
         let slot = slot_of(self.namespace.as_str().as_bytes());
         slots.iter().any(|range| range.contains(&slot))
     }
 
-    /// A read of the changes since its last event.
-    pub fn question(&self) -> ConfigRead {
-        let after = self.received.last().map_or(0, |event| event.revision);
-        let query = Query::Changes { key: self.container.clone(), after };
+    /// A read of its namespace.
+    pub fn read(&self, query: Query) -> ConfigRead {
         ConfigRead { namespace: self.namespace.clone(), query }
     }
 
     /// A read of the container's present state.
     pub fn present(&self) -> ConfigRead {
-        let query = Query::Container { key: self.container.clone(), at: None, known: None };
-        ConfigRead { namespace: self.namespace.clone(), query }
+        self.read(Query::Container { key: self.container.clone(), at: None, known: None })
+    }
+
+    /// A read of the changes since its last event.
+    pub fn missed(&self) -> ConfigRead {
+        let after = self.last().unwrap_or_default();
+        self.read(Query::Changes { key: self.container.clone(), after })
     }
 
     /// The document as it knows it.
     pub fn document(&self) -> Option<&String> {
-        self.received.last().filter(|_| !self.is_without).and_then(|event| event.document.as_ref())
+        self.received.last().and_then(|event| event.document.as_ref())
     }
 
-    /// Whether its knowledge is current: its last event, unless it has seen that the namespace was
-    /// deleted.
-    pub fn knows(&self, present: Option<&Reply>) -> bool {
-        let document = self.document();
+    /// Whether the document that it knows is the present one.
+    pub fn knows(&self, present: &Reply) -> bool {
         match present {
-            Some(Reply::Read(ReadReply::Config(Ok(ConfigReply::Container(found))))) => {
-                document == Some(&found.document())
+            Reply::Read(ReadReply::Config(Ok(ConfigReply::Container(found)))) => {
+                self.document() == Some(&found.document())
             }
-            Some(Reply::Read(ReadReply::Config(Err(ConfigError::NoContainer(_))))) => document.is_none(),
-            _ => true,
+            Reply::Read(ReadReply::Config(Err(ConfigError::NoContainer(_) | ConfigError::NoNamespace))) => {
+                self.document().is_none()
+            }
+            _ => false,
         }
     }
 
-    /// Reads from its node, unless it waits for an answer. Returns whether that was enough: while
-    /// slots move, the node may have to wait or to ask another node.
-    pub(crate) fn look(&mut self, host: &mut Host) -> bool {
-        self.is_due = self.asked.is_some();
-        while !self.is_due {
-            match host.look(self.question()) {
-                Some(reply) if self.hear(&reply) > 0 => {}
-                found => return found.is_some(),
-            }
-        }
-        true
+    /// Whether it has received these changes. The deletion of a container that it knows to be
+    /// missing is nothing new: that is the answer if history does not reach back to its last
+    /// revision, or if the namespace was created again.
+    pub fn has_received(&self, missed: &Changes) -> bool {
+        let is_deletion_only = missed.events.iter().all(|event| event.found.is_none());
+        missed.events.is_empty() || is_deletion_only && self.document().is_none()
     }
 
-    /// Processes an answer. Returns the number of events in it.
-    pub fn hear(&mut self, reply: &Reply) -> usize {
-        let Reply::Read(ReadReply::Config(Ok(ConfigReply::Changes(changes)))) = reply else {
-            panic!("{reply:?} answers a watcher");
-        };
-        self.is_without = changes.revision == 0;
-        self.received.extend(changes.events.iter().map(|event| WatchedContent {
-            revision: event.revision,
-            document: event.found.as_ref().map(|found| found.document()),
-            after_gap: changes.has_gap,
-        }));
-        changes.events.len()
+    /// Reads up to `count` events from its connection.
+    pub fn take(&mut self, count: usize) {
+        if let Some(connection) = &mut self.connection {
+            let count = count.min(connection.unread.len());
+            self.received.extend(connection.unread.drain(..count));
+        }
+    }
+}
+
+impl WatchConnection {
+    /// The number of events that the client has not read.
+    pub fn unread(&self) -> usize {
+        self.unread.len()
+    }
+
+    /// The watcher's next step, once the client has read everything.
+    pub fn next_step(&mut self) -> Step {
+        if self.unread.is_empty() { self.watcher.next_step() } else { Step::Wait }
+    }
+
+    /// The container may have changed.
+    pub fn notified(&mut self) {
+        self.watcher.notified();
+    }
+
+    /// The heartbeat of a stream.
+    pub fn heartbeat(&mut self) {
+        self.watcher.heartbeat();
+    }
+
+    /// A query was answered.
+    pub fn answered(&mut self, reply: &Reply) {
+        self.asked = None;
+        self.watcher.answered(match reply {
+            Reply::Read(ReadReply::Config(answer)) => answer.clone().map_err(WatchError::Config),
+            Reply::Refused(refusal) => Err(WatchError::Refused(refusal.clone())),
+            _ => Err(WatchError::Mismatched),
+        });
+    }
+
+    /// Sends a notice to the client.
+    pub fn send(&mut self, notice: Notice) {
+        for change in notice.changes {
+            let begins = std::mem::take(&mut self.begins);
+            self.unread.push_back(WatchedContent {
+                revision: change.revision,
+                document: change.found.map(|found| found.document()),
+                after_gap: notice.gap_after.is_some() || begins && self.is_from_present,
+                begins,
+            });
+        }
     }
 }

@@ -15,7 +15,7 @@ use tidelock_sim::faults::network::{BreakLinks, CutPair, Isolate, Partition};
 use tidelock_sim::faults::processes::{Crash, CrashInside, Pause};
 use tidelock_sim::faults::{CrashKind, Fault as Strike, ScheduledFault, Target, Way, choose};
 use tidelock_sim::operator_actions::{OperatorAction, ScheduledAction};
-use tidelock_sim::plan::Plan;
+use tidelock_sim::plan::{Plan, WatcherHabits};
 use tidelock_sim::run::{self, Failure};
 use tidelock_sim::shrink::shrink;
 use tidelock_sim::trace::Detail;
@@ -59,6 +59,7 @@ fn plan(seed: u64, fault: Fault) -> Plan {
 fn provoke(plan: &mut Plan, fault: Fault) {
     match fault {
         Fault::OnlyLeaderNotifies => plan.load.config_per_mille = 800,
+        Fault::ChangesSkipped | Fault::CaughtUpByStaleRead => provoke_watchers(plan, fault),
         Fault::OnlyLeaderExpires | Fault::ReceiverClockUsed => plan.load.operations_per_mille = 900,
         // Slots move back and forth under load; a copy takes a while, and its leader changes often.
         Fault::OwnedBeforeLastRows | Fault::OldAttemptAccepted | Fault::ScanByLaterMap => {
@@ -143,6 +144,24 @@ fn provoke(plan: &mut Plan, fault: Fault) {
     }
 }
 
+/// Watchers that break their connections often.
+fn provoke_watchers(plan: &mut Plan, fault: Fault) {
+    let pause_max = Micros::MILLISECOND * 20;
+    if fault == Fault::CaughtUpByStaleRead {
+        // They come back soon, to nodes that are behind.
+        plan.load.config_per_mille = 800;
+        plan.load.watching = WatcherHabits { pause_max, absence_max: pause_max, breaks_per_mille: 200 };
+        return;
+    }
+    // They stay away while more changes are made than one answer holds, in namespaces that keep
+    // their history.
+    plan.data_shards = 2;
+    plan.load.clients = 40;
+    plan.load.config_per_mille = 1_000;
+    plan.load.pause_max = Micros::MILLISECOND * 4;
+    plan.load.watching = WatcherHabits { pause_max, absence_max: Micros::SECOND * 5, breaks_per_mille: 50 };
+}
+
 fn schedule_strikes(plan: &mut Plan, fault: Fault) {
     let random = &mut plan.generator("strikes");
     let mut at = Micros::SECOND;
@@ -200,7 +219,9 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         Fault::ReadWithoutRound
         | Fault::AppliedOutOfOrder
         | Fault::OnlyLeaderNotifies
-        | Fault::OnlyLeaderExpires => [isolate, partition, pause, slow],
+        | Fault::OnlyLeaderExpires
+        | Fault::CaughtUpByStaleRead
+        | Fault::ChangesSkipped => [isolate, partition, pause, slow],
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
         Fault::ScanByLaterMap => [Crash { target, loss: CrashKind::Process }.into(), isolate, pause, slow],
@@ -333,6 +354,16 @@ fn shard_removed_with_slots_is_caught() {
 #[test]
 fn news_of_the_leader_alone() {
     caught(Fault::OnlyLeaderNotifies, &["config"]);
+}
+
+#[test]
+fn changes_skipped_is_caught() {
+    caught(Fault::ChangesSkipped, &["config", "lives"]);
+}
+
+#[test]
+fn caught_up_by_stale_read_is_caught() {
+    caught(Fault::CaughtUpByStaleRead, &["config", "lives"]);
 }
 
 #[test]

@@ -66,6 +66,14 @@ fn a_row_of_seeds_holds_and_tests_something() {
         "faults bit nobody: {total:?}"
     );
     assert!(total.iterations > SEEDS, "hardly any iteration over all keys ended: {total:?}");
+    assert!(
+        total.watched > 10 * SEEDS && total.watches_resumed > 10 * SEEDS,
+        "watchers hardly received events, or hardly came back: {total:?}"
+    );
+    assert!(
+        total.watch_reads_refused > SEEDS && total.deletions_watched > SEEDS / 10,
+        "watchers hardly lacked a leader, or hardly saw a deletion: {total:?}"
+    );
     assert!(total.checkpoints > SEEDS, "replicas were hardly compared: {total:?}");
     assert!(
         total.snapshots_made > 10 * SEEDS && total.snapshots_received > SEEDS,

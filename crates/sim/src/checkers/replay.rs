@@ -114,10 +114,21 @@ fn settled(operation: &Operation) -> Moment {
     }
 }
 
-/// Checks that the revisions of a watcher's events increase.
-pub(super) fn judge_event_order(received: &[WatchedContent]) -> Result<(), String> {
-    match received.windows(2).find(|two| two[0].revision >= two[1].revision) {
-        Some(two) => Err(format!("received revision {} before {}", two[0].revision, two[1].revision)),
+/// The watches of a client, each over all connections that continued it.
+pub(super) fn watches(received: &[WatchedContent]) -> impl Iterator<Item = &[WatchedContent]> {
+    received.chunk_by(|_, next| !next.begins)
+}
+
+/// Checks that the revisions of a watch increase, also across connections and deletions of the
+/// namespace, and that a deletion is not reported twice.
+pub(super) fn judge_event_order(watch: &[WatchedContent]) -> Result<(), String> {
+    if watch.windows(2).any(|two| two[0].revision == 0 && two[1].revision == 0) {
+        return Err("received twice that the namespace does not exist".into());
+    }
+    let revisions: Vec<u64> =
+        watch.iter().map(|event| event.revision).filter(|revision| *revision > 0).collect();
+    match revisions.windows(2).find(|two| two[0] >= two[1]) {
+        Some(two) => Err(format!("received revision {} before {}", two[0], two[1])),
         None => Ok(()),
     }
 }

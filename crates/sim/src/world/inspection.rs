@@ -342,31 +342,30 @@ impl World<'_> {
         }
         // Enough time for watchers at nodes without a replica.
         self.pass_ticks(3 * self.plan.timing.election_ticks)?;
-        for position in 0..self.watchers.len() {
-            let watcher = &self.watchers[position];
-            let Some(node) = watcher.node else { continue };
-            let (present, question) = (watcher.present(), watcher.question());
-            let present = self.read_at(node, present)?;
-            let watcher = &self.watchers[position];
-            if !watcher.knows(Some(&present)) {
-                let text = format!(
-                    "a watcher at node {node} received {:?} last: {present:?}",
-                    watcher.received.last()
-                );
-                return Err(Violation::new("config", text));
-            }
-            let (count, was_absent) = (watcher.received.len(), watcher.document().is_none());
-            let reply = self.read_at(node, question)?;
-            let watcher = &mut self.watchers[position];
-            watcher.hear(&reply);
-            let news = &watcher.received[count..];
-            // A watcher of a missing container that asks again gets such an answer if history does
-            // not reach back to its last answer, or if the namespace was created again.
-            let is_known = was_absent && news.iter().all(|event| event.document.is_none());
-            if !news.is_empty() && !is_known {
-                let text = format!("a watcher at node {node} has not received {news:?}");
-                return Err(Violation::new("config", text));
-            }
+        (0..self.watchers.len()).try_for_each(|position| self.check_watcher(position))
+    }
+
+    /// Checks that a watcher knows the present state and has missed no change.
+    fn check_watcher(&mut self, position: usize) -> Result<(), Violation> {
+        let client = &self.watchers[position];
+        let (present, missed) = (client.present(), client.missed());
+        let Some(node) = client.node else {
+            return Err(Violation::new("config", format!("watcher {position} has never connected")));
+        };
+        let present = self.read_at(node, present)?;
+        let client = &self.watchers[position];
+        if !client.knows(&present) {
+            let last = client.received.last();
+            let text = format!("a watcher at node {node} received {last:?} last: {present:?}");
+            return Err(Violation::new("config", text));
+        }
+        let Reply::Read(ReadReply::Config(Ok(ConfigReply::Changes(missed)))) = self.read_at(node, missed)?
+        else {
+            return Err(Violation::new("config", format!("node {node} does not answer watcher {position}")));
+        };
+        if !self.watchers[position].has_received(&missed) {
+            let text = format!("a watcher at node {node} has not received {missed:?}");
+            return Err(Violation::new("config", text));
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ use crate::plan::{DiskPace, Plan};
 use crate::report::{Report, Tally};
 use crate::slots::shard_of;
 use crate::trace::{Detail, Trace, digest};
-use crate::watcher::Watcher;
+use crate::watcher::WatchingClient;
 use crate::workload::Workload;
 use nemesis::Nemesis;
 use operators::Operators;
@@ -53,7 +53,7 @@ pub struct World<'p> {
     pub(crate) net: Network,
     pub(crate) hosts: Vec<Host>,
     pub(crate) workload: Workload,
-    pub(crate) watchers: Vec<Watcher>,
+    pub(crate) watchers: Vec<WatchingClient>,
     pub(crate) scanners: Vec<Scanner>,
     pub(crate) iterations: Vec<Iteration>,
     pub(crate) history: History,
@@ -102,7 +102,7 @@ impl<'p> World<'p> {
             event_queue: EventQueue::default(),
             net: Network::new(plan.hosts(), plan.conditions, plan.generator("network").u64(..)),
             hosts: hosts.collect(),
-            watchers: Watcher::all(&workload.namespaces()),
+            watchers: watchers(plan, &workload),
             scanners: (0..plan.load.scanners)
                 .map(|number| Scanner::new(number, plan.generator(&format!("scanner {number}"))))
                 .collect(),
@@ -141,6 +141,7 @@ impl<'p> World<'p> {
             self.event_queue.after(pause, SimEvent::Client(client));
         }
         self.start_scanners();
+        self.start_watchers();
         for (index, scheduled) in self.plan.faults.iter().enumerate() {
             self.event_queue.at(scheduled.at, SimEvent::Fault(index));
         }
@@ -302,9 +303,7 @@ impl<'p> World<'p> {
     /// Cleans up after a process that ended.
     fn forget_life(&mut self, incarnation: Incarnation) {
         let node = incarnation.node;
-        for watcher in self.watchers.iter_mut().filter(|watcher| watcher.node == Some(node)) {
-            (watcher.node, watcher.asked, watcher.is_due) = (None, None, false);
-        }
+        self.break_watchers(node);
         self.history.lose(incarnation);
         self.replies.forget(node);
         self.replicas.forget(node);
@@ -354,6 +353,7 @@ impl<'p> World<'p> {
             }
             SimEvent::Client(client) if self.is_loaded => self.client(client),
             SimEvent::Scan(scanner) if self.is_loaded => self.scan(scanner),
+            SimEvent::Watch(watcher) => self.watch(watcher),
             SimEvent::Fault(index) if self.is_loaded => self.strike(index),
             SimEvent::Relief(index) if self.is_loaded => return self.relieve(index),
             SimEvent::OperatorAction(index) => self.try_operator_action(index),
@@ -425,7 +425,7 @@ impl<'p> World<'p> {
         if let Some(contradiction) = turn.contradiction {
             return Err(Violation::new("contradiction", format!("node {node} stops: {contradiction}")));
         }
-        self.tell_watchers(node, &turn.config);
+        self.notify_watchers(node, &turn.config);
         self.notify_remote_slots(node, &turn.remote_slots);
         if let Some(peers) = turn.peers {
             self.net.set_peers(node, peers, &mut self.event_queue);
@@ -538,6 +538,12 @@ impl<'p> World<'p> {
 
 fn is_stale_read(request: &Request) -> bool {
     matches!(request, Request::Read { consistency: Consistency::Stale, .. })
+}
+
+/// The clients that watch configuration, if clients write any.
+fn watchers(plan: &Plan, workload: &Workload) -> Vec<WatchingClient> {
+    let names = if plan.load.config_per_mille > 0 { workload.namespaces() } else { Vec::new() };
+    WatchingClient::all(&names, &mut plan.generator("watchers"))
 }
 
 fn address(node: NodeId) -> String {

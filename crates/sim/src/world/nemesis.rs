@@ -86,6 +86,7 @@ impl World<'_> {
             self.relieve(index)?;
         }
         self.is_loaded = false;
+        self.recall_watchers();
         self.net.set_conditions(NetworkConditions {
             delay_min: Micros(100),
             delay_max: Micros(1_000),

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use hyper::StatusCode;
 use hyper::header::{ALLOW, HeaderValue, RETRY_AFTER};
+use tidelock_core::clients::watcher::WatchError;
 use tidelock_core::command::Refusal;
 use tidelock_core::command::config::ConfigError;
 
@@ -71,11 +72,6 @@ impl ApiError {
 
     pub fn is_no_container(&self) -> bool {
         self.errcode == 40403
-    }
-
-    /// Whether the request could not be answered for now.
-    pub fn is_unavailable(&self) -> bool {
-        self.status == StatusCode::SERVICE_UNAVAILABLE
     }
 
     /// Prefixes the text with a position.
@@ -175,6 +171,16 @@ impl From<NoAnswer> for ApiError {
         match error {
             NoAnswer::Refused(refusal) => refusal.into(),
             NoAnswer::Mismatched => Problem::from(error).into(),
+        }
+    }
+}
+
+impl From<WatchError> for ApiError {
+    fn from(error: WatchError) -> ApiError {
+        match error {
+            WatchError::Refused(refusal) => refusal.into(),
+            WatchError::Config(error) => error.into(),
+            WatchError::Mismatched => NoAnswer::mismatched().into(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    Changes, ConfigReply, Container, Export, Found, HistoryPage, Item, NamespaceView, Pair, Query, Selection,
+    ConfigReply, Container, Export, Found, HistoryPage, Item, NamespaceView, Pair, Query, Selection,
 };
 
 /// A query that is answered by an `A`.
@@ -75,8 +75,4 @@ pub(super) fn history(item: Option<Item>, before: Option<u64>, limit: usize) -> 
 
 pub(super) fn export(at: Option<u64>) -> TypedQuery<Export> {
     query!(Query::Export { at }, ConfigReply::Export(export) => export)
-}
-
-pub(super) fn changes(key: Arc<str>, after: u64) -> TypedQuery<Changes> {
-    query!(Query::Changes { key, after }, ConfigReply::Changes(changes) => changes)
 }

@@ -2,13 +2,14 @@
 //! else.
 //!
 //! There are two ways to watch: server-sent events, which continue as long as the connection, and
-//! long polls, which end with the first change. Both read this node's own replica when the watch
-//! registry notifies them. So any node serves watchers, and a watcher without changes costs nothing
-//! but its entry.
+//! long polls, which end with the first change. Both drive a [`Watcher`] of the core, which decides
+//! what to look up and what to send. It reads this node's own replica when the watch registry
+//! notifies it. So any node serves watchers, and a watcher without changes costs nothing but its
+//! entry.
 //!
-//! Invariants: the revisions that a watcher receives rise, and it receives every change between two
-//! of them or a notice of the gap. A slow reader delays no other client: what it missed is looked
-//! up when it reads on. A reader that takes nothing is cut like any idle connection.
+//! Owns the encoding of events, the memory for them, and time: heartbeats and the end of long
+//! polls. A slow reader delays no other client: what it missed is looked up when it reads on. A
+//! reader that takes nothing is cut like any idle connection.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -19,17 +20,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
-use tidelock_core::command::Consistency;
-use tidelock_core::command::config::{Changes, DocumentChange as Event, Found, Name};
+use tidelock_core::clients::watcher::{Notice, Step, WatchError, Watcher};
+use tidelock_core::command::config::{ConfigReply, DocumentChange as Event, Name, Query};
+use tidelock_core::command::{ConfigRead, Consistency};
+use tidelock_core::deliberate::Faults;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::super::response::{self, Response};
 use super::super::service::Call;
 use super::error::ApiError;
-use super::queries::{self, TypedQuery};
 use super::show;
-use super::{ask_store, number, text};
+use super::{number, text};
 use crate::memory::{Memory, Reservation};
+use crate::requests::{self, NoAnswer};
 use crate::store::Store;
 use crate::watch::{self, Watch};
 
@@ -66,21 +69,20 @@ pub(super) async fn watch<S: Store>(
         id.ok_or_else(|| ApiError::invalid("Last-Event-ID must be a revision"))
     });
     let last = last.transpose()?;
-    let first = catch_up(call.store(), watch.namespace(), watch.container(), last).await?;
-    let mut events = Watcher {
+    let mut watcher = Watcher::new(watch.container().clone(), last, Faults::NONE);
+    let first = advance(call.store(), &watch, &mut watcher).await?;
+    let mut events = EventStream {
         store: call.store().clone(),
         watch,
-        after: last.unwrap_or_default(),
+        watcher,
         outbox: VecDeque::from([Bytes::from_static(b"retry: 1000\n\n")]),
         events: VecDeque::new(),
         memory: call.context.memory.clone(),
         reservation: None,
-        is_due: true,
-        is_unsure: false,
         asking: None,
         heartbeat: Box::pin(sleep(HEARTBEAT)),
     };
-    events.take(first);
+    first.into_iter().for_each(|notice| events.take(notice));
     let mut response = response::events(Events(Box::new(events)));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
@@ -95,61 +97,36 @@ fn duration(text: &str) -> Result<Duration, ApiError> {
     wait.ok_or_else(|| ApiError::invalid(format!("wait is such as 30s or 1500ms, and at most {max}s")))
 }
 
-/// Changes since `after`, from the local replica. If the replica's revision is below `after`, it
-/// may be behind, or the namespace may have been deleted: then a linearizable read decides.
-async fn look<S: Store>(
+/// Takes the watcher's steps until there is something to send. Returns `None` if it waits for a
+/// notification.
+async fn advance<S: Store>(
     store: &S,
-    namespace: &Name,
-    key: &Arc<str>,
-    after: u64,
-) -> Result<Changes, ApiError> {
-    let query = queries::changes(key.clone(), after);
-    let found = ask_store(store, namespace, query, Consistency::Stale).await?;
-    if found.revision < after { catch_up(store, namespace, key, Some(after)).await } else { Ok(found) }
-}
-
-/// The first answer to a new watcher: changes since the revision that it saw last, or else the
-/// current state. The read is linearizable, or local if there is no leader.
-async fn catch_up<S: Store>(
-    store: &S,
-    namespace: &Name,
-    key: &Arc<str>,
-    last: Option<u64>,
-) -> Result<Changes, ApiError> {
-    let container = || queries::container(key.clone(), None);
-    let present = |found: Found| Event { revision: found.container.changed, found: Some(found) };
-    let Some(after) = last else {
-        let event = present(ask_fresh(store, namespace, container).await.0?);
-        return Ok(Changes { revision: event.revision, has_gap: false, events: vec![event] });
-    };
-    let (answer, is_fresh) = ask_fresh(store, namespace, || queries::changes(key.clone(), after)).await;
-    let found = answer?;
-    if found.revision >= after || !is_fresh {
-        return Ok(found);
-    }
-    let revision = found.revision;
-    if revision == 0 {
-        // The namespace is gone. A new one of its name is reported from its first revision.
-        return Ok(Changes { revision, has_gap: false, events: vec![Event { revision, found: None }] });
-    }
-    // The client has seen a revision that does not exist here, so it comes from another cluster
-    // state.
-    let event = ask_fresh(store, namespace, container).await.0;
-    let event = event.map_or(Event { revision, found: None }, present);
-    Ok(Changes { revision, has_gap: true, events: vec![event] })
-}
-
-/// A linearizable answer, or a local one if there is no leader. Returns which of them it is.
-async fn ask_fresh<S: Store, A>(
-    store: &S,
-    namespace: &Name,
-    query: impl Fn() -> TypedQuery<A>,
-) -> (Result<A, ApiError>, bool) {
-    match ask_store(store, namespace, query(), Consistency::Linearizable).await {
-        Err(error) if error.is_unavailable() => {
-            (ask_store(store, namespace, query(), Consistency::Stale).await, false)
+    watch: &Watch,
+    watcher: &mut Watcher,
+) -> Result<Option<Notice>, ApiError> {
+    loop {
+        match watcher.next_step() {
+            Step::Ask { query, consistency } => {
+                watcher.answered(look_up(store, watch.namespace(), query, consistency).await);
+            }
+            Step::Tell(notice) => return Ok(Some(notice)),
+            Step::Wait => return Ok(None),
+            Step::End(error) => return Err(error.into()),
         }
-        answer => (answer, true),
+    }
+}
+
+async fn look_up<S: Store>(
+    store: &S,
+    namespace: &Name,
+    query: Query,
+    consistency: Consistency,
+) -> Result<ConfigReply, WatchError> {
+    let read = ConfigRead { namespace: namespace.clone(), query };
+    match store.ask(requests::read_config(read, consistency)).await {
+        Ok(answer) => answer.map_err(WatchError::Config),
+        Err(NoAnswer::Refused(refusal)) => Err(WatchError::Refused(refusal)),
+        Err(NoAnswer::Mismatched) => Err(WatchError::Mismatched),
     }
 }
 
@@ -161,20 +138,22 @@ async fn poll<S: Store>(
     index: Option<u64>,
     wait: Duration,
 ) -> Result<Response, ApiError> {
-    let mut changes = catch_up(store, watch.namespace(), watch.container(), index).await?;
+    let mut watcher = Watcher::new(watch.container().clone(), index, Faults::NONE);
+    let mut notice = advance(store, watch, &mut watcher).await?;
     let deadline = Instant::now() + wait;
-    let after = index.unwrap_or_default();
-    while changes.events.is_empty() && !changes.has_gap {
-        let call = poll_fn(|context| watch.poll_notification(context));
-        match timeout(deadline.saturating_duration_since(Instant::now()), call).await {
-            Ok(watch::Notification::Look) => {}
+    while notice.is_none() {
+        let notification = poll_fn(|context| watch.poll_notification(context));
+        match timeout(deadline.saturating_duration_since(Instant::now()), notification).await {
+            Ok(watch::Notification::Look) => watcher.notified(),
             Ok(watch::Notification::Leave) | Err(_) => break,
         }
-        changes = look(store, watch.namespace(), watch.container(), after).await?;
+        notice = advance(store, watch, &mut watcher).await?;
     }
-    let index = changes.events.last().map_or(after, |event| event.revision);
-    let shown = changes.events.iter().map(|event| show::event(watch.namespace(), watch.container(), event));
-    Ok(show::respond(tidelock_api::config::Changes { index, gap: changes.has_gap, changes: shown.collect() }))
+    let Notice { gap_after, changes } = notice.unwrap_or_default();
+    let index = changes.last().map_or(index.unwrap_or_default(), |event| event.revision);
+    let shown = changes.iter().map(|event| show::event(watch.namespace(), watch.container(), event));
+    let (gap, changes) = (gap_after.is_some(), shown.collect());
+    Ok(show::respond(tidelock_api::config::Changes { index, gap, changes }))
 }
 
 /// The body of an answer that streams events.
@@ -190,15 +169,14 @@ impl Events {
     }
 }
 
-/// A lookup of changes in progress.
-type Asking = Pin<Box<dyn Future<Output = Result<Changes, ApiError>>>>;
+/// A lookup in progress.
+type Asking = Pin<Box<dyn Future<Output = Result<ConfigReply, WatchError>>>>;
 
-/// A client that watches by events.
-struct Watcher<S> {
+/// The events of one watcher.
+struct EventStream<S> {
     store: S,
     watch: Watch,
-    /// The last revision that was sent.
-    after: u64,
+    watcher: Watcher,
     outbox: VecDeque<Bytes>,
     /// Changes that are not encoded yet. Each is encoded once the client has taken the one before
     /// and there is memory for it; until then it shares the replica's data.
@@ -206,11 +184,6 @@ struct Watcher<S> {
     memory: Memory,
     /// Memory for the next event.
     reservation: Option<Reservation>,
-    /// Whether there may be changes to look up.
-    is_due: bool,
-    /// The replica is behind what was sent, and no leader could be asked why. The next comment is
-    /// the time to ask again.
-    is_unsure: bool,
     asking: Option<Asking>,
     heartbeat: Pin<Box<Sleep>>,
 }
@@ -223,18 +196,14 @@ fn encode(head: String, data: &tidelock_api::config::Event) -> Bytes {
     out.into()
 }
 
-impl<S: Store> Watcher<S> {
-    fn take(&mut self, changes: Changes) {
-        let (namespace, key) = (self.watch.namespace(), self.watch.container());
-        if changes.has_gap {
-            let data = show::gap(namespace, key, self.after);
+impl<S: Store> EventStream<S> {
+    /// Queues a notice to be sent.
+    fn take(&mut self, notice: Notice) {
+        if let Some(after) = notice.gap_after {
+            let data = show::gap(self.watch.namespace(), self.watch.container(), after);
             self.outbox.push_back(encode("event: gap\ndata: ".to_owned(), &data));
         }
-        self.is_unsure = changes.revision < self.after && changes.events.is_empty();
-        // The lookup may have been limited, so there may be more.
-        self.is_due = !changes.events.is_empty();
-        self.after = changes.events.last().map_or(self.after, |event| event.revision);
-        self.events.extend(changes.events);
+        self.events.extend(notice.changes);
     }
 
     /// The next event, encoded, once there is memory for it.
@@ -259,14 +228,13 @@ impl<S: Store> Watcher<S> {
         }))
     }
 
-    fn ask(&self) -> Asking {
-        let (store, after) = (self.store.clone(), self.after);
-        let (namespace, key) = (self.watch.namespace().clone(), self.watch.container().clone());
-        Box::pin(async move { look(&store, &namespace, &key, after).await })
+    fn ask(&self, query: Query, consistency: Consistency) -> Asking {
+        let (store, namespace) = (self.store.clone(), self.watch.namespace().clone());
+        Box::pin(async move { look_up(&store, &namespace, query, consistency).await })
     }
 }
 
-impl<S: Store> Source for Watcher<S> {
+impl<S: Store> Source for EventStream<S> {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             if let Some(bytes) = self.outbox.pop_front() {
@@ -291,31 +259,25 @@ impl<S: Store> Source for Watcher<S> {
                 Poll::Ready(None) => {}
             }
             if let Some(asking) = &mut self.asking {
-                let Poll::Ready(changes) = asking.as_mut().poll(context) else { return Poll::Pending };
+                let Poll::Ready(answer) = asking.as_mut().poll(context) else { return Poll::Pending };
                 self.asking = None;
-                match changes {
-                    Ok(changes) => self.take(changes),
-                    // The shard has no reachable replica now. The client reconnects and finds one.
-                    Err(_) => return Poll::Ready(None),
-                }
-                continue;
+                self.watcher.answered(answer);
             }
-            match self.watch.poll_notification(context) {
-                Poll::Ready(watch::Notification::Leave) => return Poll::Ready(None),
-                Poll::Ready(watch::Notification::Look) => self.is_due = true,
-                Poll::Pending => {}
+            match self.watcher.next_step() {
+                Step::Ask { query, consistency } => self.asking = Some(self.ask(query, consistency)),
+                Step::Tell(notice) => self.take(notice),
+                // The shard has no reachable replica now. The client reconnects and finds one.
+                Step::End(_) => return Poll::Ready(None),
+                Step::Wait => match self.watch.poll_notification(context) {
+                    Poll::Ready(watch::Notification::Leave) => return Poll::Ready(None),
+                    Poll::Ready(watch::Notification::Look) => self.watcher.notified(),
+                    Poll::Pending if self.heartbeat.as_mut().poll(context).is_ready() => {
+                        self.outbox.push_back(Bytes::from_static(b":\n\n"));
+                        self.watcher.heartbeat();
+                    }
+                    Poll::Pending => return Poll::Pending,
+                },
             }
-            if self.is_due {
-                self.is_due = false;
-                self.asking = Some(self.ask());
-                continue;
-            }
-            if self.heartbeat.as_mut().poll(context).is_ready() {
-                self.outbox.push_back(Bytes::from_static(b":\n\n"));
-                self.is_due |= self.is_unsure;
-                continue;
-            }
-            return Poll::Pending;
         }
     }
 }

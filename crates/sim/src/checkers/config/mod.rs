@@ -18,14 +18,15 @@ use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, R
 use tidelock_core::types::Token;
 
 use super::Violation;
-use super::replay::{judge_event_order, judge_missing_events};
+use super::replay::{judge_event_order, judge_missing_events, watches};
+use crate::config::is_fleeting;
 use crate::history::{Happened, History, Incarnation, Moment, Operation};
-use crate::watcher::Watcher;
+use crate::watcher::{WatchedContent, WatchingClient};
 
 const CHECKER: &str = "config";
 
 /// Checks the changes, reads and watchers of every namespace against each other.
-pub fn check(history: &History, watchers: &[Watcher]) -> Result<(), Violation> {
+pub fn check(history: &History, watchers: &[WatchingClient]) -> Result<(), Violation> {
     let mut namespaces: BTreeMap<Name, Account> = BTreeMap::new();
     for operation in history.operations() {
         match &operation.request {
@@ -44,7 +45,8 @@ pub fn check(history: &History, watchers: &[Watcher]) -> Result<(), Violation> {
         let states = account.replay(name, history)?;
         account.judge_reads(name, &states)?;
         for watcher in watchers.iter().filter(|watcher| watcher.namespace == *name) {
-            judge_watcher(watcher, &states)
+            watches(&watcher.received)
+                .try_for_each(|watch| judge_watch(&watcher.container, watch, (name, &states)))
                 .or_else(|text| violation(name, format!("a watcher of {} {text}", watcher.container)))?;
         }
     }
@@ -343,27 +345,35 @@ pub(super) fn checksum_holds(found: &Found) -> bool {
     found.container.document_bytes == found.document().len()
 }
 
-/// Checks that a watcher received each document of the container, each change once and in order.
-fn judge_watcher(watcher: &Watcher, states: &States) -> Result<(), String> {
-    judge_event_order(&watcher.received)?;
+/// Checks that a watch received each document of the container, each change once and in order.
+fn judge_watch(
+    container: &str,
+    watch: &[WatchedContent],
+    (name, states): (&Name, &States),
+) -> Result<(), String> {
+    judge_event_order(watch)?;
+    if !is_fleeting(name) && watch.iter().any(|event| event.revision == 0) {
+        return Err("received that the namespace does not exist, and it was never deleted".into());
+    }
     let Some((&oldest, first)) = states.by_revision.first_key_value() else { return Ok(()) };
     // Every change after the oldest kept state, computed from the states.
-    let mut document = first.document(&watcher.container);
+    let mut document = first.document(container);
     let mut changes = BTreeMap::new();
     for (revision, state) in states.by_revision.range(oldest + 1..) {
-        let now = state.document(&watcher.container);
+        let now = state.document(container);
         if now != document {
             changes.insert(*revision, now.clone());
         }
         document = now;
     }
-    let received: Vec<_> = watcher.received.iter().filter(|event| event.revision > oldest).collect();
+    let received: Vec<_> = watch.iter().filter(|event| event.revision > oldest).collect();
     for event in &received {
         let Some(state) = states.at(event.revision) else { continue };
-        if state.document(&watcher.container) != event.document {
+        if state.document(container) != event.document {
             return Err(format!("received a wrong document: {event:?}"));
         }
-        if !event.after_gap && !changes.contains_key(&event.revision) {
+        let is_present_state = event.after_gap && event.document.is_none();
+        if !is_present_state && !changes.contains_key(&event.revision) {
             return Err(format!("received an event without a change: {event:?}"));
         }
     }

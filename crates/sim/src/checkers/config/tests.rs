@@ -5,7 +5,6 @@ use tidelock_core::command::{ConfigRead, ReadReply, WriteReply};
 use tidelock_core::types::NodeId;
 
 use super::*;
-use crate::watcher::WatchedContent;
 
 /// Observations of clients and watchers of one namespace with one pair `p` and one container `c`.
 #[derive(Default)]
@@ -114,21 +113,14 @@ impl ConfigHistory {
         let query = Query::History { item: None, before: None, limit: 10_000 };
         let token = self.query(query, Consistency::Linearizable);
         assert!(self.history.answer(token, Reply::Read(ReadReply::Config(Ok(ConfigReply::History(page))))));
-        let watcher = Watcher {
-            namespace: name(),
-            container: "c".into(),
-            node: Some(NodeId(1)),
-            asked: None,
-            is_due: false,
-            received: self.received,
-            is_without: false,
-        };
+        let mut watcher = WatchingClient::new(name(), "c".into(), fastrand::Rng::with_seed(1));
+        watcher.received = self.received;
         check(&self.history, &[watcher])
     }
 }
 
 fn content(revision: u64, document: &str) -> WatchedContent {
-    WatchedContent { revision, document: Some(document.into()), after_gap: false }
+    WatchedContent { revision, document: Some(document.into()), after_gap: false, begins: false }
 }
 
 fn blamed(history: ConfigHistory, part: &str) {
@@ -269,5 +261,7 @@ fn a_watcher_who_misses_repeats_or_dreams_is_noticed() {
     assert_eq!(history(&[after_gap]).judge(), Ok(()), "the gap was reported");
     blamed(history(&[second.clone(), second.clone()]), "before 2");
     blamed(history(&[third.clone(), second]), "before 2");
-    blamed(history(&[content(2, r#"{"f":21}"#), third]), "received a wrong document");
+    blamed(history(&[content(2, r#"{"f":21}"#), third.clone()]), "received a wrong document");
+    let absent = WatchedContent { revision: 0, document: None, after_gap: false, begins: false };
+    blamed(history(&[third, absent]), "never deleted");
 }

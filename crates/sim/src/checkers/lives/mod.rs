@@ -23,10 +23,10 @@ use tidelock_core::types::{ShardId, Token};
 use super::Violation;
 use super::config::{ConfigState, checksum_holds};
 use super::operations::Ledger;
-use super::replay::{AnsweredRead, LogJudge, LogOrder, judge_event_order, judge_missing_events};
+use super::replay::{AnsweredRead, LogJudge, LogOrder, judge_event_order, judge_missing_events, watches};
 use crate::config::is_fleeting;
 use crate::history::{History, Operation};
-use crate::watcher::Watcher;
+use crate::watcher::{WatchedContent, WatchingClient};
 use model::{Expected, Lifetime, NamespaceModel};
 
 const JUDGE: LogJudge = LogJudge { checker: "lives" };
@@ -35,17 +35,20 @@ const JUDGE: LogJudge = LogJudge { checker: "lives" };
 type Answer = Result<ConfigReply, ConfigError>;
 
 /// Judges all namespaces that are created and deleted.
-pub fn check(history: &History, ledger: &Ledger, watchers: &[Watcher]) -> Result<(), Violation> {
+pub fn check(history: &History, ledger: &Ledger, watchers: &[WatchingClient]) -> Result<(), Violation> {
     let mut done = BTreeMap::new();
     for (shard, writes) in ledger.shards() {
         let judged = judge_writes(history, (shard, writes))?;
         for name in judged.model.names() {
             judge_reads(history, name, &judged)?;
             for watcher in watchers.iter().filter(|watcher| watcher.namespace == *name) {
-                judge_watcher(watcher, judged.model.lives(name)).map_err(|text| {
-                    let text = format!("a watcher of {} in namespace {name} {text}", watcher.container);
-                    Violation::new(JUDGE.checker, text)
-                })?;
+                let mut watches = watches(&watcher.received);
+                watches.try_for_each(|watch| judge_watch(watcher, watch, (name, &judged.model))).map_err(
+                    |text| {
+                        let text = format!("a watcher of {} in namespace {name} {text}", watcher.container);
+                        Violation::new(JUDGE.checker, text)
+                    },
+                )?;
             }
         }
         done.extend(judged.places);
@@ -185,12 +188,22 @@ fn explains(state: Option<(&Lifetime, u64)>, query: &Query, answer: &Answer) -> 
     }
 }
 
-/// Checks that a watcher received each document of the container in each life, each change once and
-/// in order.
-fn judge_watcher(watcher: &Watcher, lives: &[Lifetime]) -> Result<(), String> {
-    let key = &watcher.container;
-    judge_event_order(&watcher.received)?;
-    for event in &watcher.received {
+/// Checks that a watch received each document of the container in each life, each change once and
+/// in order, and no deletion of the namespace that did not happen.
+fn judge_watch(
+    WatchingClient { container: key, .. }: &WatchingClient,
+    watch: &[WatchedContent],
+    (name, model): (&Name, &NamespaceModel),
+) -> Result<(), String> {
+    let lives = model.lives(name);
+    judge_event_order(watch)?;
+    let last_life = lives.last().filter(|_| model.exists(name));
+    for two in watch.windows(2).filter(|two| two[1].revision == 0) {
+        if last_life.is_some_and(|life| life.contains(two[0].revision)) {
+            return Err(format!("received that the namespace was deleted after {:?}, and it exists", two[0]));
+        }
+    }
+    for event in watch.iter().filter(|event| event.revision > 0) {
         let Some(life) = lives.iter().find(|life| life.contains(event.revision)) else {
             return Err(format!("received a revision of no lifetime: {event:?}"));
         };
@@ -199,13 +212,13 @@ fn judge_watcher(watcher: &Watcher, lives: &[Lifetime]) -> Result<(), String> {
         // was deleted with that life.
         let is_end = event.revision == life.first() && document.is_none();
         let is_change = life.changes(key).any(|(revision, _)| revision == event.revision);
-        if document != event.document || !(event.after_gap || is_change || is_end) {
+        let is_present_state = event.after_gap && event.document.is_none();
+        if document != event.document || !(is_present_state || is_change || is_end) {
             return Err(format!("received a wrong document: {event:?}"));
         }
     }
     for life in lives {
-        let received: Vec<_> =
-            watcher.received.iter().filter(|event| life.contains(event.revision)).collect();
+        let received: Vec<_> = watch.iter().filter(|event| life.contains(event.revision)).collect();
         judge_missing_events(&received, life.changes(key).map(|(revision, _)| revision))?;
     }
     Ok(())

@@ -100,6 +100,11 @@ impl NamespaceModel {
         self.lives.get(name).map_or(&[], |lives| lives)
     }
 
+    /// Whether a namespace exists after all commands.
+    pub fn exists(&self, name: &Name) -> bool {
+        self.now(name).is_some()
+    }
+
     /// The states of a namespace between these log positions, each with its first position.
     pub fn states(
         &self,

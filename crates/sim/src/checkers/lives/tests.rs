@@ -13,7 +13,6 @@ use tidelock_core::types::{LogIndex, NodeId, Term};
 
 use super::*;
 use crate::history::Incarnation;
-use crate::watcher::WatchedContent;
 
 /// The requests for one namespace, and the log of its shard.
 #[derive(Default)]
@@ -86,11 +85,8 @@ impl LifetimeHistory {
         ledger.observe(ShardId(1), LogIndex(log.len() as u64), |index| {
             log.get(index.0 as usize - 1).map(|write| (Term(1), vec![write.clone()]))
         });
-        let node = Some(NodeId(1));
-        let (namespace, container, is_without) = (name(), "c".into(), false);
-        let (asked, is_due) = (None, false);
-        let watcher =
-            Watcher { namespace, container, node, asked, is_due, received: self.received, is_without };
+        let mut watcher = WatchingClient::new(name(), "c".into(), fastrand::Rng::with_seed(1));
+        watcher.received = self.received;
         check(&self.history, &ledger, &[watcher])
     }
 }
@@ -104,7 +100,7 @@ fn get(at: Option<u64>) -> Query {
 }
 
 fn content(revision: u64, document: Option<&str>) -> WatchedContent {
-    WatchedContent { revision, document: document.map(str::to_owned), after_gap: false }
+    WatchedContent { revision, document: document.map(str::to_owned), after_gap: false, begins: false }
 }
 
 fn history_page(revisions: &[(u64, u64)]) -> Answer {
@@ -219,4 +215,23 @@ fn a_watcher_who_misses_or_dreams_is_noticed() {
     blamed(history(&[content(4, None)]), "of no lifetime");
     let after_gap = WatchedContent { after_gap: true, ..second };
     assert_eq!(history(&[after_gap]).judge(), Ok(()));
+}
+
+#[test]
+fn a_watcher_who_hears_of_no_deletion_or_of_a_wrong_one_is_noticed() {
+    let history = |received: &[WatchedContent]| LifetimeHistory {
+        received: received.to_vec(),
+        ..LifetimeHistory::two()
+    };
+    let (first, second) = (content(1, Some(r#"{"f":1}"#)), content(2, Some(r#"{"f":2}"#)));
+    let absent = content(0, None);
+    assert_eq!(history(&[first.clone(), absent.clone()]).judge(), Ok(()));
+    blamed(history(&[first.clone(), absent.clone(), absent.clone()]), "received twice");
+    blamed(history(&[content(3, None), absent.clone()]), "and it exists");
+    // Only a client that names no revision may receive changes again.
+    blamed(history(&[first.clone(), absent.clone(), first.clone(), second.clone()]), "before 1");
+    let begins = WatchedContent { begins: true, ..first.clone() };
+    assert_eq!(history(&[first.clone(), absent.clone(), begins.clone(), second]).judge(), Ok(()));
+    let begins_late = WatchedContent { begins: true, ..content(2, Some(r#"{"f":2}"#)) };
+    blamed(history(&[first, absent, begins_late]), "did not receive revision 1");
 }
