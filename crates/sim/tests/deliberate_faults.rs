@@ -293,7 +293,7 @@ fn caught(fault: Fault, checkers: &[&str]) {
 fn acknowledged_before_sync_is_caught() {
     caught(
         Fault::AcknowledgedBeforeSync,
-        &["agreement", "durability", "linearizability", "operations", "panic"],
+        &["agreement", "contradiction", "durability", "linearizability", "operations", "panic"],
     );
 }
 

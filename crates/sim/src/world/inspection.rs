@@ -6,8 +6,8 @@
 
 use tidelock_core::command::config::{ConfigReply, Query};
 use tidelock_core::command::{
-    Condition, ConfigRead, Consistency, HostInfo, HostRole, NodeReply, Operation, OperationReply, Page, Read,
-    ReadReply, Reply, Request, Write,
+    ClusterView, Condition, ConfigRead, Consistency, HostInfo, HostRole, NodeReply, Operation,
+    OperationReply, Page, Read, ReadReply, Reply, Request, Write,
 };
 use tidelock_core::event::PeerClock;
 use tidelock_core::limits::{CONFIG_HISTORY_REVISIONS_MAX, LIST_PAGE_ITEMS_MAX};
@@ -261,13 +261,27 @@ impl World<'_> {
     }
 
     /// Checks that every node knows every host's uuid, is connected to it, and knows every shard's
-    /// leader.
+    /// leader, within a few elections: leaderships are still being balanced.
     fn check_view(&mut self, node: NodeId) -> Result<(), Violation> {
-        let token = self.ask(node, Request::Cluster, true);
-        let reply = self.reply(token)?;
-        let Reply::Node(NodeReply::Cluster(view)) = &reply else {
-            return Err(Violation::new("registry", format!("{reply:?} answers a question for the cluster")));
-        };
+        let mut seen = String::new();
+        for _ in 0..ELECTIONS_TO_SETTLE {
+            let token = self.ask(node, Request::Cluster, true);
+            let reply = self.reply(token)?;
+            let Reply::Node(NodeReply::Cluster(view)) = &reply else {
+                let text = format!("{reply:?} answers a question for the cluster");
+                return Err(Violation::new("registry", text));
+            };
+            if self.is_whole(view) {
+                return Ok(());
+            }
+            seen = format!("{view:?}");
+            self.pass_ticks(self.plan.timing.election_ticks)?;
+        }
+        let text = format!("node {node} of a healed cluster does not know all of it: {seen}");
+        Err(Violation::new("registry", text))
+    }
+
+    fn is_whole(&self, view: &ClusterView) -> bool {
         let members: Vec<&HostInfo> =
             self.hosts.iter().filter(|host| host.is_member()).map(|host| host.info()).collect();
         let hosts_known = view.hosts.iter().map(|host| &host.info).eq(members)
@@ -275,11 +289,7 @@ impl World<'_> {
         let shards_known = view.shards.iter().any(|shard| shard.shard == ShardId::PRIME)
             && view.shards.iter().map(|shard| u64::from(shard.slots)).sum::<u64>() == SLOTS;
         let leaders_known = view.shards.iter().all(|shard| shard.leader.is_some());
-        if hosts_known && shards_known && leaders_known {
-            return Ok(());
-        }
-        let text = format!("node {node} of a healed cluster does not know all of it: {view:?}");
-        Err(Violation::new("registry", text))
+        hosts_known && shards_known && leaders_known
     }
 
     /// Reads everything through every node: from the leader's state, key by key, and from the
