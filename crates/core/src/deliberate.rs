@@ -65,6 +65,13 @@ pub enum Fault {
     ReceiverClockUsed,
     /// A host whose disk was restored to an earlier state takes part again.
     OldCopyAccepted,
+    /// A connection's reply whose result is known goes before an earlier one that is awaited.
+    ReplyOvertakes,
+    /// After slots moved, a connection sends operations by the new map before the earlier ones are
+    /// answered.
+    MovedOperationOvertakes,
+    /// The halves of a command whose keys are of several shards go in the wrong order.
+    HalvesReordered,
 }
 
 /// The fault of a node, if any.
@@ -77,7 +84,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 24] = [
+    pub const ALL: [Fault; 27] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -102,6 +109,9 @@ impl Faults {
         Fault::HangingDiskAwaited,
         Fault::ReceiverClockUsed,
         Fault::OldCopyAccepted,
+        Fault::ReplyOvertakes,
+        Fault::MovedOperationOvertakes,
+        Fault::HalvesReordered,
     ];
 
     /// No fault.

@@ -1,12 +1,14 @@
-//! The batches of a shard queue: which operations go as one command, and how much room the replies
+//! The batches of a queue: which operations go as one command, and how much room the replies
 //! to it need.
 
-use tidelock_core::command::{
+use alloc::vec::Vec;
+
+use crate::command::{
     Consistency, Operation, Operations, OperationsBuilder, Read, Request, Set, Transaction, Watch, Write,
 };
-use tidelock_core::limits;
+use crate::limits;
 
-use super::{ENCODED_BYTES_MAX, ShardQueue};
+use super::{ENCODED_BYTES_MAX, OperationQueue};
 
 /// A command accepts no further operations once it holds this many bytes: the size at which a log
 /// entry is closed as well.
@@ -28,8 +30,8 @@ const READ_VALUES_BYTES: usize = 2 * limits::VALUE_BYTES_MAX;
 const REPLY_BYTES: usize = 48;
 
 /// While memory is short, a command has at most this many operations, and a read requests at most
-/// this many bytes of values. With its encoded replies it fits into every connection's guaranteed
-/// share.
+/// this many bytes of values. With its encoded replies it fits into
+/// [`GUARANTEED_BYTES`](super::GUARANTEED_BYTES).
 const SHORT_OPERATIONS: usize = 32;
 const SHORT_VALUES_BYTES: usize = 4 << 10;
 
@@ -62,7 +64,7 @@ pub(super) struct InFlight {
     pub(super) is_transaction: bool,
 }
 
-impl ShardQueue {
+impl OperationQueue {
     /// The next command, if there is room for its replies, and how many bytes of values it may
     /// read.
     pub(super) fn next_ahead(
@@ -70,13 +72,13 @@ impl ShardQueue {
         value_bytes: usize,
         mut has_room: impl FnMut(usize) -> bool,
     ) -> Option<(CommandBatch, usize)> {
-        let batch = self.queue.front()?;
+        let batch = self.batches.front()?;
         let values_bytes_max = batch.values_bytes_max(value_bytes);
         let is_granted = has_room(batch.awaited_bytes(values_bytes_max));
-        if is_granted { self.queue.pop_front().map(|batch| (batch, values_bytes_max)) } else { None }
+        if is_granted { self.batches.pop_front().map(|batch| (batch, values_bytes_max)) } else { None }
     }
 
-    /// As [`ShardQueue::next_ahead`]; if there is no room, the part of the command that fits while
+    /// As [`OperationQueue::next_ahead`]; if there is no room, the part of the command that fits while
     /// memory is short.
     pub(super) fn next(
         &mut self,
@@ -86,27 +88,27 @@ impl ShardQueue {
         if let Some(next) = self.next_ahead(value_bytes, &mut has_room) {
             return Some(next);
         }
-        let batch = self.queue.front()?;
+        let batch = self.batches.front()?;
         if batch.transaction.is_some() || batch.is_long {
             return None;
         }
         if batch.is_together {
             let is_granted = batch.is_read() && has_room(batch.awaited_bytes(SHORT_VALUES_BYTES));
             return if is_granted {
-                self.queue.pop_front().map(|batch| (batch, SHORT_VALUES_BYTES))
+                self.batches.pop_front().map(|batch| (batch, SHORT_VALUES_BYTES))
             } else {
                 None
             };
         }
-        let batch = self.queue.pop_front()?;
+        let batch = self.batches.pop_front()?;
         let (head, rest) = batch.split_short();
         if let Some(rest) = rest {
-            self.queue.push_front(rest);
+            self.batches.push_front(rest);
         }
         if has_room(head.awaited_bytes(SHORT_VALUES_BYTES)) {
             return Some((head, SHORT_VALUES_BYTES));
         }
-        self.queue.push_front(head);
+        self.batches.push_front(head);
         None
     }
 }
