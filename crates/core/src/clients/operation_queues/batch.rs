@@ -8,7 +8,7 @@ use crate::command::{
 };
 use crate::limits;
 
-use super::{ENCODED_BYTES_MAX, OperationQueue};
+use super::{ENCODED_BYTES_MAX, OperationQueue, Together};
 
 /// A command accepts no further operations once it holds this many bytes: the size at which a log
 /// entry is closed as well.
@@ -17,6 +17,10 @@ const GROUP_BYTES_CLOSE: usize = 256 << 10;
 /// A command accepts no further operations once it holds this many: more would gain nothing and
 /// delay other clients.
 const GROUP_OPERATIONS_MAX: usize = 4_096;
+
+/// A command accepts no further operations of one client's command once it holds this many bytes.
+/// With the longest operation it stays below [`limits::TRANSACTION_BYTES_MAX`].
+const TOGETHER_BYTES_CLOSE: usize = 4 << 20;
 
 /// Most expected bytes of values that a command with writes may read. Beyond
 /// [`limits::REPLIES_BYTES_CLOSE`] values are left out, and a command with writes is not repeated.
@@ -44,6 +48,8 @@ pub(super) struct CommandBatch {
     returns: usize,
     /// Its values must come from one state of the shard: the read is answered whole, or repeated.
     pub(super) is_together: bool,
+    /// The last of its commands whose operations are executed together, see [`Together`].
+    pub(super) command: u64,
     /// The first value, or all values that must come together, did not fit into the last read.
     is_long: bool,
     /// A client's transaction (`MULTI`) with its watches: no other operation joins it.
@@ -134,7 +140,8 @@ impl InFlight {
 
     /// The operations as two commands, in order.
     pub(super) fn halves(&self) -> [CommandBatch; 2] {
-        let mut halves = [CommandBatch::default(), CommandBatch::default()];
+        let is_together = self.is_together;
+        let mut halves = [(); 2].map(|()| CommandBatch { is_together, ..CommandBatch::default() });
         for (position, operation) in self.operations.iter().enumerate() {
             halves[usize::from(position >= self.operations.len() / 2)].push(&operation);
         }
@@ -202,14 +209,19 @@ impl CommandBatch {
         (head, rest)
     }
 
-    /// Whether another operation may join.
-    pub(super) fn takes(&self, is_read: bool, value_bytes: usize) -> bool {
+    /// Whether another operation may join: the first of a command whose operations are executed
+    /// together only if all of them may, and then all of them do.
+    pub(super) fn takes(&self, is_read: bool, value_bytes: usize, together: Option<Together>) -> bool {
+        if together.is_some_and(|together| together.command == self.command) {
+            return self.operations.encoded_bytes() < TOGETHER_BYTES_CLOSE;
+        }
+        let count = together.map_or(1, |together| together.operations);
         let stays_pure =
             is_read == (self.reads > 0) && (self.reads == 0 || self.reads == self.operations.len());
-        let reads = self.reads + usize::from(is_read);
+        let reads = self.reads + if is_read { count } else { 0 };
         self.transaction.is_none()
             && self.operations.encoded_bytes() < GROUP_BYTES_CLOSE
-            && self.operations.len() < GROUP_OPERATIONS_MAX
+            && self.operations.len() + count <= GROUP_OPERATIONS_MAX
             && (stays_pure || reads * value_bytes <= MIXED_READS_BYTES)
     }
 

@@ -65,7 +65,18 @@ pub struct OperationQueues {
     replied_together_bytes: usize,
     /// Estimated size of a value that is read, by the largest of those seen lately.
     value_bytes: usize,
+    /// Number of commands whose operations are executed together that were ever begun.
+    together_begun: u64,
     faults: Faults,
+}
+
+/// A command whose operations in each shard are executed together.
+#[derive(Clone, Copy, Debug)]
+pub struct Together {
+    /// Its number among those of its connection, from 1.
+    command: u64,
+    /// Number of its operations in all shards.
+    operations: usize,
 }
 
 #[derive(Debug, Default)]
@@ -125,33 +136,42 @@ impl OperationQueues {
             replied_bytes: 0,
             replied_together_bytes: 0,
             value_bytes: VALUE_BYTES_AT_FIRST,
+            together_begun: 0,
             faults,
         }
     }
 
     /// Adds an operation behind those of its shard. Returns its queue.
     pub fn push(&mut self, shard: ShardId, operation: &Operation<'_>) -> u32 {
-        self.push_one_of(shard, operation, false)
+        self.push_one_of(shard, operation, None)
     }
 
-    /// As [`OperationQueues::push`], for one of several operations that must be executed at one instant
-    /// in each shard.
-    pub fn push_together(&mut self, shard: ShardId, operation: &Operation<'_>) -> u32 {
-        self.push_one_of(shard, operation, true)
+    /// Begins a command of `operations` that must be executed at one instant in each shard;
+    /// [`OperationQueues::push_together`] adds them. At most 4 MiB of them are executed together.
+    pub fn begin_together(&mut self, operations: usize) -> Together {
+        self.together_begun += 1;
+        Together { command: self.together_begun, operations }
     }
 
-    fn push_one_of(&mut self, shard: ShardId, operation: &Operation<'_>, is_together: bool) -> u32 {
+    /// As [`OperationQueues::push`], for an operation of the command that was begun last.
+    pub fn push_together(&mut self, shard: ShardId, operation: &Operation<'_>, together: Together) -> u32 {
+        self.push_one_of(shard, operation, Some(together))
+    }
+
+    fn push_one_of(&mut self, shard: ShardId, operation: &Operation<'_>, together: Option<Together>) -> u32 {
         let value_bytes = self.value_bytes;
         let index = self.touch(shard);
         let queue = &mut self.queues[index];
         let is_read = operation.is_read();
-        if queue.batches.back().is_none_or(|batch| !batch.takes(is_read, value_bytes)) {
+        if queue.batches.back().is_none_or(|batch| !batch.takes(is_read, value_bytes, together)) {
             queue.batches.push_back(CommandBatch::default());
         }
         let batch = queue.batches.back_mut().expect("invariant: a batch was pushed just now");
         let before = batch.operations.encoded_bytes();
         batch.push(operation);
-        batch.is_together |= is_together;
+        if let Some(together) = together {
+            (batch.is_together, batch.command) = (true, together.command);
+        }
         self.queued_bytes += batch.operations.encoded_bytes() - before;
         index as u32
     }
@@ -171,11 +191,10 @@ impl OperationQueues {
 
     /// Passes the next command of each queue with none in flight to `submit`, with the number of the
     /// queue, if `has_room` grants the memory for its replies. A queue without memory is retried
-    /// with the next call, unless [`OperationQueues::refuse_next`] refuses its
-    /// command.
+    /// with the next call, unless [`OperationQueues::refuse_next`] refuses its command.
     ///
-    /// `first` is the queue whose reply the client gets next, if any. It is submitted first,
-    /// and `has_room` receives that as its second argument: other replies are of no use without it.
+    /// `first` is the queue whose reply the client gets next, if any. It is submitted first, and
+    /// `has_room` receives that as its second argument: other replies are of no use without it.
     pub fn submit(
         &mut self,
         first: Option<u32>,

@@ -238,8 +238,9 @@ fn small_values_are_read_while_memory_is_short_and_large_ones_wait() {
 fn what_is_read_together_comes_from_one_state() {
     let mut queues = OperationQueues::new(Faults::NONE);
     let large = vec![7; limits::VALUE_BYTES_MAX];
+    let together = queues.begin_together(4);
     for _ in 0..4 {
-        queues.push_together(SHARD, &get(b"a"));
+        queues.push_together(SHARD, &get(b"a"), together);
     }
     let first = next_within(&mut queues, usize::MAX).expect("there is memory");
     assert!(first.1 < limits::VALUE_BYTES_MAX, "values may be small");
@@ -250,6 +251,22 @@ fn what_is_read_together_comes_from_one_state() {
     complete(&mut queues, replies_within(&large, (count, bytes_max)));
     (0..4).for_each(|_| assert_eq!(take(&mut queues), Some(Some(large.clone()))));
     assert_eq!(queues.held_bytes(), 0);
+}
+
+#[test]
+fn what_is_read_together_is_in_one_command() {
+    // Twenty values of unknown size are too many beside a write, and 4,096 operations are a command.
+    for (before, count) in [(put(b"a"), 20), (get(b"a"), 4_096)] {
+        let mut queues = OperationQueues::new(Faults::NONE);
+        queues.push(SHARD, &before);
+        let together = queues.begin_together(count);
+        for _ in 0..count {
+            queues.push_together(SHARD, &get(b"a"), together);
+        }
+        assert_eq!(next(&mut queues).map(|(count, _)| count), Some(1));
+        complete(&mut queues, replies(&[None]));
+        assert_eq!(next(&mut queues), Some((count, true)));
+    }
 }
 
 #[test]

@@ -129,13 +129,15 @@ impl<F: ReplyForms> Pipeline<F> {
     /// operations on keys of one shard are executed at one instant.
     pub fn push_many<'a>(
         &mut self,
-        operations: impl Iterator<Item = Operation<'a>> + Clone,
+        operations: impl ExactSizeIterator<Item = Operation<'a>> + Clone,
         shard_of: impl Fn(&[u8]) -> ShardId,
         form: F::Many,
     ) -> Result<(), CommandError> {
         operations.clone().try_for_each(|operation| check(&operation))?;
-        let push =
-            |operation: Operation<'a>| self.queues.push_together(shard_of(operation.key()), &operation);
+        let together = self.queues.begin_together(operations.len());
+        let push = |operation: Operation<'a>| {
+            self.queues.push_together(shard_of(operation.key()), &operation, together)
+        };
         let queues = operations.map(push).collect();
         self.owe_many(queues, form);
         Ok(())
