@@ -107,6 +107,8 @@ pub enum SimEvent {
     Client(usize),
     /// A scanner takes its next step.
     Scan(usize),
+    /// A client that pipelines takes its next step.
+    Pipeline(usize),
     /// The fault with this number in the plan begins.
     Fault(usize),
     /// The fault with this number ends.

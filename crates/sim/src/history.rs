@@ -49,6 +49,9 @@ pub struct Operation {
     /// asked; `None` if it did not own all keys then or at the answer: another node may have
     /// answered.
     pub whole_map: Option<u64>,
+    /// Whether it carries operations of a connection that pipelines. Each of them is an operation
+    /// of the history, too.
+    pub is_carrier: bool,
 }
 
 /// The outcome of an operation, as far as a client without a timeout could know it.
@@ -63,7 +66,7 @@ pub enum Outcome {
         /// The reply as the client got it.
         reply: Reply,
     },
-    /// The process that was asked died before it replied.
+    /// The process that was asked died before it replied, or the client's connection ended.
     Lost,
 }
 
@@ -97,7 +100,16 @@ impl History {
         let invoked = self.moment();
         let outcome = Outcome::Open;
         let whole_map = Some(0);
-        self.operations.push(Operation { token, at, request, invoked, outcome, is_final, whole_map });
+        self.operations.push(Operation {
+            token,
+            at,
+            request,
+            invoked,
+            outcome,
+            is_final,
+            whole_map,
+            is_carrier: false,
+        });
         token
     }
 
@@ -110,6 +122,22 @@ impl History {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Records that an operation carries others, see [`Operation::is_carrier`].
+    pub fn carries(&mut self, token: Token) {
+        if let Some(operation) = self.operation_mut(token) {
+            operation.is_carrier = true;
+        }
+    }
+
+    /// Records that a client gave up an operation, if it is open: it is never answered.
+    pub fn abandon(&mut self, token: Token) {
+        if let Some(operation) =
+            self.operation_mut(token).filter(|operation| operation.outcome == Outcome::Open)
+        {
+            operation.outcome = Outcome::Lost;
         }
     }
 
@@ -146,6 +174,12 @@ impl History {
     /// The operation of a token; `None` if there never was one.
     pub fn operation(&self, token: Token) -> Option<&Operation> {
         self.operations.get((token.0 as usize).checked_sub(1)?)
+    }
+
+    /// The operations of clients, in the order of their invocation: all but those that only carry
+    /// others.
+    pub fn of_clients(&self) -> impl Iterator<Item = &Operation> {
+        self.operations.iter().filter(|operation| !operation.is_carrier)
     }
 
     /// All operations, in the order of their invocation.

@@ -198,9 +198,15 @@ fn summarise(totals: &Totals, seconds: f64) {
         *events as f64 / seconds,
     );
     println!(
-        "{} requests: {} writes acknowledged, {} refused, {} lost with their node; {} iterations over all keys; \
-         {} frames between nodes",
-        tally.requests, tally.acknowledged, tally.refused, tally.lost, tally.iterations, tally.frames
+        "{} requests: {} writes acknowledged, {} refused, {} lost with their node; {} replies on pipelines; \
+         {} iterations over all keys; {} frames between nodes",
+        tally.requests,
+        tally.acknowledged,
+        tally.refused,
+        tally.lost,
+        tally.pipelined,
+        tally.iterations,
+        tally.frames
     );
     println!(
         "{} crashes, {} of them stops on a failing disk; {} disk stalls, {} slow disks; {} sectors lost; {} leaderships; \

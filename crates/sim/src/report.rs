@@ -40,6 +40,8 @@ pub struct Tally {
     pub replaced: u64,
     /// Iterations over all keys that reached their end.
     pub iterations: u64,
+    /// Replies on connections that pipeline.
+    pub pipelined: u64,
     /// Checkpoints of a replica that were compared with another's at the same index.
     pub checkpoints: u64,
     /// Stalls: times that a disk took no writes and its process waited.
@@ -73,6 +75,7 @@ impl Tally {
         self.old_copies_refused += other.old_copies_refused;
         self.replaced += other.replaced;
         self.iterations += other.iterations;
+        self.pipelined += other.pipelined;
         self.checkpoints += other.checkpoints;
         self.snapshots_made += other.snapshots_made;
         self.snapshots_received += other.snapshots_received;

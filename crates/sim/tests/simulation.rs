@@ -65,6 +65,7 @@ fn a_row_of_seeds_holds_and_tests_something() {
         "faults bit nobody: {total:?}"
     );
     assert!(total.iterations > SEEDS, "hardly any iteration over all keys ended: {total:?}");
+    assert!(total.pipelined > 200 * SEEDS, "hardly anything was pipelined: {total:?}");
     assert!(total.checkpoints > SEEDS, "replicas were hardly compared: {total:?}");
     assert!(
         total.snapshots_made > 10 * SEEDS && total.snapshots_received > SEEDS,

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    Consistency, Expiry, Operation as Asked, OperationReplies, OperationRepliesBuilder, Operations, Read,
-    ReadReply, Reply, Request, Set, Write,
+    Consistency, Expiry, Operation as Asked, OperationReplies, OperationRepliesBuilder, OperationReply,
+    Operations, Read, ReadReply, Reply, Request, Set, Write, WriteReply,
 };
 use tidelock_core::types::{ShardId, Token, UnixMillis};
 
@@ -28,6 +28,7 @@ pub use ledger::Ledger;
 use model::{Held, ShardModel};
 
 use super::Violation;
+use super::pipelines::token_of_put;
 use super::replay::{AnsweredRead, LogJudge, LogOrder};
 use crate::compound::token_in;
 use crate::history::{History, Operation};
@@ -57,6 +58,27 @@ pub fn check(history: &History, ledger: &Ledger) -> Result<(), Violation> {
         JUDGE.judge_presence(operation, done.contains_key(&operation.token))?;
     }
     Ok(())
+}
+
+/// How often the log executes each put of a plain key.
+pub(super) fn executed_puts(ledger: &Ledger) -> BTreeMap<Token, u64> {
+    let mut executed = BTreeMap::new();
+    for (_, writes) in ledger.shards() {
+        let mut model = ShardModel::default();
+        for write in writes {
+            let (Ok(Some(Reply::Write(WriteReply::Operations(replies)))), Write::Keys(transaction)) =
+                (model.apply(write), write)
+            else {
+                continue;
+            };
+            for (operation, reply) in transaction.operations.iter().zip(replies.iter()) {
+                if let (Some(token), OperationReply::Written { .. }) = (token_of_put(&operation), reply) {
+                    *executed.entry(token).or_default() += 1;
+                }
+            }
+        }
+    }
+    executed
 }
 
 /// A shard's replayed log.
@@ -175,7 +197,7 @@ fn remember(past: &mut Past, place: usize, before: &BTreeMap<Bytes, Held>, model
 /// Finds a place for each read, the earliest one, in the order of their answers.
 fn judge_reads(history: &History, judged: &ReplayedKeys) -> Result<(), Violation> {
     let mut reads = Vec::new();
-    for operation in history.operations() {
+    for operation in history.of_clients() {
         if let (
             Request::Read { read: Read::Operations { operations, bytes_max }, consistency },
             Some(Reply::Read(ReadReply::Operations(replies))),
