@@ -5,12 +5,12 @@
 //! ```text
 //! socket ─ bytes ─► frame ─ arguments ─► dispatch ─► commands/* ─ operations ─► pipeline
 //!                        pipeline ─ one command a shard ─► store ─ one mailbox ─► pipeline
-//! socket ◄─ one write ─ connection ◄─ encode ◄─ replies ◄─ results, in order of the commands ◄─ pipeline
+//! socket ◄─ one write ─ connection ◄─ encode ◄─ replies ◄─ results, in order ◄─ pipeline
 //! ```
 //!
 //! `frame` parses commands, `encode` encodes replies; neither does I/O. `dispatch` holds the table
 //! of commands, `commands` what each does, `session` the state of one client. The pipeline, which
-//! the simulator runs too, is [`tidelock_core::clients::pipeline`]: it keeps the order of a client's
+//! the simulator runs too, is [`tidelock_core::clients::pipeline`]. It keeps the order of
 //! operations and replies, and combines operations into few commands. `replies` holds the form of
 //! each reply. `connection` moves the bytes, `server` accepts.
 //!

@@ -1,7 +1,7 @@
 //! The encoding of replies.
 //!
-//! Owns the form of each command's reply. The [`Pipeline`](tidelock_core::clients::pipeline) decides
-//! when a reply's turn comes.
+//! Owns the form of each command's reply. The [`tidelock_core::clients::pipeline`] decides when a
+//! reply's turn comes.
 
 use tidelock_core::clients::operation_queues::{Part, TransactionOutcome};
 use tidelock_core::clients::pipeline::{HeldBytes, ReplyForms, ReplySink, TransactionResults};

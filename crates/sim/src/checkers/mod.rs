@@ -4,9 +4,9 @@
 //! [`leaders`], [`replicas`], [`replies`]. *Offline* checkers judge the finished [`History`], which
 //! contains only what clients of the shipped binary could observe: [`linearizability`],
 //! [`staleness`], [`durability`], [`lists`], [`scans`]; they share [`lineage`], which orders the
-//! mutations of each key by version. [`pipelines`] judges what a client may rely on that sends many
-//! commands on one connection. [`operations`] also uses the log, for properties that a history alone
-//! does not show. [`config`] judges configuration by its revisions, and [`lives`]
+//! mutations of each key by version. [`pipelines`] judges what the order of one connection's
+//! commands promises. [`operations`] also uses the log, for properties that a history alone does
+//! not show. [`config`] judges configuration by its revisions, and [`lives`]
 //! judges namespaces that are created and deleted, by the log.
 //!
 //! Each has a test with a violation, because a checker that cannot fail proves nothing.

@@ -84,8 +84,8 @@ impl OperationQueue {
         if is_granted { self.batches.pop_front().map(|batch| (batch, values_bytes_max)) } else { None }
     }
 
-    /// As [`OperationQueue::next_ahead`]; if there is no room, the part of the command that fits while
-    /// memory is short.
+    /// As [`OperationQueue::next_ahead`]; if there is no room, the part of the command that fits
+    /// while memory is short.
     pub(super) fn next(
         &mut self,
         value_bytes: usize,

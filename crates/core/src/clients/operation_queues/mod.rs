@@ -189,9 +189,9 @@ impl OperationQueues {
         index as u32
     }
 
-    /// Passes the next command of each queue with none in flight to `submit`, with the number of the
-    /// queue, if `has_room` grants the memory for its replies. A queue without memory is retried
-    /// with the next call, unless [`OperationQueues::refuse_next`] refuses its command.
+    /// Passes the next command of each queue with none in flight to `submit`, with the number of
+    /// the queue, if `has_room` grants the memory for its replies. A queue without memory is
+    /// retried with the next call, unless [`OperationQueues::refuse_next`] refuses its command.
     ///
     /// `first` is the queue whose reply the client gets next, if any. It is submitted first, and
     /// `has_room` receives that as its second argument: other replies are of no use without it.

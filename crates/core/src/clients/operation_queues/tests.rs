@@ -255,7 +255,7 @@ fn what_is_read_together_comes_from_one_state() {
 
 #[test]
 fn what_is_read_together_is_in_one_command() {
-    // Twenty values of unknown size are too many beside a write, and 4,096 operations are a command.
+    // Twenty values of unknown size are too many beside a write; 4,096 operations fill a command.
     for (before, count) in [(put(b"a"), 20), (get(b"a"), 4_096)] {
         let mut queues = OperationQueues::new(Faults::NONE);
         queues.push(SHARD, &before);

@@ -28,10 +28,9 @@ pub use ledger::Ledger;
 use model::{Held, ShardModel};
 
 use super::Violation;
-use super::pipelines::token_of_put;
 use super::replay::{AnsweredRead, LogJudge, LogOrder};
-use crate::compound::token_in;
-use crate::history::{History, Operation};
+use crate::compound::{is_compound, token_in};
+use crate::history::{History, Operation, token_of};
 
 const JUDGE: LogJudge = LogJudge { checker: "operations" };
 
@@ -79,6 +78,14 @@ pub(super) fn executed_puts(ledger: &Ledger) -> BTreeMap<Token, u64> {
         }
     }
     executed
+}
+
+/// The token that a put of a plain key names in its value.
+fn token_of_put(operation: &Asked<'_>) -> Option<Token> {
+    match operation {
+        Asked::Put { key, value, .. } if !is_compound(key) => token_of(value),
+        _ => None,
+    }
 }
 
 /// A shard's replayed log.

@@ -18,7 +18,6 @@ use tidelock_core::types::{ShardId, Token, Version};
 
 use super::lineage::{Lineage, Lineages};
 use super::{FinishedRun, Violation, describe, operations};
-use crate::compound::is_compound;
 use crate::history::{Happened, History};
 use crate::pipelines::{ConnectionRecord, TakenCommand};
 use crate::slots::shard_of;
@@ -280,14 +279,6 @@ fn blame(history: &History, record: &ConnectionRecord, text: &str) -> Violation 
     let first = record.commands.iter().flat_map(|command| &command.operations).next();
     let node = first.and_then(|token| history.operation(*token)).map_or(0, |operation| operation.at.node.0);
     Violation::new(CHECKER, format!("a connection to node {node}: {text}"))
-}
-
-/// The token that a put of a plain key names in its value.
-pub(super) fn token_of_put(operation: &Asked<'_>) -> Option<Token> {
-    match operation {
-        Asked::Put { key, value, .. } if !is_compound(key) => crate::history::token_of(value),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
