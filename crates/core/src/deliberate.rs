@@ -77,6 +77,13 @@ pub enum Fault {
     /// A watcher that reconnects is answered from the node's own replica, as if that were never
     /// behind.
     CaughtUpByStaleRead,
+    /// A connection's reply whose result is known goes before an earlier one that is awaited.
+    ReplyOvertakes,
+    /// After slots moved, a connection sends operations by the new map before the earlier ones are
+    /// answered.
+    MovedOperationOvertakes,
+    /// The halves of a command whose keys are of several shards go in the wrong order.
+    HalvesReordered,
 }
 
 /// The fault of a node, if any.
@@ -89,7 +96,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 29] = [
+    pub const ALL: [Fault; 32] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -119,6 +126,9 @@ impl Faults {
         Fault::ReadBeforeMove,
         Fault::ChangesSkipped,
         Fault::CaughtUpByStaleRead,
+        Fault::ReplyOvertakes,
+        Fault::MovedOperationOvertakes,
+        Fault::HalvesReordered,
     ];
 
     /// No fault.

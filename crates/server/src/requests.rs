@@ -1,6 +1,6 @@
 //! Requests to the store, each with the type of its answer.
 //!
-//! Owns which reply answers which request. Only the shard queues of RESP connections, whose
+//! Owns which reply answers which request. Only the queues of RESP connections, whose
 //! requests hold the operations of many commands, take replies apart themselves.
 
 use std::collections::BTreeMap;

@@ -131,6 +131,8 @@ pub enum SimEvent {
     Scan(usize),
     /// A client that watches configuration takes its next step.
     Watch(usize),
+    /// A client that pipelines takes its next step.
+    Pipeline(usize),
     /// The fault with this number in the plan begins.
     Fault(usize),
     /// The fault with this number ends.

@@ -51,6 +51,9 @@ pub struct Operation {
     pub whole_map: Option<u64>,
     /// Whether the process that was asked answered from its own memory, at once.
     pub is_at_once: bool,
+    /// Whether it carries operations of a connection that pipelines. Each of them is an operation
+    /// of the history, too.
+    pub is_carrier: bool,
 }
 
 /// The outcome of an operation, as far as a client without a timeout could know it.
@@ -65,7 +68,7 @@ pub enum Outcome {
         /// The reply as the client got it.
         reply: Reply,
     },
-    /// The process that was asked died before it replied.
+    /// The process that was asked died before it replied, or the client's connection ended.
     Lost,
 }
 
@@ -108,6 +111,7 @@ impl History {
             is_final,
             whole_map,
             is_at_once,
+            is_carrier: false,
         });
         token
     }
@@ -128,6 +132,22 @@ impl History {
     pub fn answered_at_once(&mut self, token: Token) {
         if let Some(operation) = self.operation_mut(token) {
             operation.is_at_once = true;
+        }
+    }
+
+    /// Records that an operation carries others, see [`Operation::is_carrier`].
+    pub fn carries(&mut self, token: Token) {
+        if let Some(operation) = self.operation_mut(token) {
+            operation.is_carrier = true;
+        }
+    }
+
+    /// Records that a client gave up an operation, if it is open: it is never answered.
+    pub fn abandon(&mut self, token: Token) {
+        if let Some(operation) =
+            self.operation_mut(token).filter(|operation| operation.outcome == Outcome::Open)
+        {
+            operation.outcome = Outcome::Lost;
         }
     }
 
@@ -164,6 +184,12 @@ impl History {
     /// The operation of a token; `None` if there never was one.
     pub fn operation(&self, token: Token) -> Option<&Operation> {
         self.operations.get((token.0 as usize).checked_sub(1)?)
+    }
+
+    /// The operations of clients, in the order of their invocation: all but those that only carry
+    /// others.
+    pub fn of_clients(&self) -> impl Iterator<Item = &Operation> {
+        self.operations.iter().filter(|operation| !operation.is_carrier)
     }
 
     /// All operations, in the order of their invocation.

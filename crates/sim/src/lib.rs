@@ -4,9 +4,10 @@
 //! its disks, its clients and a schedule of [faults]. The [`world`] then runs real `tidelock_core`
 //! nodes and their real write-ahead log on simulated [disks](disk) and over a simulated
 //! [network](net), with simulated time. [Clients](workload) send every kind of request, on few
-//! keys; [others](watcher) watch configuration. Requests and replies go into a [`history`].
-//! [Checkers](checkers) watch the nodes and check the history. At the end all faults are relieved,
-//! and the final [inspection](world) checks that the cluster serves, agrees and has lost nothing.
+//! keys; some [pipeline](pipelines) on connections that break, and [others](watcher) watch
+//! configuration. Requests and replies go into a [`history`]. [Checkers](checkers) watch the nodes
+//! and check the history. At the end all faults are relieved, and the final [inspection](world)
+//! checks that the cluster serves, agrees and has lost nothing.
 //!
 //! Where to add what: a fault, as a type and a row of the table in [`faults`]; a
 //! property, as a module of [`checkers`], with a test that shows it a violation; a command, in
@@ -21,7 +22,7 @@
 //! one by one.
 //!
 //! Not simulated: the codecs of client protocols and the frames of the peer transport, which the
-//! shell owns.
+//! shell owns. The order of a connection's commands and replies is the core's, and is simulated.
 
 pub mod checkers;
 pub mod compound;
@@ -35,6 +36,7 @@ pub mod history;
 pub mod host;
 pub mod net;
 pub mod operator_actions;
+pub mod pipelines;
 pub mod plan;
 pub mod report;
 pub mod run;

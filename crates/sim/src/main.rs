@@ -209,12 +209,13 @@ fn summarise(totals: &Totals, seconds: f64) {
         *events as f64 / seconds,
     );
     println!(
-        "{} requests: {} writes acknowledged, {} refused, {} lost with their node; {} iterations over all keys; \
-         {} events to watchers, {} watches resumed; {} frames between nodes",
+        "{} requests: {} writes acknowledged, {} refused, {} lost with their node; {} replies on pipelines; \
+         {} iterations over all keys; {} events to watchers, {} watches resumed; {} frames between nodes",
         tally.requests,
         tally.acknowledged,
         tally.refused,
         tally.lost,
+        tally.pipelined,
         tally.iterations,
         tally.watched,
         tally.watches_resumed,

@@ -63,6 +63,8 @@ pub struct Load {
     pub clients: usize,
     /// Number of further clients, which iterate over all keys.
     pub scanners: usize,
+    /// Number of further clients, which pipeline.
+    pub pipelining_clients: usize,
     /// Keys for each shard: few, so that clients contend.
     pub keys_per_shard: usize,
     /// Longest pause of a client between two operations.
@@ -163,7 +165,7 @@ impl Plan {
             load: draw_load(
                 random,
                 (&mut generator(seed, "operations"), &mut generator(seed, "configuration")),
-                &mut generator(seed, "scans"),
+                (&mut generator(seed, "scans"), &mut generator(seed, "pipelining clients")),
                 draw_watching(&mut generator(seed, "watching")),
             ),
             duration,
@@ -274,12 +276,13 @@ fn draw_disk(random: &mut fastrand::Rng) -> DiskPace {
 fn draw_load(
     random: &mut fastrand::Rng,
     (operations, config): (&mut fastrand::Rng, &mut fastrand::Rng),
-    scans: &mut fastrand::Rng,
+    (scans, pipelining): (&mut fastrand::Rng, &mut fastrand::Rng),
     watching: WatcherHabits,
 ) -> Load {
     Load {
         clients: random.usize(1..=12),
         scanners: *choose(scans, &[0, 0, 1, 2]),
+        pipelining_clients: if pipelining.bool() { pipelining.usize(1..=4) } else { 0 },
         keys_per_shard: random.usize(1..=4),
         pause_max: Micros::MILLISECOND * random.u64(1..=200),
         client_timeout: Micros::MILLISECOND * random.u64(100..=5_000),

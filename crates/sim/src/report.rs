@@ -51,6 +51,8 @@ pub struct Tally {
     pub watch_reads_refused: u64,
     /// Connections that reported that the namespace does not exist.
     pub deletions_watched: u64,
+    /// Replies on connections that pipeline.
+    pub pipelined: u64,
     /// Checkpoints of a replica that were compared with another's at the same index.
     pub checkpoints: u64,
     /// Stalls: times that a disk took no writes and its process waited.
@@ -88,6 +90,7 @@ impl Tally {
         self.watches_resumed += other.watches_resumed;
         self.watch_reads_refused += other.watch_reads_refused;
         self.deletions_watched += other.deletions_watched;
+        self.pipelined += other.pipelined;
         self.checkpoints += other.checkpoints;
         self.snapshots_made += other.snapshots_made;
         self.snapshots_received += other.snapshots_received;

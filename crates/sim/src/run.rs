@@ -7,7 +7,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::checkers::{self, Violation};
+use crate::checkers::{self, FinishedRun, Violation};
 use crate::event_queue::Micros;
 use crate::plan::Plan;
 pub use crate::report::{Report, Tally};
@@ -57,7 +57,10 @@ fn play(plan: &Plan, world: &mut World<'_>) -> Result<(), Violation> {
     world.inspect()?;
     // Keys of one shard share a revision only if no slots move.
     let state_shards = (!crate::operator_actions::moves(&plan.operator_actions)).then_some(plan.data_shards);
-    checkers::judge((world.history(), &world.iterations), world.ledger(), state_shards)?;
+    world.close_connections();
+    let (iterations, connections) = (&world.iterations[..], world.pipelining.records());
+    let run = FinishedRun { history: world.history(), iterations, connections, ledger: world.ledger() };
+    checkers::judge(run, state_shards)?;
     checkers::config::check(world.history(), &world.watchers)?;
     if state_shards.is_some() {
         checkers::lives::check(world.history(), world.ledger(), &world.watchers)?;

@@ -45,6 +45,7 @@ pub fn shrink(plan: &Plan, attempts_max: u32) -> Option<Shrunk> {
         search.reduce(fewer_nodes);
         search.reduce(fewer_shards);
         search.reduce(fewer_clients);
+        search.reduce(fewer_pipelining_clients);
         search.reduce(calmer);
         if search.best == before || search.is_exhausted() {
             break;
@@ -165,6 +166,12 @@ fn fewer_shards(plan: &Plan) -> Option<Plan> {
 fn fewer_clients(plan: &Plan) -> Option<Plan> {
     let mut plan = plan.clone();
     plan.load.clients = plan.load.clients.checked_sub(1).filter(|&clients| clients > 0)?;
+    Some(plan)
+}
+
+fn fewer_pipelining_clients(plan: &Plan) -> Option<Plan> {
+    let mut plan = plan.clone();
+    plan.load.pipelining_clients = plan.load.pipelining_clients.checked_sub(1)?;
     Some(plan)
 }
 

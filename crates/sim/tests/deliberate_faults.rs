@@ -47,6 +47,7 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.value_bytes_max = plan.load.value_bytes_max.min(2_000);
     plan.load.config_per_mille = 0;
     plan.load.scanners = if fault == Fault::ScanByLaterMap { 2 } else { 0 };
+    plan.load.pipelining_clients = 0;
     provoke(&mut plan, fault);
     // These plans have all their strikes.
     if !matches!(fault, Fault::OutcomeThroughLaterLink | Fault::ReadBeforeMove) {
@@ -90,6 +91,20 @@ fn provoke(plan: &mut Plan, fault: Fault) {
                 let (at, lasts) = (Micros::SECOND * second, Micros::SECOND * 3);
                 plan.faults.push(ScheduledFault { at, lasts, fault });
             }
+        }
+        Fault::ReplyOvertakes => {
+            plan.data_shards = 3;
+            plan.load.pipelining_clients = 3;
+        }
+        // Keys of one shard part and meet again, under connections with many commands in flight.
+        Fault::MovedOperationOvertakes | Fault::HalvesReordered => {
+            plan.data_shards = 2;
+            plan.load.keys_per_shard = 4;
+            plan.load.pipelining_clients = 4;
+            let there = |at_ms, to| {
+                operator_action(at_ms, OperatorAction::MoveSlots { begin: 0, end: 4_096, to: ShardId(to) })
+            };
+            plan.operator_actions = (1..16).map(|turn| there(600 * turn, 1 + turn % 2)).collect();
         }
         // Slots move back and forth, and shards are removed regardless of what they own.
         Fault::ShardRemovedWithSlots => {
@@ -227,6 +242,9 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         Fault::ScanByLaterMap => [Crash { target, loss: CrashKind::Process }.into(), isolate, pause, slow],
         Fault::OwnedBeforeLastRows
         | Fault::OldAttemptAccepted
+        | Fault::ReplyOvertakes
+        | Fault::MovedOperationOvertakes
+        | Fault::HalvesReordered
         | Fault::ShardRemovedWithSlots
         | Fault::WritesDiscarded => [isolate, pause, slow, break_links],
         Fault::ReceiverClockUsed => {
@@ -440,6 +458,21 @@ fn overtaken_tried_again_is_caught() {
 #[test]
 fn checkpoint_taken_late_is_caught() {
     caught(Fault::CheckpointTakenLate, &["checkpoints"]);
+}
+
+#[test]
+fn reply_that_overtakes_is_caught() {
+    caught(Fault::ReplyOvertakes, &["pipelines"]);
+}
+
+#[test]
+fn moved_operation_that_overtakes_is_caught() {
+    caught(Fault::MovedOperationOvertakes, &["pipelines"]);
+}
+
+#[test]
+fn halves_in_the_wrong_order_are_caught() {
+    caught(Fault::HalvesReordered, &["pipelines", "lineage", "panic"]);
 }
 
 #[test]

@@ -27,7 +27,7 @@ mod machine;
 pub use machine::default_limit;
 
 /// Counted for each open connection: its buffers, and requests and replies up to this size.
-pub const CONNECTION_BYTES: usize = 16 << 10;
+pub const CONNECTION_BYTES: usize = tidelock_core::clients::operation_queues::GUARANTEED_BYTES;
 
 /// Smallest limit: two requests of the largest size at a time, and a thousand connections.
 pub const LIMIT_BYTES_MIN: usize = 64 << 20;

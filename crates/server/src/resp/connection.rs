@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use tidelock_core::clients::operation_queues::OUT_BYTES_CLOSE;
 use tidelock_core::command::Reply;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
@@ -26,7 +27,6 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::dispatch::Dispatched;
 use super::frame::Parser;
 use super::session::{Action, ReplyFuture, Session};
-use super::shard_queues::OUT_BYTES_CLOSE;
 use super::{READ_BYTES, RespContext};
 use crate::clients::Client;
 use crate::memory::{self, CONNECTION_BYTES, Reservation};
@@ -197,7 +197,7 @@ impl RespConnection {
                 }
                 has_room
             },
-            |request, shard_queue| store.submit_to(request, mailbox, shard_queue),
+            |request, queue| store.submit_to(request, mailbox, queue),
         );
         wanted
     }
@@ -237,8 +237,8 @@ impl RespConnection {
     fn take_replies(&mut self, task: &Context<'_>) -> bool {
         self.mailbox.take(&mut self.delivered, task);
         let any = !self.delivered.is_empty();
-        for (shard_queue, reply) in self.delivered.drain(..) {
-            self.session.complete(shard_queue, reply);
+        for (queue, reply) in self.delivered.drain(..) {
+            self.session.complete(queue, reply);
         }
         any
     }

@@ -3,15 +3,16 @@
 //! The path of a command to the store and back, one module each:
 //!
 //! ```text
-//! socket ─ bytes ─► frame ─ arguments ─► dispatch ─► commands/* ─ operations ─► shard queues
-//!                        shard queues ─ one command a shard ─► store ─ one mailbox ─► shard queues
-//! socket ◄─ one write ─ connection ◄─ encode ◄─ slots, in order of the commands ◄─ shard queues
+//! socket ─ bytes ─► frame ─ arguments ─► dispatch ─► commands/* ─ operations ─► pipeline
+//!                        pipeline ─ one command a shard ─► store ─ one mailbox ─► pipeline
+//! socket ◄─ one write ─ connection ◄─ encode ◄─ replies ◄─ results, in order ◄─ pipeline
 //! ```
 //!
 //! `frame` parses commands, `encode` encodes replies; neither does I/O. `dispatch` holds the table
-//! of commands, `commands` what each does, `session` the state of one client. `shard_queues` keeps
-//! the order of a client's operations and combines them into few commands, `slots` keeps the order
-//! of its replies. `connection` moves the bytes, `server` accepts.
+//! of commands, `commands` what each does, `session` the state of one client. The pipeline, which
+//! the simulator runs too, is [`tidelock_core::clients::pipeline`]. It keeps the order of
+//! operations and replies, and combines operations into few commands. `replies` holds the form of
+//! each reply. `connection` moves the bytes, `server` accepts.
 //!
 //! `docs/resp.md` describes what is supported, and the differences from Redis.
 
@@ -22,10 +23,9 @@ pub(crate) mod dispatch;
 mod encode;
 pub mod frame;
 mod glob;
+mod replies;
 mod server;
 mod session;
-mod shard_queues;
-mod slots;
 
 pub use server::{Acceptors, serve};
 

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use tidelock_core::command::Operation::{Delete, Put};
 use tidelock_core::command::{
     Condition, Consistency, OperationReply, Page, Read, ReadReply, Reply, Request, StoredValue, Write,
+    WriteReply,
 };
 use tidelock_core::types::{Token, Version};
 
@@ -101,10 +102,10 @@ impl Lineage {
 
 /// Translates a history into the lineage of each key.
 pub fn lineages(history: &History) -> Result<Lineages, Violation> {
-    let writes = history.operations().iter().filter_map(Operation::write);
+    let writes = history.of_clients().filter_map(Operation::write);
     let keys = writes.filter_map(plain_write).map(|write| Bytes::copy_from_slice(write.key)).collect();
     let mut builder = Builder { history, keys, lineages: Lineages::new(), revealed: BTreeMap::new() };
-    for operation in history.operations() {
+    for operation in history.of_clients() {
         match (&operation.request, operation.reply()) {
             (Request::Write(write), _) => builder.write(operation, write)?,
             (Request::Read { read: Read::Config(_) | Read::ConfigNamespaces { .. }, .. }, _) => {}
@@ -187,6 +188,8 @@ impl Builder<'_> {
                 lineage.unknown_deletes.push(UnknownWrite { invoked: operation.invoked });
             }
             None | Some((Reply::Refused(_), _)) => {}
+            // Its transaction was not executed, because a watched key had changed.
+            Some((Reply::Write(WriteReply::ConditionFailed { .. }), _)) => {}
             Some((reply, _)) => return Err(blame(operation, format!("{reply:?} answers a write"))),
         }
         Ok(())
@@ -297,7 +300,7 @@ impl Builder<'_> {
 
     /// Adds the puts of unknown outcome, now that it is known which of them clients saw.
     fn finish(mut self) -> Result<Lineages, Violation> {
-        for operation in self.history.operations() {
+        for operation in self.history.of_clients() {
             let Some(PlainWrite { key, value: Some(_), condition }) = operation.write().and_then(plain_write)
             else {
                 continue;

@@ -10,6 +10,7 @@ pub mod inspection;
 pub mod nemesis;
 mod observation;
 pub mod operators;
+mod pipelining;
 mod scanning;
 mod watching;
 
@@ -44,6 +45,7 @@ use crate::watcher::WatchingClient;
 use crate::workload::Workload;
 use nemesis::Nemesis;
 use operators::Operators;
+use pipelining::PipeliningClients;
 use scanning::Scanner;
 
 /// The state of a run: the plan, the cluster, its clients and the checkers.
@@ -56,6 +58,7 @@ pub struct World<'p> {
     pub(crate) watchers: Vec<WatchingClient>,
     pub(crate) scanners: Vec<Scanner>,
     pub(crate) iterations: Vec<Iteration>,
+    pub(crate) pipelining: PipeliningClients,
     pub(crate) history: History,
     pub(crate) nemesis: Nemesis,
     pub(crate) disk_pace: DiskPace,
@@ -107,6 +110,7 @@ impl<'p> World<'p> {
                 .map(|number| Scanner::new(number, plan.generator(&format!("scanner {number}"))))
                 .collect(),
             iterations: Vec::new(),
+            pipelining: PipeliningClients::new(plan, workload.keys()),
             workload,
             history: History::default(),
             nemesis: Nemesis::new(plan.generator("nemesis")),
@@ -142,6 +146,7 @@ impl<'p> World<'p> {
         }
         self.start_scanners();
         self.start_watchers();
+        self.start_pipelining();
         for (index, scheduled) in self.plan.faults.iter().enumerate() {
             self.event_queue.at(scheduled.at, SimEvent::Fault(index));
         }
@@ -172,15 +177,16 @@ impl<'p> World<'p> {
     /// Statistics of the run so far.
     pub fn report(&self) -> Report {
         let count = |matches: &dyn Fn(&Outcome) -> bool| {
-            self.history.operations().iter().filter(|operation| matches(&operation.outcome)).count() as u64
+            self.history.of_clients().filter(|operation| matches(&operation.outcome)).count() as u64
         };
-        let acknowledged = self.history.operations().iter().filter(|done| done.happened() == Happened::Yes);
+        let acknowledged = self.history.of_clients().filter(|done| done.happened() == Happened::Yes);
         let tally = Tally {
-            requests: self.history.operations().len() as u64,
+            requests: self.history.of_clients().count() as u64,
             acknowledged: acknowledged.count() as u64,
             refused: count(&|outcome| matches!(outcome, Outcome::Answered { reply: Reply::Refused(_), .. })),
             lost: count(&|outcome| *outcome == Outcome::Lost),
             iterations: self.iterations.len() as u64,
+            pipelined: self.pipelining.replies(),
             served_on_slow_disks: self.availability.looks(),
             leaderships: self.leaders.count() as u64,
             frames: self.net.counters().delivered,
@@ -305,6 +311,7 @@ impl<'p> World<'p> {
         let node = incarnation.node;
         self.break_watchers(node);
         self.history.lose(incarnation);
+        self.break_connections(incarnation);
         self.replies.forget(node);
         self.replicas.forget(node);
         self.agreement.forget(node);
@@ -354,12 +361,13 @@ impl<'p> World<'p> {
             SimEvent::Client(client) if self.is_loaded => self.client(client),
             SimEvent::Scan(scanner) if self.is_loaded => self.scan(scanner),
             SimEvent::Watch(watcher) => self.watch(watcher),
+            SimEvent::Pipeline(client) if self.is_loaded => self.pipeline(client),
             SimEvent::Fault(index) if self.is_loaded => self.strike(index),
             SimEvent::Relief(index) if self.is_loaded => return self.relieve(index),
             SimEvent::OperatorAction(index) => self.try_operator_action(index),
             SimEvent::Started(node) if !self.host(node).is_up() => return self.start_host(node),
             SimEvent::Started(_) => {}
-            SimEvent::Client(_) | SimEvent::Scan(_) => {}
+            SimEvent::Client(_) | SimEvent::Scan(_) | SimEvent::Pipeline(_) => {}
             SimEvent::Fault(_) | SimEvent::Relief(_) => {}
         }
         Ok(())
@@ -505,7 +513,8 @@ impl<'p> World<'p> {
             self.history.answered_with(token, whole_map);
         }
         let was_open = self.history.answer(token, reply.clone());
-        self.scanner_hears(node, token, reply);
+        self.scanner_hears(node, token, reply.clone());
+        self.pipeline_hears(token, reply);
         self.replies.answered(node, token, was_open)
     }
 

@@ -7,8 +7,8 @@ use tidelock_core::command::{ExpiryCondition, Operation};
 use tidelock_core::types::UnixMillis;
 
 use super::super::frame::CommandArguments;
+use super::super::replies::{ExpiryForm, Render};
 use super::super::session::{Failure, Session};
-use super::super::slots::{ExpiryForm, Render};
 use super::{Result, integer, is};
 
 /// `EXPIRE key seconds [NX|XX|GT|LT]`

@@ -3,8 +3,8 @@
 use tidelock_core::command::{Condition, Operation};
 
 use super::super::frame::CommandArguments;
+use super::super::replies::{Render, RenderMany};
 use super::super::session::Session;
-use super::super::slots::{Render, RenderMany};
 use super::Result;
 
 /// `DEL key [key …]`, `UNLINK key [key …]`: atomic for the keys of each shard, not across shards.

@@ -3,8 +3,8 @@
 use tidelock_core::command::Operation;
 
 use super::super::frame::CommandArguments;
+use super::super::replies::Render;
 use super::super::session::Session;
-use super::super::slots::Render;
 use super::{Result, integer};
 
 /// `INCR key`

@@ -5,8 +5,8 @@ use tidelock_core::types::{UnixMillis, Version};
 
 use super::super::dispatch::wrong_arity;
 use super::super::frame::CommandArguments;
+use super::super::replies::{Render, RenderMany};
 use super::super::session::{Failure, Session};
-use super::super::slots::{Render, RenderMany};
 use super::{Result, integer, is, syntax};
 
 /// `GET key`

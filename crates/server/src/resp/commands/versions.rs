@@ -4,8 +4,8 @@ use tidelock_core::command::{Condition, Operation};
 use tidelock_core::types::Version;
 
 use super::super::frame::CommandArguments;
+use super::super::replies::Render;
 use super::super::session::Session;
-use super::super::slots::Render;
 use super::Result;
 
 /// `TL.GET key`: version and value, or null.

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    Consistency, Expiry, Operation as Asked, OperationReplies, OperationRepliesBuilder, Operations, Read,
-    ReadReply, Reply, Request, Set, Write,
+    Consistency, Expiry, Operation as Asked, OperationReplies, OperationRepliesBuilder, OperationReply,
+    Operations, Read, ReadReply, Reply, Request, Set, Write, WriteReply,
 };
 use tidelock_core::types::{ShardId, Token, UnixMillis};
 
@@ -29,8 +29,8 @@ use model::{Held, ShardModel};
 
 use super::Violation;
 use super::replay::{AnsweredRead, LogJudge, LogOrder};
-use crate::compound::token_in;
-use crate::history::{History, Operation};
+use crate::compound::{is_compound, token_in};
+use crate::history::{History, Operation, token_of};
 
 const JUDGE: LogJudge = LogJudge { checker: "operations" };
 
@@ -57,6 +57,35 @@ pub fn check(history: &History, ledger: &Ledger) -> Result<(), Violation> {
         JUDGE.judge_presence(operation, done.contains_key(&operation.token))?;
     }
     Ok(())
+}
+
+/// How often the log executes each put of a plain key.
+pub(super) fn executed_puts(ledger: &Ledger) -> BTreeMap<Token, u64> {
+    let mut executed = BTreeMap::new();
+    for (_, writes) in ledger.shards() {
+        let mut model = ShardModel::default();
+        for write in writes {
+            let (Ok(Some(Reply::Write(WriteReply::Operations(replies)))), Write::Keys(transaction)) =
+                (model.apply(write), write)
+            else {
+                continue;
+            };
+            for (operation, reply) in transaction.operations.iter().zip(replies.iter()) {
+                if let (Some(token), OperationReply::Written { .. }) = (token_of_put(&operation), reply) {
+                    *executed.entry(token).or_default() += 1;
+                }
+            }
+        }
+    }
+    executed
+}
+
+/// The token that a put of a plain key names in its value.
+fn token_of_put(operation: &Asked<'_>) -> Option<Token> {
+    match operation {
+        Asked::Put { key, value, .. } if !is_compound(key) => token_of(value),
+        _ => None,
+    }
 }
 
 /// A shard's replayed log.
@@ -175,7 +204,7 @@ fn remember(past: &mut Past, place: usize, before: &BTreeMap<Bytes, Held>, model
 /// Finds a place for each read, the earliest one, in the order of their answers.
 fn judge_reads(history: &History, judged: &ReplayedKeys) -> Result<(), Violation> {
     let mut reads = Vec::new();
-    for operation in history.operations() {
+    for operation in history.of_clients() {
         if let (
             Request::Read { read: Read::Operations { operations, bytes_max }, consistency },
             Some(Reply::Read(ReadReply::Operations(replies))),

@@ -1,16 +1,14 @@
-//! The replies that a connection owes, in the order of its commands.
+//! The encoding of replies.
 //!
-//! Owns that order, and the encoding of results. A pending reply knows which shard queue its
-//! results come from. Shard queues answer in their own order, so a pending reply takes the next
-//! result of its shard queue when its turn comes. No lookup is needed.
+//! Owns the form of each command's reply. The [`tidelock_core::clients::pipeline`] decides when a
+//! reply's turn comes.
 
-use std::collections::VecDeque;
-
+use tidelock_core::clients::operation_queues::{Part, TransactionOutcome};
+use tidelock_core::clients::pipeline::{HeldBytes, ReplyForms, ReplySink, TransactionResults};
 use tidelock_core::command::{OperationReply, Refusal, Rejection};
 use tidelock_core::types::{UnixMillis, Version};
 
 use super::encode::{Encoder, Protocol};
-use super::shard_queues::{Part, ShardQueues, TransactionOutcome};
 
 /// The form of the reply to a command of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,30 +68,6 @@ pub enum RenderMany {
     Ok,
 }
 
-/// A reply that is owed to the client.
-#[derive(Debug)]
-pub enum PendingReply {
-    /// A reply that is encoded already, for example an error.
-    Ready(Vec<u8>),
-    /// The reply to one operation.
-    One { shard_queue: u32, render: Render },
-    /// The reply to several operations.
-    Many(Box<Many>),
-    /// The reply to a transaction.
-    Exec(Exec),
-    /// One key of a `WATCH`: the last one replies for the command.
-    Watch { shard_queue: u32, watch: u64, is_last: bool },
-}
-
-/// The commands of a transaction.
-#[derive(Debug)]
-pub struct Exec {
-    /// The shard queue of its operations.
-    pub shard_queue: u32,
-    /// Its commands.
-    pub items: Vec<Item>,
-}
-
 /// One command in a transaction.
 #[derive(Debug)]
 pub enum Item {
@@ -105,16 +79,9 @@ pub enum Item {
     Many(RenderMany, usize),
 }
 
-/// A command of several operations, possibly in several shard queues.
-#[derive(Debug)]
-pub struct Many {
-    shard_queues: VecDeque<u32>,
-    gathered: Gathered,
-}
-
 /// The results so far of a command of several operations.
 #[derive(Debug)]
-struct Gathered {
+pub struct Gathered {
     render: RenderMany,
     parts: usize,
     counted: i64,
@@ -129,122 +96,105 @@ pub struct Style {
     pub now: UnixMillis,
 }
 
-impl Item {
-    /// Number of bytes that it takes in memory.
-    pub fn held_bytes(&self) -> usize {
+/// The replies of the Redis protocol.
+#[derive(Debug)]
+pub struct RespReplies;
+
+impl ReplyForms for RespReplies {
+    type Ready = Encoded;
+    type One = Render;
+    type Many = Gathered;
+    type Item = Item;
+}
+
+/// A reply that is encoded already, for example an error.
+#[derive(Debug)]
+pub struct Encoded(pub Vec<u8>);
+
+impl HeldBytes for Encoded {
+    fn held_bytes(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl HeldBytes for Gathered {
+    fn held_bytes(&self) -> usize {
+        // Counted twice: as results, and in the reply.
+        2 * self.values.len()
+    }
+}
+
+impl HeldBytes for Item {
+    fn held_bytes(&self) -> usize {
         size_of::<Item>() + if let Item::Ready(encoded) = self { encoded.len() } else { 0 }
     }
 }
 
-impl PendingReply {
-    /// The reply to a command of several operations in these shard queues, in their order.
-    pub fn many(render: RenderMany, shard_queues: VecDeque<u32>) -> PendingReply {
-        PendingReply::Many(Box::new(Many { shard_queues, gathered: Gathered::new(render) }))
-    }
+/// Encodes replies for a client.
+pub struct ReplyEncoder<'a> {
+    pub style: Style,
+    pub out: &'a mut Vec<u8>,
+}
 
-    /// Bytes that it holds, besides itself.
-    pub fn held_bytes(&self) -> usize {
-        match self {
-            PendingReply::Ready(encoded) => encoded.len(),
-            // Counted twice: as results, and in the reply.
-            PendingReply::Many(many) => {
-                2 * many.gathered.values.len() + many.shard_queues.len() * size_of::<u32>()
-            }
-            PendingReply::Exec(exec) => exec.items.iter().map(Item::held_bytes).sum(),
-            PendingReply::One { .. } | PendingReply::Watch { .. } => 0,
-        }
-    }
-
-    /// The shard queue of the next result.
-    pub fn shard_queue(&self) -> Option<u32> {
-        match self {
-            PendingReply::Ready(_) => None,
-            PendingReply::Many(many) => many.shard_queues.front().copied(),
-            PendingReply::One { shard_queue, .. }
-            | PendingReply::Exec(Exec { shard_queue, .. })
-            | PendingReply::Watch { shard_queue, .. } => Some(*shard_queue),
-        }
-    }
-
-    /// Appends the reply if it is known; returns whether it was.
-    pub fn settle(&mut self, shard_queues: &mut ShardQueues, style: Style, out: &mut Vec<u8>) -> bool {
-        match self {
-            PendingReply::Ready(encoded) => {
-                out.extend_from_slice(encoded);
-                true
-            }
-            PendingReply::One { shard_queue, render } => shard_queues
-                .take(*shard_queue, |part| render.encode(part, style, &mut Encoder::new(out, style.protocol)))
-                .is_some(),
-            PendingReply::Many(many) => {
-                while let Some(shard_queue) = many.shard_queues.front() {
-                    if shard_queues
-                        .take(*shard_queue, |part| many.gathered.add(part, style.protocol))
-                        .is_none()
-                    {
-                        return false;
-                    }
-                    many.shard_queues.pop_front();
-                }
-                many.gathered.encode(&mut Encoder::new(out, style.protocol));
-                true
-            }
-            PendingReply::Exec(exec) => match shard_queues.take_verdict(exec.shard_queue) {
-                None => false,
-                Some(verdict) => {
-                    exec.settle(verdict, shard_queues, style, out);
-                    true
-                }
-            },
-            PendingReply::Watch { .. } => unreachable!("invariant: the session settles watches itself"),
-        }
+impl ReplyEncoder<'_> {
+    fn encoder(&mut self) -> Encoder<'_> {
+        Encoder::new(self.out, self.style.protocol)
     }
 }
 
-impl Exec {
-    /// Appends the replies of the commands, or that nothing was done.
-    fn settle(
-        &self,
-        verdict: TransactionOutcome,
-        shard_queues: &mut ShardQueues,
-        style: Style,
-        out: &mut Vec<u8>,
+impl ReplySink<RespReplies> for ReplyEncoder<'_> {
+    fn ready(&mut self, ready: &Encoded) {
+        self.out.extend_from_slice(&ready.0);
+    }
+
+    fn one(&mut self, render: &Render, result: Part<'_>) {
+        render.encode(result, self.style, &mut self.encoder());
+    }
+
+    fn gather(&mut self, gathered: &mut Gathered, result: Part<'_>) {
+        gathered.add(result, self.style.protocol);
+    }
+
+    fn many(&mut self, gathered: &Gathered) {
+        gathered.encode(&mut self.encoder());
+    }
+
+    fn transaction(
+        &mut self,
+        items: &[Item],
+        outcome: TransactionOutcome,
+        mut results: TransactionResults<'_>,
     ) {
-        match verdict {
-            TransactionOutcome::Aborted => return Encoder::new(out, style.protocol).null_array(),
-            TransactionOutcome::Refused(refusal) => {
-                return Encoder::new(out, style.protocol).error(&refusal_text(&refusal));
-            }
+        match outcome {
+            TransactionOutcome::Aborted => return self.encoder().null_array(),
+            TransactionOutcome::Refused(refusal) => return self.encoder().error(&refusal_text(&refusal)),
             TransactionOutcome::Done => {}
         }
-        Encoder::new(out, style.protocol).array(self.items.len());
-        for item in &self.items {
+        self.encoder().array(items.len());
+        for item in items {
             match item {
-                Item::Ready(encoded) => out.extend_from_slice(encoded),
-                Item::One(render) => {
-                    let encode =
-                        |part: Part<'_>| render.encode(part, style, &mut Encoder::new(out, style.protocol));
-                    shard_queues
-                        .take(self.shard_queue, encode)
-                        .expect("invariant: a transaction has a reply for each operation");
-                }
+                Item::Ready(encoded) => self.out.extend_from_slice(encoded),
+                Item::One(render) => results.next(|part| self.one(render, part)),
                 Item::Many(render, parts) => {
                     let mut gathered = Gathered::new(*render);
-                    for _ in 0..*parts {
-                        let add = |part: Part<'_>| gathered.add(part, style.protocol);
-                        shard_queues
-                            .take(self.shard_queue, add)
-                            .expect("invariant: a transaction has a reply for each operation");
-                    }
-                    gathered.encode(&mut Encoder::new(out, style.protocol));
+                    (0..*parts).for_each(|_| results.next(|part| self.gather(&mut gathered, part)));
+                    self.many(&gathered);
                 }
             }
+        }
+    }
+
+    fn watched(&mut self, result: Result<(), Refusal>) {
+        match result {
+            Ok(()) => self.encoder().ok(),
+            Err(refusal) => self.encoder().error(&refusal_text(&refusal)),
         }
     }
 }
 
 impl Gathered {
-    fn new(render: RenderMany) -> Gathered {
+    /// No results yet.
+    pub fn new(render: RenderMany) -> Gathered {
         Gathered { render, parts: 0, counted: 0, values: Vec::new(), error: None }
     }
 

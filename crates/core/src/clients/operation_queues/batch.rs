@@ -1,12 +1,14 @@
-//! The batches of a shard queue: which operations go as one command, and how much room the replies
+//! The batches of a queue: which operations go as one command, and how much room the replies
 //! to it need.
 
-use tidelock_core::command::{
+use alloc::vec::Vec;
+
+use crate::command::{
     Consistency, Operation, Operations, OperationsBuilder, Read, Request, Set, Transaction, Watch, Write,
 };
-use tidelock_core::limits;
+use crate::limits;
 
-use super::{ENCODED_BYTES_MAX, ShardQueue};
+use super::{ENCODED_BYTES_MAX, OperationQueue, Together};
 
 /// A command accepts no further operations once it holds this many bytes: the size at which a log
 /// entry is closed as well.
@@ -15,6 +17,10 @@ const GROUP_BYTES_CLOSE: usize = 256 << 10;
 /// A command accepts no further operations once it holds this many: more would gain nothing and
 /// delay other clients.
 const GROUP_OPERATIONS_MAX: usize = 4_096;
+
+/// A command accepts no further operations of one client's command once it holds this many bytes.
+/// With the longest operation it stays below [`limits::TRANSACTION_BYTES_MAX`].
+const TOGETHER_BYTES_CLOSE: usize = 4 << 20;
 
 /// Most expected bytes of values that a command with writes may read. Beyond
 /// [`limits::REPLIES_BYTES_CLOSE`] values are left out, and a command with writes is not repeated.
@@ -28,8 +34,8 @@ const READ_VALUES_BYTES: usize = 2 * limits::VALUE_BYTES_MAX;
 const REPLY_BYTES: usize = 48;
 
 /// While memory is short, a command has at most this many operations, and a read requests at most
-/// this many bytes of values. With its encoded replies it fits into every connection's guaranteed
-/// share.
+/// this many bytes of values. With its encoded replies it fits into
+/// [`GUARANTEED_BYTES`](super::GUARANTEED_BYTES).
 const SHORT_OPERATIONS: usize = 32;
 const SHORT_VALUES_BYTES: usize = 4 << 10;
 
@@ -42,6 +48,8 @@ pub(super) struct CommandBatch {
     returns: usize,
     /// Its values must come from one state of the shard: the read is answered whole, or repeated.
     pub(super) is_together: bool,
+    /// The last of its commands whose operations are executed together, see [`Together`].
+    pub(super) command: u64,
     /// The first value, or all values that must come together, did not fit into the last read.
     is_long: bool,
     /// A client's transaction (`MULTI`) with its watches: no other operation joins it.
@@ -62,7 +70,7 @@ pub(super) struct InFlight {
     pub(super) is_transaction: bool,
 }
 
-impl ShardQueue {
+impl OperationQueue {
     /// The next command, if there is room for its replies, and how many bytes of values it may
     /// read.
     pub(super) fn next_ahead(
@@ -70,14 +78,14 @@ impl ShardQueue {
         value_bytes: usize,
         mut has_room: impl FnMut(usize) -> bool,
     ) -> Option<(CommandBatch, usize)> {
-        let batch = self.queue.front()?;
+        let batch = self.batches.front()?;
         let values_bytes_max = batch.values_bytes_max(value_bytes);
         let is_granted = has_room(batch.awaited_bytes(values_bytes_max));
-        if is_granted { self.queue.pop_front().map(|batch| (batch, values_bytes_max)) } else { None }
+        if is_granted { self.batches.pop_front().map(|batch| (batch, values_bytes_max)) } else { None }
     }
 
-    /// As [`ShardQueue::next_ahead`]; if there is no room, the part of the command that fits while
-    /// memory is short.
+    /// As [`OperationQueue::next_ahead`]; if there is no room, the part of the command that fits
+    /// while memory is short.
     pub(super) fn next(
         &mut self,
         value_bytes: usize,
@@ -86,27 +94,27 @@ impl ShardQueue {
         if let Some(next) = self.next_ahead(value_bytes, &mut has_room) {
             return Some(next);
         }
-        let batch = self.queue.front()?;
+        let batch = self.batches.front()?;
         if batch.transaction.is_some() || batch.is_long {
             return None;
         }
         if batch.is_together {
             let is_granted = batch.is_read() && has_room(batch.awaited_bytes(SHORT_VALUES_BYTES));
             return if is_granted {
-                self.queue.pop_front().map(|batch| (batch, SHORT_VALUES_BYTES))
+                self.batches.pop_front().map(|batch| (batch, SHORT_VALUES_BYTES))
             } else {
                 None
             };
         }
-        let batch = self.queue.pop_front()?;
+        let batch = self.batches.pop_front()?;
         let (head, rest) = batch.split_short();
         if let Some(rest) = rest {
-            self.queue.push_front(rest);
+            self.batches.push_front(rest);
         }
         if has_room(head.awaited_bytes(SHORT_VALUES_BYTES)) {
             return Some((head, SHORT_VALUES_BYTES));
         }
-        self.queue.push_front(head);
+        self.batches.push_front(head);
         None
     }
 }
@@ -132,7 +140,8 @@ impl InFlight {
 
     /// The operations as two commands, in order.
     pub(super) fn halves(&self) -> [CommandBatch; 2] {
-        let mut halves = [CommandBatch::default(), CommandBatch::default()];
+        let is_together = self.is_together;
+        let mut halves = [(); 2].map(|()| CommandBatch { is_together, ..CommandBatch::default() });
         for (position, operation) in self.operations.iter().enumerate() {
             halves[usize::from(position >= self.operations.len() / 2)].push(&operation);
         }
@@ -200,14 +209,19 @@ impl CommandBatch {
         (head, rest)
     }
 
-    /// Whether another operation may join.
-    pub(super) fn takes(&self, is_read: bool, value_bytes: usize) -> bool {
+    /// Whether another operation may join: the first of a command whose operations are executed
+    /// together only if all of them may, and then all of them do.
+    pub(super) fn takes(&self, is_read: bool, value_bytes: usize, together: Option<Together>) -> bool {
+        if together.is_some_and(|together| together.command == self.command) {
+            return self.operations.encoded_bytes() < TOGETHER_BYTES_CLOSE;
+        }
+        let count = together.map_or(1, |together| together.operations);
         let stays_pure =
             is_read == (self.reads > 0) && (self.reads == 0 || self.reads == self.operations.len());
-        let reads = self.reads + usize::from(is_read);
+        let reads = self.reads + if is_read { count } else { 0 };
         self.transaction.is_none()
             && self.operations.encoded_bytes() < GROUP_BYTES_CLOSE
-            && self.operations.len() < GROUP_OPERATIONS_MAX
+            && self.operations.len() + count <= GROUP_OPERATIONS_MAX
             && (stays_pure || reads * value_bytes <= MIXED_READS_BYTES)
     }
 

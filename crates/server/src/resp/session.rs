@@ -1,0 +1,334 @@
+//! The state of one client's session: its settings, its commands in progress, and its encoded
+//! replies.
+//!
+//! Owns the state of a connection apart from its socket. Commands change it;
+//! [`connection`](super::connection) moves its bytes. The order of commands and replies, open
+//! transactions and watched keys are the [`Pipeline`]'s.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use tidelock_core::clients::pipeline::{CommandError, Executed, Pipeline};
+use tidelock_core::command::{Consistency, Operation, Reply, Request};
+use tidelock_core::deliberate::Faults;
+
+use super::RespContext;
+use super::access::Access;
+use super::encode::{Encoder, Protocol};
+use super::replies::{
+    Encoded, Gathered, Item, Render, RenderMany, ReplyEncoder, RespReplies, Style, refusal_text,
+};
+
+/// The error text of a command that is not executed: a code in capitals, then text.
+pub type Failure = std::borrow::Cow<'static, str>;
+
+/// A reply that takes several requests to the store.
+pub type ReplyFuture = Pin<Box<dyn Future<Output = Vec<u8>>>>;
+
+/// What the connection does after a command.
+pub enum Action {
+    /// Continues with the next command.
+    Done,
+    /// Execute no further command of this client before this future completes.
+    Wait(ReplyFuture),
+    /// Close the connection once everything is answered.
+    Close,
+}
+
+/// The state of one client between commands.
+pub struct Session {
+    /// The client's number, unique on this node.
+    pub id: u64,
+    /// The name that the client gave itself (`CLIENT SETNAME`).
+    pub name: Bytes,
+    /// Name and version of the client's library, as it stated them (`CLIENT SETINFO`).
+    pub library: [Bytes; 2],
+    /// The protocol version that the client speaks.
+    pub protocol: Protocol,
+    /// Whether its reads may be stale (`READONLY`).
+    pub is_readonly: bool,
+    /// Whether it is a Redis Cluster client, which is shown the slots that this node leads.
+    pub is_cluster: bool,
+    pub context: Rc<RespContext>,
+    pub store: Rc<dyn Access>,
+    pipeline: Pipeline<RespReplies>,
+    out: Vec<u8>,
+}
+
+impl Session {
+    /// Creates a session without commands yet.
+    pub fn new(id: u64, context: Rc<RespContext>, store: Rc<dyn Access>) -> Session {
+        let map_version = store.slot_map().version;
+        Session {
+            id,
+            name: Bytes::new(),
+            library: [Bytes::new(), Bytes::new()],
+            protocol: Protocol::default(),
+            is_readonly: false,
+            is_cluster: false,
+            context,
+            store,
+            pipeline: Pipeline::new(map_version, Faults::NONE),
+            out: Vec::new(),
+        }
+    }
+
+    /// Whether another command may be executed, see [`Pipeline::follow_slot_map`].
+    pub fn keeps_order(&mut self) -> bool {
+        let store = &self.store;
+        self.pipeline.follow_slot_map(store.slot_map().version, |key| store.shard_of(key))
+    }
+
+    /// Executes one operation and owes its reply.
+    pub fn one(&mut self, operation: &Operation<'_>, render: Render) -> Result<Action, Failure> {
+        if self.is_in_multi() {
+            return self.queue([*operation].into_iter(), Item::One(render));
+        }
+        let store = &self.store;
+        self.pipeline.push_one(operation, |key| store.shard_of(key), render).map_err(failure)?;
+        Ok(Action::Done)
+    }
+
+    /// Executes several operations, each in its key's shard, and owes one reply to all.
+    pub fn many<'a>(
+        &mut self,
+        operations: impl ExactSizeIterator<Item = Operation<'a>> + Clone,
+        render: RenderMany,
+    ) -> Result<Action, Failure> {
+        if self.is_in_multi() {
+            let item = Item::Many(render, operations.len());
+            return self.queue(operations, item);
+        }
+        let store = &self.store;
+        self.pipeline
+            .push_many(operations, |key| store.shard_of(key), Gathered::new(render))
+            .map_err(failure)?;
+        Ok(Action::Done)
+    }
+
+    /// Executes several operations on keys of one shard, all or none, and owes one reply.
+    pub fn together<'a>(
+        &mut self,
+        operations: impl ExactSizeIterator<Item = Operation<'a>> + Clone,
+        render: RenderMany,
+    ) -> Result<Action, Failure> {
+        if self.is_in_multi() {
+            return self.many(operations, render);
+        }
+        let store = &self.store;
+        self.pipeline
+            .push_transaction(operations, |key| store.shard_of(key), Gathered::new(render))
+            .map_err(failure)?;
+        Ok(Action::Done)
+    }
+
+    /// Replies without the store, in the order of the commands.
+    pub fn reply(&mut self, encode: impl FnOnce(&mut Encoder<'_>)) -> Result<Action, Failure> {
+        if self.is_in_multi() {
+            let mut encoded = Vec::new();
+            encode(&mut Encoder::new(&mut encoded, self.protocol));
+            return self.queue(std::iter::empty(), Item::Ready(encoded));
+        }
+        self.owe(encode);
+        Ok(Action::Done)
+    }
+
+    /// Replies `OK`.
+    pub fn ok(&mut self) -> Result<Action, Failure> {
+        self.reply(|encoder| encoder.ok())
+    }
+
+    /// Owes an error. It makes an open transaction fail.
+    pub fn fail(&mut self, failure: &str) {
+        self.pipeline.fail_transaction();
+        self.owe(|encoder| encoder.error(failure));
+    }
+
+    pub fn is_in_multi(&self) -> bool {
+        self.pipeline.is_in_transaction()
+    }
+
+    pub fn begin_multi(&mut self) -> Result<Action, Failure> {
+        self.pipeline.begin_transaction().map_err(failure)?;
+        self.owe(|encoder| encoder.ok());
+        Ok(Action::Done)
+    }
+
+    /// Ends a transaction and executes it. The caller makes sure that all watches are known.
+    pub fn exec(&mut self) -> Result<Action, Failure> {
+        let executed = self.pipeline.execute_transaction().map_err(|error| match error {
+            CommandError::NoTransaction => "ERR EXEC without MULTI".into(),
+            error => failure(error),
+        })?;
+        if let Executed::Empty(items) = executed {
+            self.owe(|encoder| {
+                encoder.array(items.len());
+                for item in &items {
+                    if let Item::Ready(encoded) = item {
+                        encoder.raw(encoded);
+                    }
+                }
+            });
+        }
+        Ok(Action::Done)
+    }
+
+    /// Discards the open transaction and all watches.
+    pub fn discard(&mut self) -> Result<Action, Failure> {
+        self.pipeline.discard_transaction().map_err(failure)?;
+        self.owe(|encoder| encoder.ok());
+        Ok(Action::Done)
+    }
+
+    /// Requests the versions of keys, and watches them until `EXEC`, `DISCARD` or `UNWATCH`.
+    pub fn watch<'a>(
+        &mut self,
+        keys: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+    ) -> Result<Action, Failure> {
+        if self.is_in_multi() {
+            // As in Redis, this does not spoil the transaction.
+            self.owe(|encoder| encoder.error("ERR WATCH inside MULTI is not allowed"));
+            return Ok(Action::Done);
+        }
+        let store = &self.store;
+        self.pipeline.watch(keys, |key| store.shard_of(key)).map_err(failure)?;
+        Ok(Action::Done)
+    }
+
+    pub fn unwatch(&mut self) -> Result<Action, Failure> {
+        self.pipeline.unwatch();
+        self.ok()
+    }
+
+    /// Whether the version of every watched key is known.
+    pub fn knows_watches(&self) -> bool {
+        self.pipeline.knows_watches()
+    }
+
+    /// Resets what the client has set (`RESET`).
+    pub fn reset(&mut self) {
+        self.pipeline.reset();
+        self.name = Bytes::new();
+        self.protocol = Protocol::default();
+        self.is_readonly = false;
+    }
+
+    /// Appends a reply that was waited for.
+    pub fn owe_encoded(&mut self, encoded: Vec<u8>) {
+        self.pipeline.push_ready(Encoded(encoded));
+    }
+
+    /// Whether every owed reply is encoded.
+    pub fn is_settled(&self) -> bool {
+        self.pipeline.is_settled()
+    }
+
+    /// Number of owed replies that are not encoded yet.
+    pub fn owed(&self) -> usize {
+        self.pipeline.owed()
+    }
+
+    /// Bytes that are held for this client: operations, replies (available, possible or encoded).
+    pub fn held_bytes(&self) -> usize {
+        self.pipeline.held_bytes() + self.held_for_encoding_bytes()
+    }
+
+    /// As [`Session::held_bytes`], with probable instead of largest replies.
+    pub fn expected_held_bytes(&self) -> usize {
+        self.pipeline.expected_held_bytes() + self.held_for_encoding_bytes()
+    }
+
+    fn held_for_encoding_bytes(&self) -> usize {
+        self.out.len().max(self.pipeline.encoding_bytes())
+    }
+
+    /// Bytes of encoded replies that are not sent yet.
+    pub fn encoded_bytes(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Passes commands to `submit`, see [`Pipeline::submit`].
+    pub fn submit(
+        &mut self,
+        reads: bool,
+        has_room: impl FnMut(usize, bool) -> bool,
+        submit: impl FnMut(Request, u64),
+    ) {
+        self.pipeline.submit(reads, self.consistency(), has_room, submit);
+    }
+
+    /// Refuses the command behind the client's next reply, if it is not in flight yet. Returns
+    /// whether there was one.
+    pub fn refuse_next(&mut self) -> bool {
+        self.pipeline.refuse_next()
+    }
+
+    /// Takes a reply of the store.
+    pub fn complete(&mut self, queue: u64, reply: Reply) {
+        self.pipeline.complete(queue, reply);
+    }
+
+    /// Encodes replies up to the first unknown one, or until `bytes_max` bytes are encoded.
+    pub fn settle(&mut self, bytes_max: usize) {
+        if self.pipeline.is_settled() {
+            return;
+        }
+        let style = Style { protocol: self.protocol, now: self.context.clock.now() };
+        let mut encoder = ReplyEncoder { style, out: &mut self.out };
+        while encoder.out.len() < bytes_max && self.pipeline.settle_next(&mut encoder) {}
+    }
+
+    /// The encoded replies to be sent.
+    pub fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    fn consistency(&self) -> Consistency {
+        if self.is_readonly { Consistency::Stale } else { Consistency::Linearizable }
+    }
+
+    fn owe(&mut self, encode: impl FnOnce(&mut Encoder<'_>)) {
+        if self.pipeline.is_settled() {
+            return encode(&mut Encoder::new(&mut self.out, self.protocol));
+        }
+        let mut encoded = Vec::new();
+        encode(&mut Encoder::new(&mut encoded, self.protocol));
+        self.pipeline.push_ready(Encoded(encoded));
+    }
+
+    /// Adds a command to the open transaction.
+    fn queue<'a>(
+        &mut self,
+        operations: impl Iterator<Item = Operation<'a>> + Clone,
+        item: Item,
+    ) -> Result<Action, Failure> {
+        let store = &self.store;
+        self.pipeline.queue(operations, |key| store.shard_of(key), item).map_err(failure)?;
+        self.owe(|encoder| encoder.simple("QUEUED"));
+        Ok(Action::Done)
+    }
+}
+
+fn failure(error: CommandError) -> Failure {
+    match error {
+        CommandError::Invalid(refusal) => return refusal_text(&refusal.into()).into(),
+        CommandError::CrossShard => {
+            "CROSSSLOT Keys in request don't hash to the same shard; give them a common {hash tag}"
+        }
+        CommandError::NoOperations => "ERR wrong number of arguments",
+        CommandError::TransactionTooLong => {
+            "ERR the commands of one transaction are longer than 8 MiB together"
+        }
+        CommandError::TooManyCommands => "ERR too many commands in one transaction",
+        CommandError::TooManyWatches => "ERR more than 1024 keys are watched",
+        CommandError::TransactionOpen => "ERR MULTI calls can not be nested",
+        CommandError::NoTransaction => "ERR DISCARD without MULTI",
+        CommandError::TransactionFailed => "EXECABORT Transaction discarded because of previous errors.",
+        CommandError::WatchUnknown => {
+            "EXECABORT Transaction discarded because a WATCH was answered with an error."
+        }
+    }
+    .into()
+}
