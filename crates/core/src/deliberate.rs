@@ -65,6 +65,10 @@ pub enum Fault {
     ReceiverClockUsed,
     /// A host whose disk was restored to an earlier state takes part again.
     OldCopyAccepted,
+    /// A backup is made although slots moved between its snapshots.
+    BackupOfTwoSlotMaps,
+    /// An import is published without the condition that the namespace is unchanged.
+    ImportWithoutCondition,
 }
 
 /// The fault of a node, if any.
@@ -77,7 +81,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 24] = [
+    pub const ALL: [Fault; 26] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -102,6 +106,8 @@ impl Faults {
         Fault::HangingDiskAwaited,
         Fault::ReceiverClockUsed,
         Fault::OldCopyAccepted,
+        Fault::BackupOfTwoSlotMaps,
+        Fault::ImportWithoutCondition,
     ];
 
     /// No fault.
