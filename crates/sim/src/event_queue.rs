@@ -107,6 +107,10 @@ pub enum SimEvent {
     Client(usize),
     /// A scanner takes its next step.
     Scan(usize),
+    /// An importer takes its next step.
+    Import(usize),
+    /// A client that takes backups takes its next step.
+    BackUp(usize),
     /// The fault with this number in the plan begins.
     Fault(usize),
     /// The fault with this number ends.

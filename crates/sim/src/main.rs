@@ -199,8 +199,15 @@ fn summarise(totals: &Totals, seconds: f64) {
     );
     println!(
         "{} requests: {} writes acknowledged, {} refused, {} lost with their node; {} iterations over all keys; \
-         {} frames between nodes",
-        tally.requests, tally.acknowledged, tally.refused, tally.lost, tally.iterations, tally.frames
+         {} imports of configuration; {} backups; {} frames between nodes",
+        tally.requests,
+        tally.acknowledged,
+        tally.refused,
+        tally.lost,
+        tally.iterations,
+        tally.imports,
+        tally.backups,
+        tally.frames
     );
     println!(
         "{} crashes, {} of them stops on a failing disk; {} disk stalls, {} slow disks; {} sectors lost; {} leaderships; \

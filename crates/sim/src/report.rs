@@ -40,6 +40,10 @@ pub struct Tally {
     pub replaced: u64,
     /// Iterations over all keys that reached their end.
     pub iterations: u64,
+    /// Imports of configuration that were answered with success.
+    pub imports: u64,
+    /// Backups that were taken and restored.
+    pub backups: u64,
     /// Checkpoints of a replica that were compared with another's at the same index.
     pub checkpoints: u64,
     /// Stalls: times that a disk took no writes and its process waited.
@@ -73,6 +77,8 @@ impl Tally {
         self.old_copies_refused += other.old_copies_refused;
         self.replaced += other.replaced;
         self.iterations += other.iterations;
+        self.imports += other.imports;
+        self.backups += other.backups;
         self.checkpoints += other.checkpoints;
         self.snapshots_made += other.snapshots_made;
         self.snapshots_received += other.snapshots_received;

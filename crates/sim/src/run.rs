@@ -58,7 +58,7 @@ fn play(plan: &Plan, world: &mut World<'_>) -> Result<(), Violation> {
     // Keys of one shard share a revision only if no slots move.
     let state_shards = (!crate::operator_actions::moves(&plan.operator_actions)).then_some(plan.data_shards);
     checkers::judge((world.history(), &world.iterations), world.ledger(), state_shards)?;
-    checkers::config::check(world.history(), &world.watchers)?;
+    checkers::config::check(world.history(), &world.watchers, &world.imports)?;
     if state_shards.is_some() {
         checkers::lives::check(world.history(), world.ledger(), &world.watchers)?;
     }

@@ -45,6 +45,8 @@ pub fn shrink(plan: &Plan, attempts_max: u32) -> Option<Shrunk> {
         search.reduce(fewer_nodes);
         search.reduce(fewer_shards);
         search.reduce(fewer_clients);
+        search.reduce(no_importers);
+        search.reduce(no_backups);
         search.reduce(calmer);
         if search.best == before || search.is_exhausted() {
             break;
@@ -163,6 +165,18 @@ fn fewer_clients(plan: &Plan) -> Option<Plan> {
     let mut plan = plan.clone();
     plan.load.clients = plan.load.clients.checked_sub(1).filter(|&clients| clients > 0)?;
     Some(plan)
+}
+
+fn no_importers(plan: &Plan) -> Option<Plan> {
+    let mut plan = plan.clone();
+    let had_any = std::mem::take(&mut plan.load.importers) > 0;
+    had_any.then_some(plan)
+}
+
+fn no_backups(plan: &Plan) -> Option<Plan> {
+    let mut plan = plan.clone();
+    let had_any = std::mem::take(&mut plan.load.backup_clients) > 0;
+    had_any.then_some(plan)
 }
 
 /// A network that loses and delays nothing by itself.

@@ -6,6 +6,8 @@
 //! acknowledged changes must be there, refused ones must not, and the states in between follow.
 //! Revisions that are no longer kept are only judged by their numbers.
 
+mod imports;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,13 +21,14 @@ use tidelock_core::types::Token;
 
 use super::Violation;
 use super::replay::{judge_event_order, judge_missing_events};
-use crate::history::{Happened, History, Incarnation, Moment, Operation};
+use crate::history::{Happened, History, ImportedDocument, Incarnation, Moment, Operation};
 use crate::watcher::Watcher;
 
 const CHECKER: &str = "config";
 
-/// Checks the changes, reads and watchers of every namespace against each other.
-pub fn check(history: &History, watchers: &[Watcher]) -> Result<(), Violation> {
+/// Checks the changes, reads, watchers and successful imports of every namespace against each
+/// other.
+pub fn check(history: &History, watchers: &[Watcher], imports: &[ImportedDocument]) -> Result<(), Violation> {
     let mut namespaces: BTreeMap<Name, Account> = BTreeMap::new();
     for operation in history.operations() {
         match &operation.request {
@@ -42,6 +45,7 @@ pub fn check(history: &History, watchers: &[Watcher]) -> Result<(), Violation> {
     for (name, account) in &namespaces {
         account.judge_order(name)?;
         let states = account.replay(name, history)?;
+        imports::judge(name, account, imports, &states)?;
         account.judge_reads(name, &states)?;
         for watcher in watchers.iter().filter(|watcher| watcher.namespace == *name) {
             judge_watcher(watcher, &states)
