@@ -84,6 +84,10 @@ pub enum Fault {
     MovedOperationOvertakes,
     /// The halves of a command whose keys are of several shards go in the wrong order.
     HalvesReordered,
+    /// A backup is made although slots moved between its snapshots.
+    BackupOfTwoSlotMaps,
+    /// An import is published without the condition that the namespace is unchanged.
+    ImportWithoutCondition,
 }
 
 /// The fault of a node, if any.
@@ -96,7 +100,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 32] = [
+    pub const ALL: [Fault; 34] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -129,6 +133,8 @@ impl Faults {
         Fault::ReplyOvertakes,
         Fault::MovedOperationOvertakes,
         Fault::HalvesReordered,
+        Fault::BackupOfTwoSlotMaps,
+        Fault::ImportWithoutCondition,
     ];
 
     /// No fault.

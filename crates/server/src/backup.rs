@@ -1,8 +1,7 @@
 //! Turns the snapshot files of this node into the bytes of a backup, on a separate thread.
 //!
-//! Owns reading and checking the files in order, and the flow control: the bytes that wait for the
-//! client are bounded. `http::backup` decides which snapshots make up a backup; the format is the
-//! core's.
+//! Owns the flow control: the bytes that wait for the client are bounded. The core decides which
+//! snapshots make up a backup, and owns the format.
 
 use std::io;
 use std::sync::Arc;
@@ -10,11 +9,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use tidelock_core::machine::RestoreError;
-use tidelock_core::storage::backup::{BackupWriter, Header};
-use tidelock_core::storage::disk::{DiskError, DiskFile};
+use tidelock_core::storage::backup::{BackupSnapshots, Header};
+use tidelock_core::storage::disk::DiskError;
 use tidelock_core::storage::snapshot::SnapshotId;
-use tidelock_core::storage::snapshot_files::{self, Readers, Reading, SnapshotFileError};
-use tidelock_core::types::{LogIndex, NodeId};
+use tidelock_core::storage::snapshot_files::{Readers, Reading, SnapshotFileError};
+use tidelock_core::types::NodeId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use uuid::Uuid;
 
@@ -52,7 +51,7 @@ pub struct BackupPlace {
 #[derive(Debug)]
 pub struct OpenSnapshots {
     header: Header,
-    shards: Vec<(SnapshotId, Option<FsFile>)>,
+    snapshots: BackupSnapshots<FsFile>,
     reading: Reading,
 }
 
@@ -93,24 +92,17 @@ impl BackupSource {
         let (disk, cluster, node) = (self.disk.clone(), self.cluster, self.node);
         let reading = self.readers.enter();
         let opening = tokio::task::spawn_blocking(move || {
-            let mut shards = Vec::with_capacity(ids.len());
-            let mut about_bytes = 0;
-            for id in ids {
-                let has_state = id.index != LogIndex(0);
-                let file = has_state.then(|| snapshot_files::open_finished(&disk, id)).transpose()?;
-                about_bytes += file.as_ref().map_or(Ok(0), FsFile::size)?;
-                shards.push((id, file));
-            }
+            let snapshots = BackupSnapshots::open(&disk, ids)?;
             let header = Header {
                 cluster,
                 backup: Uuid::new_v4(),
                 node,
                 created_unix_ms: unix_ms(),
                 is_stale,
-                shards: shards.len() as u64,
-                about_bytes,
+                shards: snapshots.shards(),
+                about_bytes: snapshots.about_bytes(),
             };
-            Ok(OpenSnapshots { header, shards, reading })
+            Ok(OpenSnapshots { header, snapshots, reading })
         });
         opening.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
     }
@@ -122,9 +114,9 @@ impl OpenSnapshots {
     pub fn read(self, place: BackupPlace) -> BackupParts {
         let (sender, parts) = mpsc::channel(PARTS_WAITING_MAX);
         tokio::task::spawn_blocking(move || {
-            let OpenSnapshots { header, shards, reading: _reading } = self;
+            let OpenSnapshots { header, snapshots, reading: _reading } = self;
             let (backup, bytes) = (header.backup, header.about_bytes);
-            match write(header, shards, &sender) {
+            match snapshots.write(header, PART_BYTES, |part| send(part, &sender)) {
                 Ok(()) => tracing::info!(%backup, bytes, "backup sent"),
                 Err(reason) => {
                     tracing::warn!(%backup, %reason, "backup aborted");
@@ -147,30 +139,9 @@ impl BackupParts {
     }
 }
 
-fn write(
-    header: Header,
-    shards: Vec<(SnapshotId, Option<FsFile>)>,
-    parts: &mpsc::Sender<io::Result<Bytes>>,
-) -> Result<(), Break> {
-    let mut out = Vec::new();
-    let mut writer = BackupWriter::begin(header, &mut out);
-    for (id, file) in shards {
-        writer.begin_shard(id, &mut out);
-        if let Some(file) = file {
-            snapshot_files::read_blocks(&file, id, |block| {
-                writer.block(block, &mut out)?;
-                if out.len() >= PART_BYTES { hand_over(&mut out, parts) } else { Ok(()) }
-            })?;
-        }
-        writer.end_shard(&mut out);
-    }
-    writer.finish(&mut out);
-    hand_over(&mut out, parts)
-}
-
 /// Sends a part, waiting while the client has too many.
-fn hand_over(out: &mut Vec<u8>, parts: &mpsc::Sender<io::Result<Bytes>>) -> Result<(), Break> {
-    parts.blocking_send(Ok(std::mem::take(out).into())).map_err(|_| Break::ClientGone)
+fn send(part: Vec<u8>, parts: &mpsc::Sender<io::Result<Bytes>>) -> Result<(), Break> {
+    parts.blocking_send(Ok(part.into())).map_err(|_| Break::ClientGone)
 }
 
 fn unix_ms() -> u64 {
@@ -186,10 +157,10 @@ mod tests {
     use tidelock_core::machine::Machine;
     use tidelock_core::membership::Membership;
     use tidelock_core::storage::backup::{BackupReader, Part, Summary};
-    use tidelock_core::storage::disk::Disk;
+    use tidelock_core::storage::disk::{Disk, DiskFile};
     use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
     use tidelock_core::storage::snapshot_files::SnapshotFiles;
-    use tidelock_core::types::{ShardId, Term};
+    use tidelock_core::types::{LogIndex, ShardId, Term};
 
     use super::*;
 

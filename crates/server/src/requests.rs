@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use tidelock_core::clients::Unanswered;
 use tidelock_core::command::config::{ConfigError, ConfigWritten};
 use tidelock_core::command::{
-    ClusterView, Condition, ConfigRead, ConfigReply, ConfigWrite, Consistency, Denial, Discard, Exchange,
-    Explanation, HostInfo, NodeReply, Operation, OperationReply, Operations, Page, Read, ReadReply, Refusal,
-    RegistryView, RegistryWrite, Rejection, Reply, Request, RestoreWrite, ScanStep, StoredValue, Write,
-    WriteReply,
+    ClusterView, Condition, ConfigRead, ConfigReply, ConfigWrite, Consistency, Denial, Exchange, Explanation,
+    HostInfo, NodeReply, Operation, OperationReply, Operations, Page, Read, ReadReply, Refusal, RegistryView,
+    RegistryWrite, Rejection, Reply, Request, ScanStep, StoredValue, Write, WriteReply,
 };
-use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Version};
+use tidelock_core::types::{MigrationId, NodeId, ReplicaId, ShardId, Version};
 
 /// A request that is answered by an `A`.
 #[derive(Debug)]
@@ -48,6 +48,15 @@ impl NoAnswer {
     pub fn mismatched() -> NoAnswer {
         tracing::error!("the store's reply does not match the request: this is a bug");
         NoAnswer::Mismatched
+    }
+}
+
+impl From<Unanswered> for NoAnswer {
+    fn from(error: Unanswered) -> NoAnswer {
+        match error {
+            Unanswered::Refused(refusal) => NoAnswer::Refused(refusal),
+            Unanswered::Mismatched => NoAnswer::mismatched(),
+        }
     }
 }
 
@@ -179,24 +188,6 @@ pub fn exchange(operation: &Operation<'_>) -> TypedRequest<Result<Exchange, Reje
     })
 }
 
-/// Restores keys or configuration.
-pub fn restore(write: RestoreWrite) -> TypedRequest<Result<(), ConditionFailed>> {
-    TypedRequest::write(Write::Restore(write), |reply| match reply {
-        WriteReply::Restored => Some(Ok(())),
-        WriteReply::ConditionFailed { current } => Some(Err(ConditionFailed { current })),
-        _ => None,
-    })
-}
-
-/// Makes room for a backup. The answer is the number of keys that remain to be removed.
-pub fn discard(discard: Discard) -> TypedRequest<Result<u64, ConditionFailed>> {
-    TypedRequest::write(Write::Restore(RestoreWrite::Discard(discard)), |reply| match reply {
-        WriteReply::Discarded { keys_left } => Some(Ok(keys_left)),
-        WriteReply::ConditionFailed { current } => Some(Err(ConditionFailed { current })),
-        _ => None,
-    })
-}
-
 /// A change of a host, or of a shard other than its addition.
 pub fn change_registry(write: RegistryWrite) -> TypedRequest<Result<(), Denial>> {
     TypedRequest::write(
@@ -235,11 +226,6 @@ pub fn join(host: HostInfo) -> TypedRequest<Result<(NodeId, ReplicaId), Denial>>
     })
 }
 
-/// Appends a checkpoint to the log of a shard. The answer is its index.
-pub fn checkpoint(shard: ShardId) -> TypedRequest<LogIndex> {
-    TypedRequest::write(Write::Checkpoint { shard }, answer!(WriteReply::Checkpointed { index } => index))
-}
-
 /// See [`Request::Cluster`].
 pub fn cluster() -> TypedRequest<Box<ClusterView>> {
     TypedRequest::node(Request::Cluster, answer!(NodeReply::Cluster(view) => view))
@@ -258,9 +244,4 @@ pub fn explain(shard: ShardId) -> TypedRequest<Explanation> {
 /// See [`Request::Transfer`].
 pub fn transfer(shard: ShardId, to: NodeId) -> TypedRequest<()> {
     TypedRequest::node(Request::Transfer { shard, to }, answer!(NodeReply::Asked => ()))
-}
-
-/// See [`Request::SnapshotHere`].
-pub fn snapshot_here() -> TypedRequest<Vec<(ShardId, LogIndex)>> {
-    TypedRequest::node(Request::SnapshotHere, answer!(NodeReply::Snapshots(snapshots) => snapshots))
 }

@@ -20,6 +20,9 @@ pub const CONTAINERS: [&str; 2] = ["c0", "c1"];
 /// Pairs that clients use in each namespace.
 const PAIRS: u8 = 4;
 
+/// More pairs than a namespace ever has, with those of imports: a page shows all of them.
+const PAIRS_PAGE: usize = 100;
+
 /// Prefix of the names of namespaces that are created and deleted during a run.
 const FLEETING: &str = "fleeting";
 
@@ -88,7 +91,7 @@ impl ConfigWorkload {
         let at = self.seen.get(&namespace).copied().filter(|_| self.random.u8(0..4) == 0);
         let query = match self.random.u8(0..10) {
             0 => Query::Namespace,
-            1 => Query::Pairs(Selection { contains: "".into(), offset: 0, limit: 10 }),
+            1 => Query::Pairs(Selection { contains: "".into(), offset: 0, limit: PAIRS_PAGE }),
             2 => Query::Pair { key: self.key(), at: at.map(|at| self.somewhat_before(at)) },
             3 => Query::History { item: None, before: None, limit: 5 },
             4 => Query::Export { at },

@@ -133,6 +133,10 @@ pub enum SimEvent {
     Watch(usize),
     /// A client that pipelines takes its next step.
     Pipeline(usize),
+    /// An importer takes its next step.
+    Import(usize),
+    /// A client that takes backups takes its next step.
+    BackUp(usize),
     /// The fault with this number in the plan begins.
     Fault(usize),
     /// The fault with this number ends.

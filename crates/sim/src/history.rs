@@ -6,9 +6,10 @@
 //! `checkers` does.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use tidelock_core::command::config::ConfigWritten;
+use tidelock_core::command::config::{ConfigWritten, Name};
 use tidelock_core::command::{OperationReply, Refusal, Reply, Request, Write, WriteReply};
 use tidelock_core::types::{NodeId, Token};
 
@@ -295,4 +296,19 @@ pub struct Iteration {
     pub ended: Moment,
     /// All keys that it returned.
     pub keys: BTreeSet<Bytes>,
+}
+
+/// An import that was answered with success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportedDocument {
+    /// The namespace of the container.
+    pub namespace: Name,
+    /// Key of the container.
+    pub container: Arc<str>,
+    /// The document, as canonical JSON.
+    pub document: String,
+    /// The request that published it.
+    pub token: Token,
+    /// The revision that the import returned.
+    pub revision: u64,
 }

@@ -9,6 +9,11 @@
 //! and check the history. At the end all faults are relieved, and the final [inspection](world)
 //! checks that the cluster serves, agrees and has lost nothing.
 //!
+//! Some clients drive the core's machines for long requests. Importers give containers documents;
+//! the jobs that compare documents end late and in any order, are refused, or never end. Backups
+//! are taken at any node during any fault, from its real snapshot files, and restored into a fresh
+//! cluster whose content must follow from the history.
+//!
 //! Where to add what: a fault, as a type and a row of the table in [`faults`]; a
 //! property, as a module of [`checkers`], with a test that shows it a violation; a command, in
 //! [`workload`] and, if it touches keys, in [`checkers::lineage`]; an operation, in [`compound`]
@@ -21,8 +26,8 @@
 //! `tests/deliberate_faults.rs` proves that the simulator finds bugs: it breaks the core's promises
 //! one by one.
 //!
-//! Not simulated: the codecs of client protocols and the frames of the peer transport, which the
-//! shell owns. The order of a connection's commands and replies is the core's, and is simulated.
+//! Not simulated, because the shell owns it: the codecs of client protocols, the formats of
+//! configuration files, the frames of the peer transport and the system calls of files and sockets.
 
 pub mod checkers;
 pub mod compound;

@@ -210,7 +210,8 @@ fn summarise(totals: &Totals, seconds: f64) {
     );
     println!(
         "{} requests: {} writes acknowledged, {} refused, {} lost with their node; {} replies on pipelines; \
-         {} iterations over all keys; {} events to watchers, {} watches resumed; {} frames between nodes",
+         {} iterations over all keys; {} events to watchers, {} watches resumed; {} imports of configuration; \
+         {} backups; {} frames between nodes",
         tally.requests,
         tally.acknowledged,
         tally.refused,
@@ -219,6 +220,8 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.iterations,
         tally.watched,
         tally.watches_resumed,
+        tally.imports,
+        tally.backups,
         tally.frames
     );
     println!(

@@ -65,6 +65,10 @@ pub struct Load {
     pub scanners: usize,
     /// Number of further clients, which pipeline.
     pub pipelining_clients: usize,
+    /// Number of further clients, which import configuration.
+    pub importers: usize,
+    /// Number of further clients, which take backups.
+    pub backup_clients: usize,
     /// Keys for each shard: few, so that clients contend.
     pub keys_per_shard: usize,
     /// Longest pause of a client between two operations.
@@ -165,7 +169,12 @@ impl Plan {
             load: draw_load(
                 random,
                 (&mut generator(seed, "operations"), &mut generator(seed, "configuration")),
-                (&mut generator(seed, "scans"), &mut generator(seed, "pipelining clients")),
+                [
+                    &mut generator(seed, "scans"),
+                    &mut generator(seed, "pipelining clients"),
+                    &mut generator(seed, "imports"),
+                    &mut generator(seed, "backups"),
+                ],
                 draw_watching(&mut generator(seed, "watching")),
             ),
             duration,
@@ -190,6 +199,8 @@ impl Plan {
             pause_max: Micros::MILLISECOND * random.u64(1..=100),
             client_timeout: Micros::MILLISECOND * random.u64(100..=1_000),
             config_per_mille: 0,
+            importers: 0,
+            backup_clients: 0,
             ..drawn.load
         };
         Plan {
@@ -208,6 +219,59 @@ impl Plan {
             faults: faults::draw_slow_disks(nodes, data_shards, duration, random),
             operator_actions: Vec::new(),
             ..drawn
+        }
+    }
+
+    /// The plan of a cluster without clients and without faults, for as long as it is needed.
+    pub fn fresh_cluster(seed: u64, nodes: u64, data_shards: u64) -> Plan {
+        let millisecond = Micros::MILLISECOND;
+        Plan {
+            seed,
+            nodes,
+            data_shards,
+            timing: Timing {
+                election_ticks: 10,
+                heartbeat_ticks: 2,
+                request_ticks: 60,
+                dead_ticks: 1 << 40,
+                balance_ticks: 0,
+                slow_request_ticks: 30,
+            },
+            tick: millisecond * 50,
+            conditions: NetworkConditions {
+                delay_min: Micros(50),
+                delay_max: millisecond,
+                spikes_per_mille: 0,
+                drops_per_mille: 0,
+                stragglers_per_mille: 0,
+            },
+            disk: DiskPace { sync_min: Micros(20), sync_max: millisecond, segment_bytes: 1 << 20 },
+            snapshot_log_bytes_min: 1 << 30,
+            load: Load {
+                clients: 0,
+                scanners: 0,
+                pipelining_clients: 0,
+                importers: 0,
+                backup_clients: 0,
+                keys_per_shard: 1,
+                pause_max: millisecond,
+                client_timeout: Micros::SECOND,
+                reads_per_mille: 0,
+                operations_per_mille: 0,
+                config_per_mille: 0,
+                value_bytes_max: 0,
+                sticky: false,
+                watching: WatcherHabits {
+                    pause_max: millisecond,
+                    absence_max: millisecond,
+                    breaks_per_mille: 0,
+                },
+            },
+            duration: Micros(0),
+            faults: Vec::new(),
+            operator_actions: Vec::new(),
+            shell_bug: None,
+            deliberate: Faults::NONE,
         }
     }
 
@@ -276,13 +340,15 @@ fn draw_disk(random: &mut fastrand::Rng) -> DiskPace {
 fn draw_load(
     random: &mut fastrand::Rng,
     (operations, config): (&mut fastrand::Rng, &mut fastrand::Rng),
-    (scans, pipelining): (&mut fastrand::Rng, &mut fastrand::Rng),
+    [scans, pipelining, imports, backups]: [&mut fastrand::Rng; 4],
     watching: WatcherHabits,
 ) -> Load {
     Load {
         clients: random.usize(1..=12),
         scanners: *choose(scans, &[0, 0, 1, 2]),
         pipelining_clients: if pipelining.bool() { pipelining.usize(1..=4) } else { 0 },
+        importers: *choose(imports, &[0, 0, 1, 3]),
+        backup_clients: *choose(backups, &[0, 0, 1]),
         keys_per_shard: random.usize(1..=4),
         pause_max: Micros::MILLISECOND * random.u64(1..=200),
         client_timeout: Micros::MILLISECOND * random.u64(100..=5_000),

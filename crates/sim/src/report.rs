@@ -53,6 +53,10 @@ pub struct Tally {
     pub deletions_watched: u64,
     /// Replies on connections that pipeline.
     pub pipelined: u64,
+    /// Imports of configuration that were answered with success.
+    pub imports: u64,
+    /// Backups that were taken and restored.
+    pub backups: u64,
     /// Checkpoints of a replica that were compared with another's at the same index.
     pub checkpoints: u64,
     /// Stalls: times that a disk took no writes and its process waited.
@@ -91,6 +95,8 @@ impl Tally {
         self.watch_reads_refused += other.watch_reads_refused;
         self.deletions_watched += other.deletions_watched;
         self.pipelined += other.pipelined;
+        self.imports += other.imports;
+        self.backups += other.backups;
         self.checkpoints += other.checkpoints;
         self.snapshots_made += other.snapshots_made;
         self.snapshots_received += other.snapshots_received;

@@ -61,7 +61,7 @@ fn play(plan: &Plan, world: &mut World<'_>) -> Result<(), Violation> {
     let (iterations, connections) = (&world.iterations[..], world.pipelining.records());
     let run = FinishedRun { history: world.history(), iterations, connections, ledger: world.ledger() };
     checkers::judge(run, state_shards)?;
-    checkers::config::check(world.history(), &world.watchers)?;
+    checkers::config::check(world.history(), &world.watchers, &world.imports)?;
     if state_shards.is_some() {
         checkers::lives::check(world.history(), world.ledger(), &world.watchers)?;
     }

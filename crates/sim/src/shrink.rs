@@ -46,6 +46,8 @@ pub fn shrink(plan: &Plan, attempts_max: u32) -> Option<Shrunk> {
         search.reduce(fewer_shards);
         search.reduce(fewer_clients);
         search.reduce(fewer_pipelining_clients);
+        search.reduce(no_importers);
+        search.reduce(no_backups);
         search.reduce(calmer);
         if search.best == before || search.is_exhausted() {
             break;
@@ -173,6 +175,18 @@ fn fewer_pipelining_clients(plan: &Plan) -> Option<Plan> {
     let mut plan = plan.clone();
     plan.load.pipelining_clients = plan.load.pipelining_clients.checked_sub(1)?;
     Some(plan)
+}
+
+fn no_importers(plan: &Plan) -> Option<Plan> {
+    let mut plan = plan.clone();
+    let had_any = std::mem::take(&mut plan.load.importers) > 0;
+    had_any.then_some(plan)
+}
+
+fn no_backups(plan: &Plan) -> Option<Plan> {
+    let mut plan = plan.clone();
+    let had_any = std::mem::take(&mut plan.load.backup_clients) > 0;
+    had_any.then_some(plan)
 }
 
 /// A network that loses and delays nothing by itself.

@@ -46,6 +46,8 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.pause_max = Micros::MILLISECOND * 20;
     plan.load.value_bytes_max = plan.load.value_bytes_max.min(2_000);
     plan.load.config_per_mille = 0;
+    plan.load.backup_clients = if fault == Fault::BackupOfTwoSlotMaps { 3 } else { 0 };
+    plan.load.importers = if fault == Fault::ImportWithoutCondition { 2 } else { 0 };
     plan.load.scanners = if fault == Fault::ScanByLaterMap { 2 } else { 0 };
     plan.load.pipelining_clients = 0;
     provoke(&mut plan, fault);
@@ -59,11 +61,14 @@ fn plan(seed: u64, fault: Fault) -> Plan {
 /// Adds the load, the sizes and the actions of operators that the deliberate fault needs to show.
 fn provoke(plan: &mut Plan, fault: Fault) {
     match fault {
-        Fault::OnlyLeaderNotifies => plan.load.config_per_mille = 800,
         Fault::ChangesSkipped | Fault::CaughtUpByStaleRead => provoke_watchers(plan, fault),
+        Fault::OnlyLeaderNotifies | Fault::ImportWithoutCondition => plan.load.config_per_mille = 800,
         Fault::OnlyLeaderExpires | Fault::ReceiverClockUsed => plan.load.operations_per_mille = 900,
         // Slots move back and forth under load; a copy takes a while, and its leader changes often.
-        Fault::OwnedBeforeLastRows | Fault::OldAttemptAccepted | Fault::ScanByLaterMap => {
+        Fault::OwnedBeforeLastRows
+        | Fault::OldAttemptAccepted
+        | Fault::ScanByLaterMap
+        | Fault::BackupOfTwoSlotMaps => {
             plan.data_shards = 2;
             plan.load.keys_per_shard = 4;
             plan.load.pause_max = Micros::MILLISECOND * 4;
@@ -236,7 +241,8 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::OnlyLeaderNotifies
         | Fault::OnlyLeaderExpires
         | Fault::CaughtUpByStaleRead
-        | Fault::ChangesSkipped => [isolate, partition, pause, slow],
+        | Fault::ChangesSkipped
+        | Fault::ImportWithoutCondition => [isolate, partition, pause, slow],
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
         Fault::ScanByLaterMap => [Crash { target, loss: CrashKind::Process }.into(), isolate, pause, slow],
@@ -246,7 +252,8 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::MovedOperationOvertakes
         | Fault::HalvesReordered
         | Fault::ShardRemovedWithSlots
-        | Fault::WritesDiscarded => [isolate, pause, slow, break_links],
+        | Fault::WritesDiscarded
+        | Fault::BackupOfTwoSlotMaps => [isolate, pause, slow, break_links],
         Fault::ReceiverClockUsed => {
             let set: Strike = SetClock { target, ahead_ms: random.i64(-60_000..60_000) }.into();
             [set.clone(), set.clone(), set, isolate]
@@ -502,4 +509,14 @@ fn a_failing_run_shrinks_and_still_fails() {
     assert!(shrunk.plan.duration < failing.duration);
     let again = run::run(&shrunk.plan, Detail::Hash).expect_err("what was shrunk fails");
     assert_eq!(again.violation, shrunk.failure.violation);
+}
+
+#[test]
+fn import_without_condition_is_caught() {
+    caught(Fault::ImportWithoutCondition, &["config"]);
+}
+
+#[test]
+fn backup_of_two_slot_maps_is_caught() {
+    caught(Fault::BackupOfTwoSlotMaps, &["backups", "durability", "linearizability", "lineage", "lists"]);
 }

@@ -22,6 +22,7 @@ mod faults;
 mod founding;
 mod full_disk;
 mod harness;
+mod imports;
 mod joining;
 mod lifecycle;
 mod linearizable;

@@ -1,6 +1,13 @@
 //! State machines that decide for one client's connection or long request; the server and the
 //! simulator drive them.
 
+mod asking;
+pub mod backup;
+pub mod checkpoint;
+pub mod import;
 pub mod operation_queues;
 pub mod pipeline;
+pub mod restore;
 pub mod watcher;
+
+pub use asking::{NextAction, Unanswered};

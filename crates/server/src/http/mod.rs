@@ -19,6 +19,7 @@
 //!   uri          keys and parameters
 //!   conditions   If-Match and If-None-Match
 //!   duration ttl   how long something takes or lives
+//!   drive        machines of the core that ask the node several times
 //!   body         read up to a limit, or discarded
 //!   negotiate    Accept
 //! response problem json                                 the answer
@@ -39,6 +40,7 @@ mod conditions;
 mod config;
 mod connections;
 mod cross_origin;
+mod drive;
 mod duration;
 mod fields;
 mod form;

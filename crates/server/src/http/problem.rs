@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use hyper::StatusCode;
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER};
 use tidelock_api::problem as api;
+use tidelock_core::clients::Unanswered;
 use tidelock_core::command::Refusal;
 use tidelock_core::types::Version;
 
@@ -289,6 +290,12 @@ impl From<NoAnswer> for Problem {
             NoAnswer::Refused(refusal) => refusal.into(),
             NoAnswer::Mismatched => Problem::new(ProblemKind::Internal, error.to_string()),
         }
+    }
+}
+
+impl From<Unanswered> for Problem {
+    fn from(error: Unanswered) -> Problem {
+        NoAnswer::from(error).into()
     }
 }
 

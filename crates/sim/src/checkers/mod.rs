@@ -6,13 +6,14 @@
 //! [`staleness`], [`durability`], [`lists`], [`scans`]; they share [`lineage`], which orders the
 //! mutations of each key by version. [`pipelines`] judges what the order of one connection's
 //! commands promises. [`operations`] also uses the log, for properties that a history alone does
-//! not show. [`config`] judges configuration by its revisions, and [`lives`]
-//! judges namespaces that are created and deleted, by the log.
+//! not show. [`config`] judges configuration by its revisions, and [`lives`] judges namespaces that
+//! are created and deleted, by the log. [`backups`] judges each backup when it is restored.
 //!
 //! Each has a test with a violation, because a checker that cannot fail proves nothing.
 
 pub mod agreement;
 pub mod availability;
+pub mod backups;
 pub mod config;
 pub mod durability;
 pub mod leaders;

@@ -9,6 +9,7 @@ use tidelock_core::event::{Event, StallReason};
 use tidelock_core::storage::LogHeld;
 use tidelock_core::storage::group_commit::{DiskReport, Next, Step};
 use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
+use tidelock_core::storage::snapshot_files::Reading;
 
 use super::{Host, Stop};
 
@@ -106,6 +107,12 @@ impl Host {
     pub fn task_under_way(&self) -> Option<u64> {
         let process = self.process.as_ref()?;
         process.filing.as_ref().map(|_| process.filings)
+    }
+
+    /// Registers a reader of snapshot files, as a thread that makes a backup does.
+    pub fn enter_reader(&self) -> Reading {
+        let process = self.process.as_ref().expect("invariant: only a process makes backups");
+        process.files.readers().enter()
     }
 
     /// The snapshot thread executes the task that it took.

@@ -141,7 +141,7 @@ impl World<'_> {
         Ok(())
     }
 
-    fn pass_ticks(&mut self, ticks: u64) -> Result<(), Violation> {
+    pub(super) fn pass_ticks(&mut self, ticks: u64) -> Result<(), Violation> {
         let until = self.event_queue.now() + self.plan.tick * ticks;
         self.run_until(until)
     }
@@ -167,7 +167,7 @@ impl World<'_> {
     }
 
     /// Waits for the reply to a request, which must come by its deadline.
-    fn reply(&mut self, token: Token) -> Result<Reply, Violation> {
+    pub(super) fn reply(&mut self, token: Token) -> Result<Reply, Violation> {
         let deadline = self.event_queue.now() + self.plan.tick * (self.plan.timing.request_ticks + 5);
         while self.event_queue.now() < deadline {
             if let Some(reply) = self.history.operation(token).and_then(|operation| operation.reply()) {
@@ -390,7 +390,7 @@ impl World<'_> {
         self.reply(token)
     }
 
-    fn list(&mut self, node: NodeId, consistency: Consistency) -> Result<Page, Violation> {
+    pub(super) fn list(&mut self, node: NodeId, consistency: Consistency) -> Result<Page, Violation> {
         let read =
             Read::List { prefix: Bytes::new(), after: None, limit: LIST_PAGE_ITEMS_MAX, keys_only: false };
         let token = self.ask(node, Request::Read { read, consistency }, true);

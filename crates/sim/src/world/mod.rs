@@ -5,12 +5,15 @@
 //! cluster in [`inspection`]. All randomness comes from the plan's generators, and all order from
 //! the event queue and from ordered collections: nothing else may decide anything.
 
+mod backups;
 mod disk_work;
+mod importing;
 pub mod inspection;
 pub mod nemesis;
 mod observation;
 pub mod operators;
 mod pipelining;
+mod restoring;
 mod scanning;
 mod watching;
 
@@ -33,7 +36,7 @@ use crate::describe::{brief, brief_event, brief_reply, link_facts, reply_facts, 
 use crate::disk::SimDisk;
 use crate::event_queue::{Direction, EventQueue, Micros, SimEvent};
 use crate::faults::{CrashKind, ShellBug};
-use crate::history::{Happened, History, Incarnation, Iteration, Outcome};
+use crate::history::{Happened, History, ImportedDocument, Incarnation, Iteration, Outcome};
 use crate::host::Host;
 use crate::net::Network;
 use crate::operator_actions::ZONES;
@@ -43,6 +46,8 @@ use crate::slots::shard_of;
 use crate::trace::{Detail, Trace, digest};
 use crate::watcher::WatchingClient;
 use crate::workload::Workload;
+use backups::BackupClient;
+use importing::Importer;
 use nemesis::Nemesis;
 use operators::Operators;
 use pipelining::PipeliningClients;
@@ -59,6 +64,10 @@ pub struct World<'p> {
     pub(crate) scanners: Vec<Scanner>,
     pub(crate) iterations: Vec<Iteration>,
     pub(crate) pipelining: PipeliningClients,
+    pub(crate) backup_clients: Vec<BackupClient>,
+    pub(crate) importers: Vec<Importer>,
+    /// Imports that succeeded.
+    pub(crate) imports: Vec<ImportedDocument>,
     pub(crate) history: History,
     pub(crate) nemesis: Nemesis,
     pub(crate) disk_pace: DiskPace,
@@ -111,6 +120,13 @@ impl<'p> World<'p> {
                 .collect(),
             iterations: Vec::new(),
             pipelining: PipeliningClients::new(plan, workload.keys()),
+            backup_clients: (0..plan.load.backup_clients)
+                .map(|number| BackupClient::new(plan.generator(&format!("backup client {number}"))))
+                .collect(),
+            importers: (0..plan.load.importers)
+                .map(|number| Importer::new(plan.generator(&format!("importer {number}"))))
+                .collect(),
+            imports: Vec::new(),
             workload,
             history: History::default(),
             nemesis: Nemesis::new(plan.generator("nemesis")),
@@ -147,6 +163,8 @@ impl<'p> World<'p> {
         self.start_scanners();
         self.start_watchers();
         self.start_pipelining();
+        self.start_importers();
+        self.start_backup_clients();
         for (index, scheduled) in self.plan.faults.iter().enumerate() {
             self.event_queue.at(scheduled.at, SimEvent::Fault(index));
         }
@@ -362,12 +380,15 @@ impl<'p> World<'p> {
             SimEvent::Scan(scanner) if self.is_loaded => self.scan(scanner),
             SimEvent::Watch(watcher) => self.watch(watcher),
             SimEvent::Pipeline(client) if self.is_loaded => self.pipeline(client),
+            SimEvent::BackUp(client) if self.is_loaded => return self.back_up(client),
+            SimEvent::Import(importer) if self.is_loaded => self.import(importer),
             SimEvent::Fault(index) if self.is_loaded => self.strike(index),
             SimEvent::Relief(index) if self.is_loaded => return self.relieve(index),
             SimEvent::OperatorAction(index) => self.try_operator_action(index),
             SimEvent::Started(node) if !self.host(node).is_up() => return self.start_host(node),
             SimEvent::Started(_) => {}
             SimEvent::Client(_) | SimEvent::Scan(_) | SimEvent::Pipeline(_) => {}
+            SimEvent::Import(_) | SimEvent::BackUp(_) => {}
             SimEvent::Fault(_) | SimEvent::Relief(_) => {}
         }
         Ok(())
@@ -513,6 +534,8 @@ impl<'p> World<'p> {
             self.history.answered_with(token, whole_map);
         }
         let was_open = self.history.answer(token, reply.clone());
+        self.importer_hears(token, &reply);
+        self.backup_client_hears(token, &reply);
         self.scanner_hears(node, token, reply.clone());
         self.pipeline_hears(token, reply);
         self.replies.answered(node, token, was_open)

@@ -17,6 +17,7 @@
 mod counting;
 mod format;
 mod reader;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -25,6 +26,7 @@ use alloc::vec::Vec;
 use uuid::Uuid;
 
 pub use self::reader::{BackupError, BackupReader, Part};
+pub use self::snapshots::BackupSnapshots;
 pub use self::writer::BackupWriter;
 use super::snapshot::SnapshotId;
 use crate::limits;

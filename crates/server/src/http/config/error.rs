@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use hyper::StatusCode;
 use hyper::header::{ALLOW, HeaderValue, RETRY_AFTER};
+use tidelock_core::clients::import::ImportFailure;
 use tidelock_core::clients::watcher::WatchError;
 use tidelock_core::command::Refusal;
 use tidelock_core::command::config::ConfigError;
@@ -60,14 +61,6 @@ impl ApiError {
     /// Whether the namespace, or what it should contain, does not exist.
     pub fn is_not_found(&self) -> bool {
         self.status == StatusCode::NOT_FOUND
-    }
-
-    pub fn is_revision_mismatch(&self) -> bool {
-        self.errcode == 40903
-    }
-
-    pub fn is_no_namespace(&self) -> bool {
-        self.errcode == 40401
     }
 
     pub fn is_no_container(&self) -> bool {
@@ -157,6 +150,22 @@ impl From<Problem> for ApiError {
 impl From<Busy> for ApiError {
     fn from(busy: Busy) -> ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, 50301, busy.to_string())
+    }
+}
+
+impl From<ImportFailure> for ApiError {
+    fn from(failure: ImportFailure) -> ApiError {
+        let errmsg = failure.to_string();
+        match failure {
+            ImportFailure::NotADocument | ImportFailure::TooManyFields(_) | ImportFailure::PairInUse(_) => {
+                ApiError::format(errmsg)
+            }
+            ImportFailure::Key { .. } => ApiError::name(errmsg),
+            ImportFailure::FieldValue { .. } | ImportFailure::PairValue { .. } => ApiError::value(errmsg),
+            ImportFailure::Refused(error) => error.into(),
+            ImportFailure::Unanswered(error) => NoAnswer::from(error).into(),
+            ImportFailure::Busy => Busy.into(),
+        }
     }
 }
 

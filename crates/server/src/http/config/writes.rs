@@ -71,6 +71,14 @@ pub(super) async fn submit<S: Store>(
     operation: ConfigOperation,
 ) -> Result<Done, ApiError> {
     let WriteOptions { stamp, expected } = options;
+    check_stamp(&stamp)?;
+    let write = ConfigWrite { namespace, stamp, expected, operation };
+    let ConfigWritten { revision, changed } = store.ask(requests::write_config(write)).await??;
+    Ok(Done { revision, changed, notes: Vec::new() })
+}
+
+/// Checks the lengths of author and message.
+pub(super) fn check_stamp(stamp: &Stamp) -> Result<(), ApiError> {
     if stamp.author.chars().count() > limits::CONFIG_AUTHOR_CHARACTERS_MAX {
         let max = limits::CONFIG_AUTHOR_CHARACTERS_MAX;
         return Err(ApiError::invalid(format!("author is longer than {max} characters")));
@@ -79,9 +87,7 @@ pub(super) async fn submit<S: Store>(
         let max = limits::CONFIG_MESSAGE_CHARACTERS_MAX;
         return Err(ApiError::invalid(format!("message is longer than {max} characters")));
     }
-    let write = ConfigWrite { namespace, stamp, expected, operation };
-    let ConfigWritten { revision, changed } = store.ask(requests::write_config(write)).await??;
-    Ok(Done { revision, changed, notes: Vec::new() })
+    Ok(())
 }
 
 async fn submit_and_show<S: Store>(

@@ -6,6 +6,8 @@
 //! acknowledged changes must be there, refused ones must not, and the states in between follow.
 //! Revisions that are no longer kept are only judged by their numbers.
 
+mod imports;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -20,13 +22,18 @@ use tidelock_core::types::Token;
 use super::Violation;
 use super::replay::{judge_event_order, judge_missing_events, watches};
 use crate::config::is_fleeting;
-use crate::history::{Happened, History, Incarnation, Moment, Operation};
+use crate::history::{Happened, History, ImportedDocument, Incarnation, Moment, Operation};
 use crate::watcher::{WatchedContent, WatchingClient};
 
 const CHECKER: &str = "config";
 
-/// Checks the changes, reads and watchers of every namespace against each other.
-pub fn check(history: &History, watchers: &[WatchingClient]) -> Result<(), Violation> {
+/// Checks the changes, reads, watchers and successful imports of every namespace against each
+/// other.
+pub fn check(
+    history: &History,
+    watchers: &[WatchingClient],
+    imports: &[ImportedDocument],
+) -> Result<(), Violation> {
     let mut namespaces: BTreeMap<Name, Account> = BTreeMap::new();
     for operation in history.operations() {
         match &operation.request {
@@ -43,6 +50,7 @@ pub fn check(history: &History, watchers: &[WatchingClient]) -> Result<(), Viola
     for (name, account) in &namespaces {
         account.judge_order(name)?;
         let states = account.replay(name, history)?;
+        imports::judge(name, account, imports, &states)?;
         account.judge_reads(name, &states)?;
         for watcher in watchers.iter().filter(|watcher| watcher.namespace == *name) {
             watches(&watcher.received)

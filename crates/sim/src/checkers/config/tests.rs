@@ -12,6 +12,7 @@ struct ConfigHistory {
     history: History,
     revisions: Vec<RevisionView>,
     received: Vec<WatchedContent>,
+    imports: Vec<ImportedDocument>,
 }
 
 fn name() -> Name {
@@ -41,15 +42,14 @@ impl ConfigHistory {
     }
 
     fn publish(&mut self, number: i64) -> Token {
+        self.publish_at(number, None)
+    }
+
+    fn publish_at(&mut self, number: i64, expected: Option<u64>) -> Token {
         let stamp = Stamp { author: self.history.next_token().0.to_string().into(), ..Stamp::default() };
         let changes = vec![Change::PutPair { key: "p".into(), value: Value::Int(number), retype: false }];
         let operation = ConfigOperation::Publish { changes, create: false };
-        self.ask(Request::Write(Write::from(ConfigWrite {
-            namespace: name(),
-            stamp,
-            expected: None,
-            operation,
-        })))
+        self.ask(Request::Write(Write::from(ConfigWrite { namespace: name(), stamp, expected, operation })))
     }
 
     fn done(&mut self, token: Token, revision: u64) {
@@ -115,7 +115,7 @@ impl ConfigHistory {
         assert!(self.history.answer(token, Reply::Read(ReadReply::Config(Ok(ConfigReply::History(page))))));
         let mut watcher = WatchingClient::new(name(), "c".into(), fastrand::Rng::with_seed(1));
         watcher.received = self.received;
-        check(&self.history, &[watcher])
+        check(&self.history, &[watcher], &self.imports)
     }
 }
 
@@ -264,4 +264,26 @@ fn a_watcher_who_misses_repeats_or_dreams_is_noticed() {
     blamed(history(&[content(2, r#"{"f":21}"#), third.clone()]), "received a wrong document");
     let absent = WatchedContent { revision: 0, document: None, after_gap: false, begins: false };
     blamed(history(&[third, absent]), "never deleted");
+}
+
+/// The second of two publications, as an import of this document that was answered this revision.
+fn import(document: &str, revision: u64, expected: Option<u64>) -> ConfigHistory {
+    let mut history = ConfigHistory::default();
+    let first = history.publish(10);
+    history.done(first, 1);
+    history.revision(1, first, (0, 10));
+    let second = history.publish_at(20, expected);
+    history.done(second, 2);
+    history.revision(2, second, (10, 20));
+    let (namespace, container, document) = (name(), "c".into(), document.to_owned());
+    history.imports = vec![ImportedDocument { namespace, container, document, token: second, revision }];
+    history
+}
+
+#[test]
+fn an_import_is_a_conditional_write_of_exactly_its_document() {
+    assert_eq!(import("{\"f\":20}", 2, Some(1)).judge(), Ok(()));
+    blamed(import("{\"f\":21}", 2, Some(1)), "which has");
+    blamed(import("{\"f\":20}", 2, None), "and is Some");
+    blamed(import("{\"f\":10}", 1, Some(1)), "and is Some");
 }

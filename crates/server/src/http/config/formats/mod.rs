@@ -21,7 +21,6 @@ use tidelock_core::command::config::Value;
 use super::error::ApiError;
 pub(super) use json::check_numbers;
 pub(super) use numbers::Notes;
-pub(super) use properties::text_of;
 
 /// The contents of a file.
 #[derive(Debug)]

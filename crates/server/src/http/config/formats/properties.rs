@@ -115,7 +115,7 @@ fn guess(text: &str) -> Value {
 }
 
 /// The text of a scalar.
-pub(in super::super) fn text_of(value: &Value) -> String {
+pub(super) fn text_of(value: &Value) -> String {
     match value {
         Value::Text(text) => text.to_string(),
         Value::Int(_) | Value::Float(_) | Value::Bool(_) => value.to_json(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::properties::text_of;
 use super::*;
 
 /// Text with everything that some format must escape.
