@@ -5,10 +5,12 @@
 //! replicas are equal, and that its final state follows from the history. [`World`] handles the
 //! single events.
 
+use std::cell::OnceCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::checkers::{self, FinishedRun, Violation};
 use crate::event_queue::Micros;
+use crate::operator_actions;
 use crate::plan::Plan;
 pub use crate::report::{Report, Tally};
 use crate::trace::Detail;
@@ -55,17 +57,17 @@ fn play(plan: &Plan, world: &mut World<'_>) -> Result<(), Violation> {
     world.run_until(plan.duration)?;
     world.heal()?;
     world.inspect()?;
-    // Keys of one shard share a revision only if no slots move.
-    let state_shards = (!crate::operator_actions::moves(&plan.operator_actions)).then_some(plan.data_shards);
     world.close_connections();
-    let (iterations, connections) = (&world.iterations[..], world.pipelining.records());
-    let run = FinishedRun { history: world.history(), iterations, connections, ledger: world.ledger() };
-    checkers::judge(run, state_shards)?;
-    checkers::config::check(world.history(), &world.watchers, &world.imports)?;
-    if state_shards.is_some() {
-        checkers::lives::check(world.history(), world.ledger(), &world.watchers)?;
-    }
-    Ok(())
+    checkers::judge(&FinishedRun {
+        history: world.history(),
+        iterations: &world.iterations,
+        connections: world.pipelining.records(),
+        watchers: &world.watchers,
+        imports: &world.imports,
+        ledger: world.ledger(),
+        data_shards: (!operator_actions::moves(&plan.operator_actions)).then_some(plan.data_shards),
+        lineages: OnceCell::new(),
+    })
 }
 
 fn message_of(panic: &(dyn std::any::Any + Send)) -> String {

@@ -19,7 +19,7 @@ const NUMBERS: usize = 1_960;
 
 /// A document of nearly five megabytes, which takes the most time to compare.
 fn document(import: usize) -> String {
-    let number = |position| (1_000_000_000_000_000_000 + import * NUMBERS + position).to_string();
+    let number = |position: usize| (1_000_000_000_000_000_000 + import * NUMBERS + position).to_string();
     let numbers = (0..NUMBERS).map(number).collect::<Vec<_>>().join(",");
     let fields = (0..FIELDS).map(|field| format!("\"f{field}\":[{numbers}]"));
     format!("{{{}}}", fields.collect::<Vec<_>>().join(","))

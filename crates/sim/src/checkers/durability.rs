@@ -8,10 +8,19 @@ use bytes::Bytes;
 use tidelock_core::types::Version;
 
 use super::lineage::{Lineage, Lineages, Sighting};
-use super::{Violation, describe};
+use super::{Checker, FinishedRun, Violation, describe};
 use crate::history::History;
 
 const CHECKER: &str = "durability";
+
+/// Judges that nothing acknowledged is lost.
+pub struct Durability;
+
+impl Checker for Durability {
+    fn judge(&self, run: &FinishedRun<'_>) -> Result<(), Violation> {
+        check(run.history, run.lineages()?)
+    }
+}
 
 /// Judges the final reads of every key with an acknowledged write.
 pub fn check(history: &History, lineages: &Lineages) -> Result<(), Violation> {

@@ -16,11 +16,20 @@ use tidelock_core::limits::LIST_PAGE_ITEMS_MAX;
 use tidelock_core::types::{ShardId, Version};
 
 use super::lineage::{Lineage, Lineages, covers};
-use super::{Violation, describe};
+use super::{Checker, FinishedRun, Violation, describe};
 use crate::compound::is_compound;
 use crate::history::{History, Operation};
 
 const CHECKER: &str = "lists";
+
+/// Judges the lists and counts of keys.
+pub struct Lists;
+
+impl Checker for Lists {
+    fn judge(&self, run: &FinishedRun<'_>) -> Result<(), Violation> {
+        check(run.history, run.lineages()?, run.data_shards)
+    }
+}
 
 /// Checks every page of a list, by itself and against the lineages of its keys.
 pub fn check(history: &History, lineages: &Lineages, data_shards: Option<u64>) -> Result<(), Violation> {

@@ -32,11 +32,14 @@ pub mod staleness;
 #[cfg(test)]
 mod fixture;
 
+use std::cell::OnceCell;
+
 use tidelock_core::types::Version;
 
-use crate::history::History;
-use crate::history::Iteration;
+use crate::history::{History, ImportedDocument, Iteration};
 use crate::pipelines::ConnectionRecord;
+use crate::watcher::WatchingClient;
+use lineage::Lineages;
 
 /// A property that a run violated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,8 +58,31 @@ impl Violation {
     }
 }
 
+/// A property that is judged when a run has ended.
+pub trait Checker {
+    /// Judges the run.
+    ///
+    /// # Errors
+    /// The first violation of the property.
+    fn judge(&self, run: &FinishedRun<'_>) -> Result<(), Violation>;
+}
+
+/// Every checker of finished runs, in the order in which they judge: those first whose violations
+/// say most about the cause.
+const CHECKERS: &[&dyn Checker] = &[
+    &pipelines::ConnectionReplies,
+    &operations::OperationsByLog,
+    &durability::Durability,
+    &linearizability::Linearizability,
+    &staleness::Staleness,
+    &lists::Lists,
+    &scans::Scans,
+    &pipelines::ConnectionOrder,
+    &config::Configuration,
+    &lives::NamespaceLives,
+];
+
 /// What is known of a finished run.
-#[derive(Clone, Copy)]
 pub struct FinishedRun<'a> {
     /// The requests and replies of clients.
     pub history: &'a History,
@@ -64,23 +90,35 @@ pub struct FinishedRun<'a> {
     pub iterations: &'a [Iteration],
     /// What each connection of a client that pipelines sent and received.
     pub connections: &'a [ConnectionRecord],
+    /// What each client received that watches configuration.
+    pub watchers: &'a [WatchingClient],
+    /// Imports of configuration that succeeded.
+    pub imports: &'a [ImportedDocument],
     /// What the cluster committed.
     pub ledger: &'a operations::Ledger,
+    /// Number of data shards, which determines which keys share a shard; `None` if slots move,
+    /// because then no keys share one for the whole run.
+    pub data_shards: Option<u64>,
+    /// What several checkers share, once one has asked for it.
+    pub lineages: OnceCell<Result<Lineages, Violation>>,
 }
 
-/// Judges a finished run with every offline checker. `data_shards` determines which keys share a
-/// shard; `None` if slots move, because then no keys share one for the whole run.
-pub fn judge(run: FinishedRun<'_>, data_shards: Option<u64>) -> Result<(), Violation> {
-    let history = run.history;
-    pipelines::check_replies(&run)?;
-    operations::check(history, run.ledger)?;
-    let lineages = lineage::lineages(history)?;
-    durability::check(history, &lineages)?;
-    linearizability::check(&lineages)?;
-    staleness::check(&lineages)?;
-    lists::check(history, &lineages, data_shards)?;
-    scans::check(run.iterations, &lineages)?;
-    pipelines::check(&run, &lineages, data_shards)
+impl FinishedRun<'_> {
+    /// The mutations of each key, in order.
+    ///
+    /// # Errors
+    /// When no order of mutations explains the replies.
+    pub fn lineages(&self) -> Result<&Lineages, Violation> {
+        self.lineages.get_or_init(|| lineage::lineages(self.history)).as_ref().map_err(Violation::clone)
+    }
+}
+
+/// Judges a finished run with every checker.
+///
+/// # Errors
+/// The first violation.
+pub fn judge(run: &FinishedRun<'_>) -> Result<(), Violation> {
+    CHECKERS.iter().try_for_each(|checker| checker.judge(run))
 }
 
 /// A key and an observation of it, for messages.

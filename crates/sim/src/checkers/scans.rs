@@ -5,11 +5,20 @@
 //! may not be returned.
 
 use super::lineage::{Lineage, Lineages};
-use super::{Violation, describe};
+use super::{Checker, FinishedRun, Violation, describe};
 use crate::history::Iteration;
 use tidelock_core::types::Version;
 
 const CHECKER: &str = "scans";
+
+/// Judges the iterations over all keys.
+pub struct Scans;
+
+impl Checker for Scans {
+    fn judge(&self, run: &FinishedRun<'_>) -> Result<(), Violation> {
+        check(run.iterations, run.lineages()?)
+    }
+}
 
 /// Checks that every finished iteration returned the keys that existed throughout it.
 pub fn check(iterations: &[Iteration], lineages: &Lineages) -> Result<(), Violation> {

@@ -9,10 +9,19 @@ use std::collections::BTreeMap;
 use tidelock_core::types::Version;
 
 use super::lineage::{Lineage, Lineages, Sighting};
-use super::{Violation, describe};
+use super::{Checker, FinishedRun, Violation, describe};
 use crate::history::Incarnation;
 
 const CHECKER: &str = "staleness";
+
+/// Judges the stale reads of each replica.
+pub struct Staleness;
+
+impl Checker for Staleness {
+    fn judge(&self, run: &FinishedRun<'_>) -> Result<(), Violation> {
+        check(run.lineages()?)
+    }
+}
 
 /// Judges every key on every replica.
 pub fn check(lineages: &Lineages) -> Result<(), Violation> {

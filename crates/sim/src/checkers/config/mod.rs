@@ -19,13 +19,22 @@ use tidelock_core::command::config::{Container, Found, Pair, Refers};
 use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply};
 use tidelock_core::types::Token;
 
-use super::Violation;
 use super::replay::{judge_event_order, judge_missing_events, watches};
+use super::{Checker, FinishedRun, Violation};
 use crate::config::is_fleeting;
 use crate::history::{Happened, History, ImportedDocument, Incarnation, Moment, Operation};
 use crate::watcher::{WatchedContent, WatchingClient};
 
 const CHECKER: &str = "config";
+
+/// Judges configuration by its revisions.
+pub struct Configuration;
+
+impl Checker for Configuration {
+    fn judge(&self, run: &FinishedRun<'_>) -> Result<(), Violation> {
+        check(run.history, run.watchers, run.imports)
+    }
+}
 
 /// Checks the changes, reads, watchers and successful imports of every namespace against each
 /// other.

@@ -18,10 +18,19 @@ use tidelock_core::command::Condition;
 use tidelock_core::types::Version;
 
 use super::lineage::{Lineage, Lineages, Mutation, Sighting};
-use super::{Violation, describe};
+use super::{Checker, FinishedRun, Violation, describe};
 use crate::history::Moment;
 
 const CHECKER: &str = "linearizability";
+
+/// Judges the order of each key.
+pub struct Linearizability;
+
+impl Checker for Linearizability {
+    fn judge(&self, run: &FinishedRun<'_>) -> Result<(), Violation> {
+        check(run.lineages()?)
+    }
+}
 
 /// Checks that the lineage of every key is linearizable.
 pub fn check(lineages: &Lineages) -> Result<(), Violation> {

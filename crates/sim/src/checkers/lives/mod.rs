@@ -20,10 +20,10 @@ use tidelock_core::command::config::{ConfigError, ConfigReply, ConfigWritten, Na
 use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply};
 use tidelock_core::types::{ShardId, Token};
 
-use super::Violation;
 use super::config::{ConfigState, checksum_holds};
 use super::operations::Ledger;
 use super::replay::{AnsweredRead, LogJudge, LogOrder, judge_event_order, judge_missing_events, watches};
+use super::{Checker, FinishedRun, Violation};
 use crate::config::is_fleeting;
 use crate::history::{History, Operation};
 use crate::watcher::{WatchedContent, WatchingClient};
@@ -33,6 +33,18 @@ const JUDGE: LogJudge = LogJudge { checker: "lives" };
 
 /// The answer to a read.
 type Answer = Result<ConfigReply, ConfigError>;
+
+/// Judges namespaces that are created and deleted, unless slots move.
+pub struct NamespaceLives;
+
+impl Checker for NamespaceLives {
+    fn judge(&self, run: &FinishedRun<'_>) -> Result<(), Violation> {
+        if run.data_shards.is_none() {
+            return Ok(());
+        }
+        check(run.history, run.ledger, run.watchers)
+    }
+}
 
 /// Judges all namespaces that are created and deleted.
 pub fn check(history: &History, ledger: &Ledger, watchers: &[WatchingClient]) -> Result<(), Violation> {

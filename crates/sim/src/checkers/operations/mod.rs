@@ -27,8 +27,8 @@ use tidelock_core::types::{ShardId, Token, UnixMillis};
 pub use ledger::Ledger;
 use model::{Held, ShardModel};
 
-use super::Violation;
 use super::replay::{AnsweredRead, LogJudge, LogOrder};
+use super::{Checker, FinishedRun, Violation};
 use crate::compound::{is_compound, token_in};
 use crate::history::{History, Operation, token_of};
 
@@ -36,6 +36,15 @@ const JUDGE: LogJudge = LogJudge { checker: "operations" };
 
 /// The states of a key, by the number of commands applied before.
 type Past = BTreeMap<Bytes, Vec<(usize, Option<Held>)>>;
+
+/// Judges all operations by the committed log.
+pub struct OperationsByLog;
+
+impl Checker for OperationsByLog {
+    fn judge(&self, run: &FinishedRun<'_>) -> Result<(), Violation> {
+        check(run.history, run.ledger)
+    }
+}
 
 /// Judges every operation of a finished run.
 pub fn check(history: &History, ledger: &Ledger) -> Result<(), Violation> {

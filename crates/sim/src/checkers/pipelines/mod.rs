@@ -17,31 +17,39 @@ use tidelock_core::command::{
 use tidelock_core::types::{ShardId, Token, Version};
 
 use super::lineage::{Lineage, Lineages};
-use super::{FinishedRun, Violation, describe, operations};
+use super::{Checker, FinishedRun, Violation, describe, operations};
 use crate::history::{Happened, History};
 use crate::pipelines::{ConnectionRecord, TakenCommand};
 use crate::slots::shard_of;
 
 const CHECKER: &str = "pipelines";
 
-/// Checks the order and the number of the replies of every connection.
-pub fn check_replies(run: &FinishedRun<'_>) -> Result<(), Violation> {
-    let FinishedRun { history, connections, .. } = *run;
-    connections.iter().try_for_each(|record| RepliesCheck { history, record }.check())
+/// Judges the order and the number of the replies of every connection.
+pub struct ConnectionReplies;
+
+impl Checker for ConnectionReplies {
+    fn judge(&self, run: &FinishedRun<'_>) -> Result<(), Violation> {
+        let FinishedRun { history, connections, .. } = *run;
+        connections.iter().try_for_each(|record| RepliesCheck { history, record }.check())
+    }
 }
 
-/// Judges the results of every connection, and the puts of every client. `data_shards` determines
-/// which keys share a shard; `None` if slots move.
-pub fn check(run: &FinishedRun<'_>, lineages: &Lineages, data_shards: Option<u64>) -> Result<(), Violation> {
-    let FinishedRun { history, connections, ledger, .. } = *run;
-    for record in connections {
-        let judge = ConnectionCheck { history, record, lineages, data_shards };
-        judge.keys()?;
-        for command in &record.commands {
-            judge.command(command)?;
+/// Judges the results of every connection, and the puts of every client.
+pub struct ConnectionOrder;
+
+impl Checker for ConnectionOrder {
+    fn judge(&self, run: &FinishedRun<'_>) -> Result<(), Violation> {
+        let FinishedRun { history, connections, ledger, data_shards, .. } = *run;
+        let lineages = run.lineages()?;
+        for record in connections {
+            let judge = ConnectionCheck { history, record, lineages, data_shards };
+            judge.keys()?;
+            for command in &record.commands {
+                judge.command(command)?;
+            }
         }
+        executions(history, ledger)
     }
-    executions(history, ledger)
 }
 
 /// Checks that each put was executed at most once, and none whose reply says that it was not.

@@ -1,12 +1,13 @@
 //! Each kind of violation, and what is none.
 
+use std::cell::OnceCell;
+
 use tidelock_core::command::{
     Condition, Consistency, Operations, OperationsBuilder, StoredValue, Transaction, Write,
 };
 use tidelock_core::types::{LogIndex, NodeId, Term};
 
 use super::*;
-use crate::checkers::lineage::lineages;
 use crate::checkers::operations::Ledger;
 use crate::history::{Incarnation, value_of};
 use crate::pipelines::ReceivedReply;
@@ -90,11 +91,17 @@ impl Run {
 
     fn judged_with(&self, data_shards: Option<u64>) -> String {
         let connections = std::slice::from_ref(&self.record);
-        let run = FinishedRun { history: &self.history, iterations: &[], connections, ledger: &self.ledger };
-        let verdict = check_replies(&run).and_then(|()| {
-            let lineages = lineages(&self.history).expect("versions and values are right");
-            check(&run, &lineages, data_shards)
-        });
+        let run = FinishedRun {
+            history: &self.history,
+            iterations: &[],
+            connections,
+            watchers: &[],
+            imports: &[],
+            ledger: &self.ledger,
+            data_shards,
+            lineages: OnceCell::new(),
+        };
+        let verdict = ConnectionReplies.judge(&run).and_then(|()| ConnectionOrder.judge(&run));
         verdict.err().map_or_else(String::new, |violation| violation.message)
     }
 
