@@ -6,7 +6,7 @@
 //! they interrupt other stages as faults do.
 //!
 //! Owns the stages, and how they are recognised from what a node reports. To add one: a row of
-//! [`STAGES`].
+//! `STAGES`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

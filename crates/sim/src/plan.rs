@@ -132,18 +132,7 @@ impl Plan {
             FaultIntensity::Wild => (Micros::SECOND, Micros::SECOND * 3),
         };
         let from = Micros::SECOND * random.u64(0..3);
-        let mut operator_actions =
-            operator_actions::draw(nodes, data_shards, duration, &mut generator(seed, "operators"));
-        operator_actions.extend(operator_actions::draw_moves(
-            data_shards,
-            duration,
-            &mut generator(seed, "slots"),
-        ));
-        operator_actions.extend(operator_actions::draw_removals(
-            data_shards,
-            duration,
-            &mut generator(seed, "removals"),
-        ));
+        let operator_actions = draw_operator_actions(seed, nodes, data_shards, duration);
         let hosts = nodes + operator_actions::joins(&operator_actions);
         let severity = Severity {
             nodes: hosts,
@@ -294,6 +283,16 @@ impl Plan {
     pub fn generator(&self, concern: &str) -> fastrand::Rng {
         generator(self.seed, concern)
     }
+}
+
+fn draw_operator_actions(seed: u64, nodes: u64, data_shards: u64, duration: Micros) -> Vec<ScheduledAction> {
+    let random = |concern| generator(seed, concern);
+    [
+        operator_actions::draw(nodes, data_shards, duration, &mut random("operators")),
+        operator_actions::draw_moves(data_shards, duration, &mut random("slots")),
+        operator_actions::draw_removals(data_shards, duration, &mut random("removals")),
+    ]
+    .concat()
 }
 
 /// Draws the faults of a run. One run of two has a subset of all kinds.

@@ -64,52 +64,16 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::ChangesSkipped | Fault::CaughtUpByStaleRead => provoke_watchers(plan, fault),
         Fault::OnlyLeaderNotifies | Fault::ImportWithoutCondition => plan.load.config_per_mille = 800,
         Fault::OnlyLeaderExpires | Fault::ReceiverClockUsed => plan.load.operations_per_mille = 900,
-        // Slots move back and forth under load; a copy takes a while, and its leader changes often.
         Fault::OwnedBeforeLastRows
         | Fault::OldAttemptAccepted
         | Fault::ScanByLaterMap
-        | Fault::BackupOfTwoSlotMaps => {
-            plan.data_shards = 2;
-            plan.load.keys_per_shard = 4;
-            plan.load.pause_max = Micros::MILLISECOND * 4;
-            plan.load.reads_per_mille = 300;
-            let there = |at_ms, to| {
-                operator_action(at_ms, OperatorAction::MoveSlots { begin: 0, end: 16_384, to: ShardId(to) })
-            };
-            plan.operator_actions = (1..16).map(|turn| there(600 * turn, 1 + turn % 2)).collect();
-        }
-        // A node misses two moves of one shard, whose leader it cannot reach, and hears of both from
-        // the leaders of the registry and of the other shard.
-        Fault::ReadBeforeMove => {
-            plan.data_shards = 2;
-            plan.load.keys_per_shard = 2;
-            plan.load.pause_max = Micros::MILLISECOND * 4;
-            plan.load.reads_per_mille = 600;
-            let there = |at_ms, to| {
-                operator_action(at_ms, OperatorAction::MoveSlots { begin: 0, end: 16_384, to: ShardId(to) })
-            };
-            plan.operator_actions = (1..24).map(|turn| there(400 * turn, 1 + turn % 2)).collect();
-            let random = &mut plan.generator("pairs");
-            for second in [1, 5] {
-                let (low, high) = *choose(random, &[(1, 2), (1, 3), (2, 3)]);
-                let fault = CutPair { low: NodeId(low), high: NodeId(high), way: Way::Both }.into();
-                let (at, lasts) = (Micros::SECOND * second, Micros::SECOND * 3);
-                plan.faults.push(ScheduledFault { at, lasts, fault });
-            }
-        }
+        | Fault::BackupOfTwoSlotMaps
+        | Fault::ReadBeforeMove
+        | Fault::MovedOperationOvertakes
+        | Fault::HalvesReordered => provoke_moves(plan, fault),
         Fault::ReplyOvertakes => {
             plan.data_shards = 3;
             plan.load.pipelining_clients = 3;
-        }
-        // Keys of one shard part and meet again, under connections with many commands in flight.
-        Fault::MovedOperationOvertakes | Fault::HalvesReordered => {
-            plan.data_shards = 2;
-            plan.load.keys_per_shard = 4;
-            plan.load.pipelining_clients = 4;
-            let there = |at_ms, to| {
-                operator_action(at_ms, OperatorAction::MoveSlots { begin: 0, end: 4_096, to: ShardId(to) })
-            };
-            plan.operator_actions = (1..16).map(|turn| there(600 * turn, 1 + turn % 2)).collect();
         }
         // Slots move back and forth, and shards are removed regardless of what they own.
         Fault::ShardRemovedWithSlots => {
@@ -161,6 +125,43 @@ fn provoke(plan: &mut Plan, fault: Fault) {
             plan.snapshot_log_bytes_min = 1 << 30;
         }
         _ => {}
+    }
+}
+
+/// Slots that move back and forth under load. A copy takes a while, and its leader changes often.
+fn provoke_moves(plan: &mut Plan, fault: Fault) {
+    let to_and_fro = |end, every_ms| {
+        let there = |turn: u64| OperatorAction::MoveSlots { begin: 0, end, to: ShardId(1 + turn % 2) };
+        (1..9_000 / every_ms).map(|turn| operator_action(every_ms * turn, there(turn))).collect()
+    };
+    plan.data_shards = 2;
+    plan.load.keys_per_shard = 4;
+    match fault {
+        // Keys of one shard part and meet again, under connections with many commands in flight.
+        Fault::MovedOperationOvertakes | Fault::HalvesReordered => {
+            plan.load.pipelining_clients = 4;
+            plan.operator_actions = to_and_fro(4_096, 600);
+        }
+        // A node misses two moves of one shard, whose leader it cannot reach, and hears of both
+        // from the leaders of the registry and of the other shard.
+        Fault::ReadBeforeMove => {
+            plan.load.keys_per_shard = 2;
+            plan.load.pause_max = Micros::MILLISECOND * 4;
+            plan.load.reads_per_mille = 600;
+            plan.operator_actions = to_and_fro(16_384, 400);
+            let random = &mut plan.generator("pairs");
+            for second in [1, 5] {
+                let (low, high) = *choose(random, &[(1, 2), (1, 3), (2, 3)]);
+                let fault = CutPair { low: NodeId(low), high: NodeId(high), way: Way::Both }.into();
+                let (at, lasts) = (Micros::SECOND * second, Micros::SECOND * 3);
+                plan.faults.push(ScheduledFault { at, lasts, fault });
+            }
+        }
+        _ => {
+            plan.load.pause_max = Micros::MILLISECOND * 4;
+            plan.load.reads_per_mille = 300;
+            plan.operator_actions = to_and_fro(16_384, 600);
+        }
     }
 }
 

@@ -76,7 +76,8 @@ impl<D: Disk> CommitLoop<D> {
         }
     }
 
-    /// Logs a report, and sends it to the worker if that has to act. Returns whether the thread goes on.
+    /// Logs a report, and sends it to the worker if that has to act. Returns whether the thread
+    /// goes on.
     fn pass_on(&self, report: DiskReport, was_stalled: bool) -> bool {
         let goes_on = !matches!(report, DiskReport::Failed(_));
         match &report {

@@ -1,7 +1,7 @@
 //! The disk thread: waits for log writes and syncs, so that the worker never does.
 //!
-//! Owns the thread and the queue of batches for its [loop](super::commit_loop). While an operation hangs the thread cannot report it; [`SlowDiskWatch`] detects
-//! that.
+//! Owns the thread and the queue of batches for its [loop](super::commit_loop). While an operation
+//! hangs the thread cannot report it; [`SlowDiskWatch`] detects that.
 //!
 //! The queue has no explicit limit. The core submits at most its entries in flight and its peers'
 //! bounded appends, proceeds past them only when the disk has answered, and takes nothing new

@@ -2,9 +2,7 @@
 
 use tidelock_core::types::NodeId;
 
-use super::{FaultKind, Severity, Target};
-use crate::event_queue::Micros;
-use crate::world::World;
+use super::{Cluster, FaultKind, Severity, Target};
 
 /// A clock runs fast or slow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,12 +22,12 @@ impl FaultKind for SkewClock {
         Some(self.target)
     }
 
-    fn strike(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).tick = Micros(world.plan.tick.0 * self.percent / 100);
+    fn strike(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.set_tick_percent(node, self.percent);
     }
 
-    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).tick = world.plan.tick;
+    fn relieve(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.set_tick_percent(node, 100);
     }
 }
 
@@ -52,11 +50,11 @@ impl FaultKind for SetClock {
         Some(self.target)
     }
 
-    fn strike(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).clock_ahead_ms = self.ahead_ms;
+    fn strike(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.set_clock_ahead(node, self.ahead_ms);
     }
 
-    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).clock_ahead_ms = 0;
+    fn relieve(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.set_clock_ahead(node, 0);
     }
 }

@@ -2,10 +2,8 @@
 
 use tidelock_core::types::NodeId;
 
-use super::{CrashKind, FaultKind, Severity, Target, choose};
-use crate::event_queue::{Micros, SimEvent};
-use crate::host::Host;
-use crate::world::World;
+use super::{Cluster, FaultKind, Severity, Target, choose};
+use crate::event_queue::Micros;
 
 /// Syncs take several times as long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,12 +23,12 @@ impl FaultKind for SlowDisk {
         Some(self.target)
     }
 
-    fn strike(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).slowness = self.factor;
+    fn strike(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.set_slowness(node, self.factor);
     }
 
-    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).slowness = 1;
+    fn relieve(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.set_slowness(node, 1);
     }
 }
 
@@ -64,13 +62,12 @@ impl FaultKind for HangDisk {
         Some(self.target)
     }
 
-    fn strike(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).hang = self.longer;
+    fn strike(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.set_hang(node, self.longer);
     }
 
-    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).hang = Micros(0);
-        world.resume_disk(node);
+    fn relieve(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.set_hang(node, Micros(0));
     }
 }
 
@@ -90,12 +87,12 @@ impl FaultKind for FailSync {
         Some(self.target)
     }
 
-    fn strike(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).disk().fail_next_sync();
+    fn strike(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.disk(node).fail_next_sync();
     }
 
-    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).disk().forgive_sync();
+    fn relieve(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.disk(node).forgive_sync();
     }
 }
 
@@ -120,12 +117,12 @@ impl FaultKind for FullDisk {
         Some(self.target)
     }
 
-    fn strike(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).disk().set_free_bytes(Some(self.free_bytes));
+    fn strike(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.disk(node).set_free_bytes(Some(self.free_bytes));
     }
 
-    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).disk().set_free_bytes(None);
+    fn relieve(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.disk(node).set_free_bytes(None);
     }
 }
 
@@ -145,12 +142,12 @@ impl FaultKind for ReadOnlyDisk {
         Some(self.target)
     }
 
-    fn strike(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).disk().set_read_only(true);
+    fn strike(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.disk(node).set_read_only(true);
     }
 
-    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).disk().set_read_only(false);
+    fn relieve(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.disk(node).set_read_only(false);
     }
 }
 
@@ -171,12 +168,12 @@ impl FaultKind for NoDescriptors {
         Some(self.target)
     }
 
-    fn strike(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).disk().set_no_descriptors(true);
+    fn strike(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.disk(node).set_no_descriptors(true);
     }
 
-    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).disk().set_no_descriptors(false);
+    fn relieve(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.disk(node).set_no_descriptors(false);
     }
 }
 
@@ -205,24 +202,11 @@ impl FaultKind for OldCopy {
         Some(self.target)
     }
 
-    fn strike(&self, world: &mut World<'_>, node: NodeId) {
-        let Some(claim) = world.host(node).claim() else { return };
-        let knows =
-            |host: &Host| host.node() == node || host.is_gone() || host.known_start(node) == Some(claim);
-        if !world.hosts.iter().all(knows) {
-            return;
-        }
-        world.crash(node, CrashKind::Process);
-        if world.host(node).put_back() {
-            world.note(&[23, node.0], || format!("node {node} is put back to an earlier state of its disk"));
-        }
-        world.event_queue.after(Micros::MILLISECOND, SimEvent::Started(node));
+    fn strike(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.put_back(node);
     }
 
-    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
-        if world.host(node).awaits_its_disk() {
-            world.crash(node, CrashKind::Process);
-        }
-        world.host(node).get_disk_back();
+    fn relieve(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.get_disk_back(node);
     }
 }

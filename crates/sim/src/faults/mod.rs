@@ -1,11 +1,11 @@
 //! Faults: which strike which host, when, and for how long.
 //!
-//! Owns the [`FaultKind`] of every fault, the table of all kinds, and how a schedule is drawn from
+//! Owns the `FaultKind` of every fault, the table of all kinds, and how a schedule is drawn from
 //! a seed. [`world::nemesis`](crate::world::nemesis) executes a schedule. It is a plain list, so a
 //! failing run can be repeated with any of its faults left out, and a directed test can write its
 //! own list.
 //!
-//! To add a fault: a type with [`FaultKind`] in one of the modules here, and a row of the table.
+//! To add a fault: a type with `FaultKind` in one of the modules here, and a row of the table.
 
 pub mod clocks;
 pub mod disks;
@@ -20,8 +20,8 @@ use self::clocks::{SetClock, SkewClock};
 use self::disks::{FailSync, FullDisk, HangDisk, NoDescriptors, OldCopy, ReadOnlyDisk, SlowDisk};
 use self::network::{BreakLinks, CutPair, Isolate, Lossy, Partition};
 use self::processes::{Crash, CrashInside, Pause, Retire};
+use crate::disk::SimDisk;
 use crate::event_queue::{Direction, Micros};
-use crate::world::World;
 
 /// A fault, with the time at which it strikes and its duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,56 @@ pub struct ScheduledFault {
     pub fault: Fault,
 }
 
-/// A kind of fault: its parameters, and what it does to the world.
+/// What faults act on.
+pub(crate) trait Cluster {
+    /// Number of hosts over the whole run.
+    fn hosts(&self) -> u64;
+
+    /// The disk of a host.
+    fn disk(&mut self, node: NodeId) -> &SimDisk;
+
+    /// A process dies, if there is one.
+    fn crash(&mut self, node: NodeId, loss: CrashKind);
+
+    /// A process dies inside a disk operation, the `operation`th from now on.
+    fn crash_inside(&mut self, node: NodeId, loss: CrashKind, operation: u64);
+
+    /// A process is told to retire.
+    fn retire(&mut self, node: NodeId);
+
+    /// A process does not run. Pauses add up.
+    fn pause(&mut self, node: NodeId);
+
+    /// One pause of a process ends.
+    fn resume(&mut self, node: NodeId);
+
+    /// Syncs of a host take this many times as long as planned.
+    fn set_slowness(&mut self, node: NodeId, factor: u64);
+
+    /// Syncs of a host take longer by this much. Zero ends those that hang.
+    fn set_hang(&mut self, node: NodeId, longer: Micros);
+
+    /// A tick of a host takes this part of the planned one.
+    fn set_tick_percent(&mut self, node: NodeId, percent: u64);
+
+    /// Sets the error of a host's wall clock in milliseconds.
+    fn set_clock_ahead(&mut self, node: NodeId, ahead_ms: i64);
+
+    /// A host starts on its disk as it was before its latest start, if every other host knows that
+    /// start.
+    fn put_back(&mut self, node: NodeId);
+
+    /// A host that was put back, and that a peer has refused, gets its later disk back.
+    fn get_disk_back(&mut self, node: NodeId);
+
+    /// Breaks the connections of about this many of a thousand pairs of hosts.
+    fn break_links(&mut self, per_mille: u32);
+
+    /// This many of a thousand droppable frames are dropped; `None` for as many as planned.
+    fn set_drops(&mut self, per_mille: Option<u32>);
+}
+
+/// A kind of fault: its parameters, and what it does to a cluster.
 pub(crate) trait FaultKind: fmt::Debug {
     /// Draws its parameters.
     fn draw(severity: &Severity, random: &mut fastrand::Rng) -> Self
@@ -61,19 +110,19 @@ pub(crate) trait FaultKind: fmt::Debug {
     fn target(&self) -> Option<Target>;
 
     /// Begins on a host that it strikes.
-    fn strike(&self, _: &mut World<'_>, _: NodeId) {}
+    fn strike(&self, _: &mut dyn Cluster, _: NodeId) {}
 
     /// Ends on a host that it struck. A host that is then down is started.
-    fn relieve(&self, _: &mut World<'_>, _: NodeId) {}
+    fn relieve(&self, _: &mut dyn Cluster, _: NodeId) {}
 
     /// Begins on the links of the network. `struck` are the hosts of its target. Returns the links
-    /// that it blocks, which are unblocked when it ends.
-    fn strike_links(&self, _: &mut World<'_>, _struck: &[NodeId]) -> Vec<Direction> {
+    /// that are blocked until it ends.
+    fn strike_links(&self, _: &mut dyn Cluster, _struck: &[NodeId]) -> Vec<Direction> {
         Vec::new()
     }
 
     /// Ends on the network, besides the blocked links.
-    fn relieve_links(&self, _: &mut World<'_>) {}
+    fn relieve_links(&self, _: &mut dyn Cluster) {}
 }
 
 /// How a kind is drawn, as data.

@@ -2,10 +2,8 @@
 
 use tidelock_core::types::NodeId;
 
-use super::{FaultKind, Severity, Target, Way, choose};
+use super::{Cluster, FaultKind, Severity, Target, Way, choose};
 use crate::event_queue::Direction;
-use crate::net::NetworkConditions;
-use crate::world::World;
 
 fn draw_way(random: &mut fastrand::Rng) -> Way {
     *choose(random, &[Way::Both, Way::Both, Way::In, Way::Out])
@@ -29,8 +27,8 @@ impl FaultKind for Partition {
         None
     }
 
-    fn strike_links(&self, world: &mut World<'_>, _: &[NodeId]) -> Vec<Direction> {
-        separate(world, self.side, self.way)
+    fn strike_links(&self, cluster: &mut dyn Cluster, _: &[NodeId]) -> Vec<Direction> {
+        separate(cluster, self.side, self.way)
     }
 }
 
@@ -52,9 +50,9 @@ impl FaultKind for Isolate {
         Some(self.target)
     }
 
-    fn strike_links(&self, world: &mut World<'_>, struck: &[NodeId]) -> Vec<Direction> {
+    fn strike_links(&self, cluster: &mut dyn Cluster, struck: &[NodeId]) -> Vec<Direction> {
         let side = struck.iter().map(|node| 1 << (node.0 - 1)).sum();
-        separate(world, side, self.way)
+        separate(cluster, side, self.way)
     }
 }
 
@@ -85,11 +83,8 @@ impl FaultKind for CutPair {
         None
     }
 
-    fn strike_links(&self, world: &mut World<'_>, _: &[NodeId]) -> Vec<Direction> {
-        let out = Direction { from: self.low, to: self.high };
-        let blocked = self.way.of(out);
-        block(world, &blocked);
-        blocked
+    fn strike_links(&self, _: &mut dyn Cluster, _: &[NodeId]) -> Vec<Direction> {
+        self.way.of(Direction { from: self.low, to: self.high })
     }
 }
 
@@ -109,15 +104,8 @@ impl FaultKind for BreakLinks {
         None
     }
 
-    fn strike_links(&self, world: &mut World<'_>, _: &[NodeId]) -> Vec<Direction> {
-        let nodes = world.nodes();
-        for &low in &nodes {
-            for &high in nodes.iter().filter(|&&high| high > low) {
-                if world.nemesis.random.u32(0..1000) < self.per_mille {
-                    world.net.break_link(Direction { from: low, to: high }, &mut world.event_queue);
-                }
-            }
-        }
+    fn strike_links(&self, cluster: &mut dyn Cluster, _: &[NodeId]) -> Vec<Direction> {
+        cluster.break_links(self.per_mille);
         Vec::new()
     }
 }
@@ -138,34 +126,21 @@ impl FaultKind for Lossy {
         None
     }
 
-    fn strike_links(&self, world: &mut World<'_>, _: &[NodeId]) -> Vec<Direction> {
-        let drops_per_mille = self.per_mille;
-        world.net.set_conditions(NetworkConditions { drops_per_mille, ..world.plan.conditions });
+    fn strike_links(&self, cluster: &mut dyn Cluster, _: &[NodeId]) -> Vec<Direction> {
+        cluster.set_drops(Some(self.per_mille));
         Vec::new()
     }
 
-    fn relieve_links(&self, world: &mut World<'_>) {
-        world.net.set_conditions(world.plan.conditions);
+    fn relieve_links(&self, cluster: &mut dyn Cluster) {
+        cluster.set_drops(None);
     }
 }
 
-/// Blocks the links between a side and the rest. Returns the links that it blocked.
-fn separate(world: &mut World<'_>, side: u64, way: Way) -> Vec<Direction> {
+/// The links between a side and the rest.
+fn separate(cluster: &dyn Cluster, side: u64, way: Way) -> Vec<Direction> {
     let is_inside = |node: NodeId| side >> (node.0 - 1) & 1 == 1;
-    let mut blocked = Vec::new();
     let (inside, outside): (Vec<NodeId>, Vec<NodeId>) =
-        (1..=world.plan.hosts()).map(NodeId).partition(|&node| is_inside(node));
-    for &inside in &inside {
-        for &outside in &outside {
-            blocked.extend(way.of(Direction { from: inside, to: outside }));
-        }
-    }
-    block(world, &blocked);
-    blocked
-}
-
-fn block(world: &mut World<'_>, blocked: &[Direction]) {
-    for &direction in blocked {
-        world.net.block(direction, &mut world.event_queue);
-    }
+        (1..=cluster.hosts()).map(NodeId).partition(|&node| is_inside(node));
+    let pairs = inside.iter().flat_map(|&from| outside.iter().map(move |&to| Direction { from, to }));
+    pairs.flat_map(|out| way.of(out)).collect()
 }

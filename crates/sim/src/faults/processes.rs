@@ -1,10 +1,8 @@
 //! Faults of processes: they die, are told to retire, or do not run.
 
-use tidelock_core::event::Event;
 use tidelock_core::types::NodeId;
 
-use super::{CrashKind, FaultKind, Severity, Target, choose};
-use crate::world::World;
+use super::{Cluster, CrashKind, FaultKind, Severity, Target, choose};
 
 /// Processes die between two events. A crash of all of them by power loss is a blackout.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +24,8 @@ impl FaultKind for Crash {
         Some(self.target)
     }
 
-    fn strike(&self, world: &mut World<'_>, node: NodeId) {
-        world.crash(node, self.loss);
+    fn strike(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.crash(node, self.loss);
     }
 }
 
@@ -52,14 +50,12 @@ impl FaultKind for CrashInside {
         Some(self.target)
     }
 
-    fn strike(&self, world: &mut World<'_>, node: NodeId) {
-        let host = world.host(node);
-        host.loss_if_dies = self.loss;
-        host.disk().die_after(self.operation);
+    fn strike(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.crash_inside(node, self.loss, self.operation);
     }
 
-    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).disk().survive();
+    fn relieve(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.disk(node).survive();
     }
 }
 
@@ -79,12 +75,12 @@ impl FaultKind for Retire {
         Some(self.target)
     }
 
-    fn strike(&self, world: &mut World<'_>, node: NodeId) {
-        world.post(node, Event::Retire);
+    fn strike(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.retire(node);
     }
 
-    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
-        world.crash(node, CrashKind::Process);
+    fn relieve(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.crash(node, CrashKind::Process);
     }
 }
 
@@ -104,18 +100,11 @@ impl FaultKind for Pause {
         Some(self.target)
     }
 
-    fn strike(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).pauses += 1;
-        world.net.set_reachable(node, false);
+    fn strike(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.pause(node);
     }
 
-    fn relieve(&self, world: &mut World<'_>, node: NodeId) {
-        world.host(node).pauses -= 1;
-        if world.host(node).is_running() {
-            world.net.set_reachable(node, true);
-            if world.host(node).arrange_wake_up() {
-                world.arrange_wake(node);
-            }
-        }
+    fn relieve(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.resume(node);
     }
 }

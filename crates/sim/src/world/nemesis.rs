@@ -6,14 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use tidelock_core::event::ShardStatus;
+use tidelock_core::event::{Event, ShardStatus};
 use tidelock_core::types::NodeId;
 
 use super::World;
 use crate::checkers::Violation;
+use crate::disk::SimDisk;
 use crate::event_queue::Direction;
 use crate::event_queue::{Micros, SimEvent};
-use crate::faults::{Fault, Target};
+use crate::faults::{Cluster, CrashKind, Fault, Target};
 use crate::host::Host;
 use crate::net::NetworkConditions;
 
@@ -21,7 +22,7 @@ use crate::net::NetworkConditions;
 #[derive(Debug)]
 pub struct Nemesis {
     active: BTreeMap<usize, ActiveFault>,
-    pub(crate) random: fastrand::Rng,
+    random: fastrand::Rng,
 }
 
 /// What must be undone when a fault is relieved.
@@ -55,6 +56,9 @@ impl World<'_> {
             fault.strike(self, node);
         }
         let blocked = fault.strike_links(self, &nodes);
+        for &direction in &blocked {
+            self.net.block(direction, &mut self.event_queue);
+        }
         self.nemesis.active.insert(index, ActiveFault { nodes, blocked });
         self.event_queue.after(scheduled.lasts, SimEvent::Relief(index));
     }
@@ -110,7 +114,7 @@ impl World<'_> {
     }
 
     /// Ends operations that hang on a disk.
-    pub(crate) fn resume_disk(&mut self, node: NodeId) {
+    fn resume_disk(&mut self, node: NodeId) {
         let host = self.host(node);
         let life = host.incarnation().life;
         let (operation, task) = (host.disk_operation(), host.task_under_way());
@@ -166,5 +170,100 @@ impl World<'_> {
             }
             Target::All => self.nodes(),
         }
+    }
+}
+
+impl Cluster for World<'_> {
+    fn hosts(&self) -> u64 {
+        self.plan.hosts()
+    }
+
+    fn disk(&mut self, node: NodeId) -> &SimDisk {
+        self.host(node).disk()
+    }
+
+    fn crash(&mut self, node: NodeId, loss: CrashKind) {
+        World::crash(self, node, loss);
+    }
+
+    fn crash_inside(&mut self, node: NodeId, loss: CrashKind, operation: u64) {
+        let host = self.host(node);
+        host.loss_if_dies = loss;
+        host.disk().die_after(operation);
+    }
+
+    fn retire(&mut self, node: NodeId) {
+        self.post(node, Event::Retire);
+    }
+
+    fn pause(&mut self, node: NodeId) {
+        self.host(node).pauses += 1;
+        self.net.set_reachable(node, false);
+    }
+
+    fn resume(&mut self, node: NodeId) {
+        self.host(node).pauses -= 1;
+        if self.host(node).is_running() {
+            self.net.set_reachable(node, true);
+            if self.host(node).arrange_wake_up() {
+                self.arrange_wake(node);
+            }
+        }
+    }
+
+    fn set_slowness(&mut self, node: NodeId, factor: u64) {
+        self.host(node).slowness = factor;
+    }
+
+    fn set_hang(&mut self, node: NodeId, longer: Micros) {
+        self.host(node).hang = longer;
+        if longer == Micros(0) {
+            self.resume_disk(node);
+        }
+    }
+
+    fn set_tick_percent(&mut self, node: NodeId, percent: u64) {
+        self.host(node).tick = Micros(self.plan.tick.0 * percent / 100);
+    }
+
+    fn set_clock_ahead(&mut self, node: NodeId, ahead_ms: i64) {
+        self.host(node).clock_ahead_ms = ahead_ms;
+    }
+
+    fn put_back(&mut self, node: NodeId) {
+        let Some(claim) = self.host(node).claim() else { return };
+        let knows =
+            |host: &Host| host.node() == node || host.is_gone() || host.known_start(node) == Some(claim);
+        if !self.hosts.iter().all(knows) {
+            return;
+        }
+        self.crash(node, CrashKind::Process);
+        if self.host(node).put_back() {
+            self.note(&[23, node.0], || format!("node {node} is put back to an earlier state of its disk"));
+        }
+        self.event_queue.after(Micros::MILLISECOND, SimEvent::Started(node));
+    }
+
+    fn get_disk_back(&mut self, node: NodeId) {
+        if self.host(node).awaits_its_disk() {
+            self.crash(node, CrashKind::Process);
+        }
+        self.host(node).get_disk_back();
+    }
+
+    fn break_links(&mut self, per_mille: u32) {
+        let nodes = self.nodes();
+        for &low in &nodes {
+            for &high in nodes.iter().filter(|&&high| high > low) {
+                if self.nemesis.random.u32(0..1000) < per_mille {
+                    self.net.break_link(Direction { from: low, to: high }, &mut self.event_queue);
+                }
+            }
+        }
+    }
+
+    fn set_drops(&mut self, per_mille: Option<u32>) {
+        let drops_per_mille = per_mille.unwrap_or(self.plan.conditions.drops_per_mille);
+        self.net.set_conditions(NetworkConditions { drops_per_mille, ..self.plan.conditions });
     }
 }
