@@ -199,10 +199,12 @@ mod tests {
     use crate::config::RawSettings;
     use crate::identity_store::IdentityStore;
     use crate::transport::join::{JoinRefusal, JoinRequest, Welcome};
-    use crate::transport::{Transport, TransportLimits, TransportOptions, handshake};
+
+    use crate::transport::{Transport, TransportLimits, TransportOptions};
     use std::net::SocketAddr;
     use std::rc::Rc;
     use tempfile::TempDir;
+    use tidelock_core::handshake::{Introduction, KnownPeer};
     use tidelock_core::starts::{KnownStart, ProcessStart};
     use tidelock_core::storage::control_file::KnownHost;
 
@@ -226,13 +228,12 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let start = ProcessStart { number: 1, instance: Uuid::from_u128(2) };
-        let identity =
-            handshake::Identity { cluster: CLUSTER, node: NodeId(1), host: Uuid::from_u128(1), start };
+        let identity = Introduction { cluster: CLUSTER, node: NodeId(1), host: Uuid::from_u128(1), start };
         let options = TransportOptions {
             identity,
             peers: vec![],
             sink: Rc::new(|_| {}),
-            accepts: Rc::new(|_, _| Ok(())),
+            known_peer: Rc::new(|_| KnownPeer::default()),
             removed: Rc::new(|_| {}),
             starts: BTreeMap::new(),
             remember_start: Rc::new(|_, _| {}),

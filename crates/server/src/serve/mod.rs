@@ -58,13 +58,13 @@ use crate::shutdown::{self, Signal};
 use crate::status_log::SlowRequestLog;
 use crate::store::Store;
 use crate::transport::Transport;
-use crate::transport::handshake::HandshakeRefusal;
 use crate::worker::{DiskReports, Worker, WorkerFailure};
 use crate::worker_pool::{Servers, SharedContext, WorkerContext, WorkerPool};
 use action_sink::ActionSink;
 use options::{addresses, node_options, own_identity, transport_options, warnings};
 use periodic::{LogWatch, log_changes, remember_hosts, tick};
 use ports::{Listeners, Ports};
+use tidelock_core::handshake::HandshakeRefusal;
 
 /// How long a stopping node waits for others to take over its leaderships, in election timeouts.
 /// Then it stops all the same, and its followers hold an election.

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use tidelock_core::command::HostRole;
 use tidelock_core::event::NodeOptions;
+use tidelock_core::handshake::{Introduction, KnownPeer};
 use tidelock_core::limits;
 use tidelock_core::starts::ProcessStart;
 use tidelock_core::storage::control_file::Identity;
@@ -16,7 +17,6 @@ use crate::http::NodeAddresses;
 use crate::identity::remembered_peers;
 use crate::identity_store::IdentityStore;
 use crate::join;
-use crate::transport::handshake::{self, HandshakeRefusal};
 use crate::transport::{TransportLimits, TransportOptions};
 use crate::worker::Worker;
 
@@ -40,8 +40,8 @@ pub(super) fn node_options(settings: &Settings, identity: &Identity, seed: u64) 
 }
 
 /// How this process introduces itself to peers.
-pub(super) fn own_identity(identity: &Identity, instance: Uuid) -> handshake::Identity {
-    handshake::Identity {
+pub(super) fn own_identity(identity: &Identity, instance: Uuid) -> Introduction {
+    Introduction {
         cluster: identity.cluster_id,
         node: identity.node,
         host: identity.host_uuid,
@@ -52,7 +52,7 @@ pub(super) fn own_identity(identity: &Identity, instance: Uuid) -> handshake::Id
 pub(super) fn transport_options(
     worker: &Worker,
     store: &Rc<IdentityStore>,
-    own: handshake::Identity,
+    own: Introduction,
     Notices { removal, supersede }: Notices,
 ) -> TransportOptions {
     let (sink, registry) = (worker.clone(), worker.clone());
@@ -62,16 +62,12 @@ pub(super) fn transport_options(
         identity: own,
         peers: remembered_peers(&identity).into_iter().collect(),
         sink: Rc::new(move |event| sink.tell(event)),
-        accepts: Rc::new(move |node, host| {
-            let host_entry = registry.host_entry(node);
-            if host_entry.as_ref().is_some_and(|host_entry| host_entry.standing == HostRole::Removed) {
-                return Err(HandshakeRefusal::Removed);
-            }
-            let known = host_entry.and_then(|host_entry| host_entry.host).map(|host| host.info.uuid);
-            match known.or_else(|| remembered.known_host(node)) {
-                Some(known) if known != host => Err(HandshakeRefusal::HostMismatch),
-                _ => Ok(()),
-            }
+        known_peer: Rc::new(move |node| {
+            let entry = registry.host_entry(node);
+            let is_removed = entry.as_ref().is_some_and(|entry| entry.standing == HostRole::Removed);
+            let known = entry.and_then(|entry| entry.host).map(|host| host.info.uuid);
+            let host = known.or_else(|| remembered.known_host(node));
+            KnownPeer { is_removed, host, ..KnownPeer::default() }
         }),
         removed: Rc::new(move |by| {
             tracing::warn!(%by, "a peer reports that this node was removed from the cluster");

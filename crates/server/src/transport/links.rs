@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use tidelock_core::deliberate::Faults;
 use tidelock_core::event::{Event, OutgoingFrame};
+use tidelock_core::handshake::{HandshakeRefusal, Introduction};
 use tidelock_core::starts::KnownStarts;
 use tidelock_core::types::NodeId;
 use tokio::sync::{Notify, watch};
@@ -30,7 +31,7 @@ use tokio::time::Instant;
 use super::TransportOptions;
 use super::counters::TransportCounters;
 use super::frame::assert_valid_payload;
-use super::handshake::{HandshakeError, HandshakeRefusal, Identity, Judge};
+use super::handshake::{HandshakeError, Judge};
 use super::queue::{EnqueueResult, OutgoingQueue};
 
 /// What all tasks of a transport share.
@@ -216,7 +217,7 @@ impl Links {
         Judge {
             own: self.options.identity,
             peers: &self.numbers,
-            accepts: &*self.options.accepts,
+            known_peer: &*self.options.known_peer,
             starts: &self.starts,
         }
     }
@@ -276,7 +277,7 @@ impl Links {
     /// Completes a handshake: ends the peer's previous link, then announces the new one. The second
     /// connection wins: the peer made it because it considers the first one dead. Returns `None` if
     /// the peer was removed during the handshake, or if another process of the peer was first.
-    pub fn raise(&self, identity: &Identity) -> Option<Rc<Link>> {
+    pub fn raise(&self, identity: &Introduction) -> Option<Rc<Link>> {
         let node = identity.node;
         let peer = self.peer(node).filter(|peer| peer.belongs())?;
         self.starts.borrow().judge(node, identity.known_start()).ok()?;

@@ -256,14 +256,14 @@ impl RefusalLog {
 
 #[cfg(test)]
 mod tests {
-    use super::super::handshake::{HandshakeRefusal, Identity};
     use super::*;
+    use tidelock_core::handshake::{HandshakeRefusal, Introduction};
     use tidelock_core::starts::ProcessStart;
     use uuid::Uuid;
 
     fn refused(node: u64, refusal: HandshakeRefusal) -> HandshakeError {
         let start = ProcessStart { number: 1, instance: Uuid::nil() };
-        let claimed = Identity { cluster: Uuid::nil(), node: NodeId(node), host: Uuid::nil(), start };
+        let claimed = Introduction { cluster: Uuid::nil(), node: NodeId(node), host: Uuid::nil(), start };
         HandshakeError::Refused { refusal, claimed }
     }
 

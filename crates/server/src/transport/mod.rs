@@ -55,16 +55,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidelock_core::event::{Event, OutgoingFrame};
+use tidelock_core::handshake::{HandshakeRefusal, Introduction, KnownPeer};
 use tidelock_core::starts::KnownStart;
 use tidelock_core::types::NodeId;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use uuid::Uuid;
 
 use attempt::BackoffLimits;
 pub use counters::TransportCounters;
-use handshake::{HandshakeRefusal, Identity};
 use join::JoinHandler;
 use links::Links;
 use queue::QueueLimits;
@@ -83,22 +82,21 @@ pub const SUPERSEDED_AFTER: Duration = Duration::from_secs(6);
 /// Receives events. Called on the transport's thread, never from within [`Transport::send`].
 pub type EventSink = Rc<dyn Fn(Event)>;
 
-/// Checks, in each handshake, whether the host with this uuid may use the peer's number. It is also
-/// called for unknown numbers before they are refused: it returns [`HandshakeRefusal::Removed`] for
-/// a removed number, and `Ok` for a number that the owner does not know.
-pub type HostCheck = Rc<dyn Fn(NodeId, Uuid) -> Result<(), HandshakeRefusal>>;
+/// Returns, in each handshake, what the owner knows about the number that the other side claims;
+/// also for numbers that are not among the peers. The transport knows which those are.
+pub type PeerLookup = Rc<dyn Fn(NodeId) -> KnownPeer>;
 
 /// What [`Transport::start`] needs.
 pub struct TransportOptions {
     /// What this node introduces itself as.
-    pub identity: Identity,
+    pub identity: Introduction,
     /// The initial peers and the addresses (`HOST:PORT`) that they listen on, as for
     /// [`Transport::set_peers`].
     pub peers: Vec<(NodeId, String)>,
     /// Receives frames and changes of links.
     pub sink: EventSink,
-    /// Checks the host uuids of peers.
-    pub accepts: HostCheck,
+    /// Knows which numbers were removed, and the host uuids of peers.
+    pub known_peer: PeerLookup,
     /// Called once with the peer that first refuses this node because it was removed from the
     /// cluster. Like the sink, never from within a call of the owner's.
     pub removed: Rc<dyn Fn(NodeId)>,

@@ -19,11 +19,12 @@ use tidelock_core::command::{
 use tidelock_core::event::{
     Actions, ConfigUpdate, Contradiction, Event, NodeOptions, NodeStatus, OutgoingFrame, StallReason,
 };
+use tidelock_core::handshake::{HandshakeRefusal, Introduction, KnownPeer, Role};
 use tidelock_core::membership::Membership;
 use tidelock_core::node::Node;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::slots::slot_set::SlotSet;
-use tidelock_core::starts::{KnownStart, KnownStarts, ProcessStart, StartRefusal};
+use tidelock_core::starts::{KnownStart, KnownStarts, ProcessStart};
 use tidelock_core::storage::group_commit::{GroupCommit, GroupCommitOptions, Step};
 use tidelock_core::storage::slow_disk::SlowDiskDetector;
 use tidelock_core::storage::snapshot::SnapshotTask;
@@ -145,6 +146,9 @@ pub enum Stop {
 
 /// The correct time at the beginning of a run, in milliseconds since 1970.
 const CLOCK_BEGINS_MS: u64 = 1_800_000_000_000;
+
+/// The cluster that every host belongs to.
+const CLUSTER: Uuid = Uuid::from_u128(1);
 
 /// A drive with more rounds than this is taken to be endless.
 const DRIVES_MAX: u32 = 10_000;
@@ -348,13 +352,24 @@ impl Host {
         self.known_starts.get(&node).copied()
     }
 
-    /// Checks a peer that introduces itself. Connections need no check here, because the network
-    /// ends one before it makes the next.
-    pub fn meet(&mut self, peer: NodeId, claimed: KnownStart) -> Result<(), StartRefusal> {
-        let mut known = KnownStarts::new(std::mem::take(&mut self.known_starts), self.options.faults);
-        let met = known.connect(peer, claimed);
-        self.known_starts = known.into_kept();
-        met.map(drop)
+    /// What its process claims to be in handshakes.
+    pub fn introduction(&self) -> Option<Introduction> {
+        let start = self.claim()?.start;
+        Some(Introduction { cluster: CLUSTER, node: self.node(), host: self.options.host.uuid, start })
+    }
+
+    /// Judges a peer that introduces itself, and remembers its start if it is accepted. Connections
+    /// need no check here, because the network ends one before it makes the next.
+    pub fn meet(&mut self, peer: &Introduction, role: Role, is_wanted: bool) -> Result<(), HandshakeRefusal> {
+        let own = self.introduction().expect("invariant: a process judges");
+        let host_entry = self.process.as_ref().and_then(|process| process.node.host_entry(peer.node));
+        let known_host = host_entry.and_then(|entry| entry.host.as_ref()).map(|host| host.info.uuid);
+        let known = KnownPeer { is_removed: self.has_removed(peer.node), host: known_host, is_wanted };
+        let mut starts = KnownStarts::new(std::mem::take(&mut self.known_starts), self.options.faults);
+        let judged = own.judge(peer, role, known, &starts);
+        let connected = judged.and_then(|()| Ok(starts.connect(peer.node, peer.known_start()).map(drop)?));
+        self.known_starts = starts.into_kept();
+        connected
     }
 
     /// Kills the process. Returns whether there was one.

@@ -159,9 +159,13 @@ impl Network {
         }
     }
 
+    /// Whether a host wants a connection with another one.
+    pub fn wants(&self, node: NodeId, peer: NodeId) -> bool {
+        self.wanted[(node.0 - 1) as usize].contains(&peer)
+    }
+
     fn is_mutual(&self, link: Direction) -> bool {
-        let wants = |node: NodeId, peer| self.wanted[(node.0 - 1) as usize].contains(&peer);
-        wants(link.from, link.to) && wants(link.to, link.from)
+        self.wants(link.from, link.to) && self.wants(link.to, link.from)
     }
 
     /// A process died: its connections break, and frames in flight to it are lost.

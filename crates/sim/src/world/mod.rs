@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 
 use tidelock_core::command::{Consistency, HostInfo, Reply, Request};
 use tidelock_core::event::{Event, NodeOptions};
+use tidelock_core::handshake::{HandshakeRefusal, Role};
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
 use uuid::Uuid;
 
@@ -467,34 +468,37 @@ impl<'p> World<'p> {
         Ok(())
     }
 
-    /// Two hosts try to connect. A host that the other one knows to be removed learns that instead.
+    /// Two hosts try to connect: the one with the higher number dials the other. The other one may
+    /// ask it to, so each judges the other.
     fn meet(&mut self, link: Direction) {
-        for Direction { from, to } in [link, link.reversed()] {
-            if self.net.can_meet(link) && self.host(from).has_removed(to) {
-                self.dismiss(to);
-            }
-        }
-        for Direction { from, to } in [link, link.reversed()] {
+        let (low, high) = (link.from.min(link.to), link.from.max(link.to));
+        for (node, to, role) in [(high, low, Role::Acceptor), (low, high, Role::Dialer(low))] {
             if self.net.can_meet(link) {
-                self.introduce(to, from);
+                self.introduce(node, to, role);
             }
         }
         self.net.connect(link, &mut self.event_queue);
     }
 
-    /// A process introduces itself to another one. If it is refused for good, it stops, and its
-    /// directory cannot be started again.
-    fn introduce(&mut self, node: NodeId, to: NodeId) {
-        let (Some(claim), true) = (self.host(node).claim(), self.host(to).is_up()) else { return };
-        match self.host(to).meet(node, claim) {
+    /// A process introduces itself to another one. One that was removed learns that. One on an old
+    /// copy of its directory stops, and that directory cannot be started again.
+    fn introduce(&mut self, node: NodeId, to: NodeId, role: Role) {
+        let (Some(introduction), true) = (self.host(node).introduction(), self.host(to).is_up()) else {
+            return;
+        };
+        let is_wanted = self.net.wants(to, node);
+        match self.host(to).meet(&introduction, role, is_wanted) {
             Ok(()) => self.host(node).is_let_in(),
-            Err(refusal) => {
-                assert!(refusal.is_final(), "invariant: the network has ended every earlier connection");
+            Err(HandshakeRefusal::Removed) => self.dismiss(node),
+            // It is not among the peers yet, or no longer: there is no connection until it is.
+            Err(HandshakeRefusal::UnknownNode) => {}
+            Err(refusal @ (HandshakeRefusal::Outdated | HandshakeRefusal::Duplicate)) => {
                 self.note(&[24, node.0, to.0], || format!("node {to} refuses node {node}: {refusal:?}"));
                 self.host(node).is_refused();
                 self.crash(node, CrashKind::Process);
                 self.tally.old_copies_refused += 1;
             }
+            Err(refusal) => panic!("node {to} refuses node {node}: {refusal}"),
         }
     }
 

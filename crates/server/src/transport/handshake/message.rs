@@ -10,15 +10,15 @@
 //! This envelope never changes with the protocol version; otherwise versions could not be
 //! negotiated. Bytes after the known fields of a body are ignored: a later version may add fields.
 
-use std::fmt;
-
 use bytes::{Buf, BufMut, BytesMut};
-use tidelock_core::starts::{KnownStart, ProcessStart};
+use tidelock_core::handshake::{HandshakeRefusal, Introduction};
+use tidelock_core::starts::ProcessStart;
 use tidelock_core::types::NodeId;
 use uuid::Uuid;
 
 use super::super::join::{JOIN_BYTES_MAX, JoinRefusal, JoinRequest, WELCOME_BYTES_MAX, Welcome};
-use super::{HandshakeError, HandshakeRefusal};
+use super::HandshakeError;
+use super::refusal::{code_of, of_code};
 
 /// Versions of the peer protocol that this build speaks.
 ///
@@ -44,33 +44,6 @@ const KIND_WELCOME: u8 = 5;
 const KIND_JOIN_REFUSED: u8 = 6;
 const KIND_CHALLENGE: u8 = 7;
 
-/// The identity of a node towards its peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The cluster that the node belongs to. Nodes of other clusters are refused.
-    pub cluster: Uuid,
-    /// The node's number in the cluster.
-    pub node: NodeId,
-    /// The uuid of its host, created with its data directory.
-    pub host: Uuid,
-    /// The start of this process, which distinguishes it from earlier ones and from copies.
-    pub start: ProcessStart,
-}
-
-impl Identity {
-    /// The part of it that peers remember.
-    pub fn known_start(&self) -> KnownStart {
-        KnownStart { host: self.host, start: self.start }
-    }
-}
-
-impl fmt::Display for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Identity { cluster, node, host, start } = self;
-        write!(f, "node {node} (host {host}, start {}, cluster {cluster})", start.number)
-    }
-}
-
 /// Versions from `min` to `max`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionRange {
@@ -94,7 +67,7 @@ pub struct Hello {
     /// The protocol versions that the node speaks.
     pub versions: VersionRange,
     /// What the node claims to be.
-    pub identity: Identity,
+    pub identity: Introduction,
     /// Random for each connection; the other side must answer it.
     pub nonce: Uuid,
     /// The nonce of the `Hello` that this one answers; nil in the first one.
@@ -187,7 +160,7 @@ impl Message {
             }
             Message::Refuse { refusal, answers } => {
                 body.put_u8(KIND_REFUSE);
-                body.put_u8(refusal.code());
+                body.put_u8(code_of(*refusal));
                 body.put_slice(answers.as_bytes());
             }
             Message::Join { versions, request, nonce } => {
@@ -270,7 +243,7 @@ fn decode_body(mut body: &[u8]) -> Option<Message> {
             Some(Message::Accept { version: body.try_get_u16_le().ok()?, answers: decode_uuid(body)? })
         }
         KIND_REFUSE => {
-            let refusal = HandshakeRefusal::from_code(body.try_get_u8().ok()?);
+            let refusal = of_code(body.try_get_u8().ok()?);
             // A node that speaks nothing but version 1 refuses without a nonce.
             let answers = if body.is_empty() { Uuid::nil() } else { decode_uuid(body)? };
             Some(Message::Refuse { refusal, answers })
@@ -301,7 +274,7 @@ fn decode_hello(body: &mut &[u8]) -> Option<Hello> {
         nonces = (decode_uuid(body)?, decode_uuid(body)?);
     }
     let (nonce, answers) = nonces;
-    Some(Hello { versions, identity: Identity { cluster, node, host, start }, nonce, answers })
+    Some(Hello { versions, identity: Introduction { cluster, node, host, start }, nonce, answers })
 }
 
 fn decode_uuid(body: &mut &[u8]) -> Option<Uuid> {
@@ -315,8 +288,8 @@ pub(super) mod tests {
     use tidelock_core::command::HostInfo;
     use tidelock_core::storage::control_file::KnownHost;
 
-    pub fn identity(node: u64) -> Identity {
-        Identity {
+    pub fn identity(node: u64) -> Introduction {
+        Introduction {
             cluster: Uuid::from_u128(7),
             node: NodeId(node),
             host: Uuid::from_u128(100 + u128::from(node)),
@@ -324,7 +297,7 @@ pub(super) mod tests {
         }
     }
 
-    pub fn hello(identity: Identity) -> Hello {
+    pub fn hello(identity: Introduction) -> Hello {
         Hello {
             versions: PROTOCOL_VERSIONS,
             identity,
@@ -522,7 +495,7 @@ pub(super) mod tests {
 
         let refusal = HandshakeRefusal::UnsupportedVersion;
         let refuse = Some(Message::Refuse { refusal, answers: Uuid::nil() });
-        assert_eq!(decode_body(&[KIND_REFUSE, refusal.code()]), refuse);
+        assert_eq!(decode_body(&[KIND_REFUSE, code_of(refusal)]), refuse);
     }
 
     #[test]

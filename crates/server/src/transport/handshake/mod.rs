@@ -28,17 +28,14 @@
 //! **Joins.** A host that is not a member yet sends `Join` instead of `Hello`. The owner answers
 //! it, see [`join`](super::join).
 //!
-//! Owns the checks and their order; owns no socket and no timeout. [`KnownStarts`] stores what is
-//! known of earlier connections. The handshake proves no identity: it guards against configuration
-//! mistakes, not against an attacker on the network.
+//! Owns the messages and their order; owns no socket and no timeout. What is accepted is the policy
+//! of the core, [`tidelock_core::handshake`]. [`KnownStarts`] stores what is known of earlier
+//! connections.
 
 mod message;
 mod refusal;
 
-pub use message::{
-    FIRST_WITH_NONCES, HANDSHAKE_BYTES_MAX, Hello, Identity, Message, PROTOCOL_VERSIONS, VersionRange,
-};
-pub use refusal::HandshakeRefusal;
+pub use message::{FIRST_WITH_NONCES, HANDSHAKE_BYTES_MAX, Hello, Message, PROTOCOL_VERSIONS, VersionRange};
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -48,6 +45,7 @@ use super::frame::FrameChains;
 use super::join::JoinRequest;
 use bytes::BytesMut;
 use message::ENVELOPE_BYTES;
+use tidelock_core::handshake::{HandshakeRefusal, Introduction, KnownPeer, Role};
 use tidelock_core::starts::KnownStarts;
 use tidelock_core::types::NodeId;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -62,7 +60,7 @@ pub enum HandshakeError {
         /// What the other side is told.
         refusal: HandshakeRefusal,
         /// The identity that the other side claims.
-        claimed: Identity,
+        claimed: Introduction,
     },
     /// This node refused a host that is not a member.
     #[error("refused host {host}, which wants to join: {refusal}")]
@@ -104,15 +102,6 @@ impl HandshakeError {
     }
 }
 
-/// The judging side's end of the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It connected, to reach this peer.
-    Dialer(NodeId),
-    /// It accepted the connection.
-    Acceptor,
-}
-
 /// The result of an accepted connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
@@ -128,7 +117,7 @@ pub enum Caller {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
     /// The identity that the other side claims, and this node accepts.
-    pub peer: Identity,
+    pub peer: Introduction,
     /// The initial checksums of frames, one for each direction.
     pub chains: FrameChains,
 }
@@ -136,43 +125,25 @@ pub struct Agreement {
 /// What a node checks introductions against.
 pub struct Judge<'a> {
     /// The identity of the judging node.
-    pub own: Identity,
+    pub own: Introduction,
     /// The numbers of its peers; read when an introduction is judged.
     pub peers: &'a RefCell<BTreeSet<NodeId>>,
-    /// What the owner of the transport knows about a number and its host. Checked before the peers:
-    /// a removed node is no longer among them, and must be told that it was removed rather than
-    /// that it is unknown.
-    pub accepts: &'a dyn Fn(NodeId, Uuid) -> Result<(), HandshakeRefusal>,
+    /// What the owner of the transport knows about a number.
+    pub known_peer: &'a dyn Fn(NodeId) -> KnownPeer,
     /// The remembered starts of peers, and their connections.
     pub starts: &'a RefCell<KnownStarts>,
 }
 
 impl Judge<'_> {
-    /// Returns the version to speak, or a reason to refuse. Version and cluster are checked first:
-    /// the other fields of a stranger may have another meaning.
-    pub fn judge(&self, hello: &Hello, role: Role) -> Result<u16, HandshakeRefusal> {
-        let Identity { cluster, node, host, .. } = hello.identity;
+    /// Returns the version to speak, or a reason to refuse. The version is checked first: the other
+    /// fields may have another meaning.
+    fn judge(&self, hello: &Hello, role: Role) -> Result<u16, HandshakeRefusal> {
         let version = PROTOCOL_VERSIONS.common(hello.versions).ok_or(HandshakeRefusal::UnsupportedVersion)?;
-        if cluster != self.own.cluster {
-            return Err(HandshakeRefusal::WrongCluster);
-        }
-        if host == self.own.host {
-            return Err(HandshakeRefusal::SelfConnection);
-        }
-        if node == self.own.node {
-            return Err(HandshakeRefusal::SameNumber);
-        }
-        (self.accepts)(node, host)?;
-        self.starts.borrow().judge(node, hello.identity.known_start())?;
-        if !self.peers.borrow().contains(&node) {
-            return Err(HandshakeRefusal::UnknownNode);
-        }
-        // Last, because a wake-up is one only if the direction is the only objection.
-        match role {
-            Role::Dialer(expected) if node != expected => Err(HandshakeRefusal::UnexpectedNode),
-            Role::Acceptor if node < self.own.node => Err(HandshakeRefusal::WrongDirection),
-            Role::Dialer(_) | Role::Acceptor => Ok(version),
-        }
+        let node = hello.identity.node;
+        let is_wanted = self.peers.borrow().contains(&node);
+        let known = KnownPeer { is_wanted, ..(self.known_peer)(node) };
+        self.own.judge(&hello.identity, role, known, &self.starts.borrow())?;
+        Ok(version)
     }
 
     /// The dialer's side. Afterwards `buffer` holds the bytes after the handshake, which belong to
@@ -368,55 +339,23 @@ mod tests {
     use super::message::tests::{hello, identity};
     use super::*;
     use tidelock_core::deliberate::Faults;
-    use tidelock_core::starts::ProcessStart;
-
-    fn judge(hello: &Hello, role: Role) -> Result<u16, HandshakeRefusal> {
-        let known_host = Uuid::from_u128(103);
-        let removed = NodeId(8);
-        Judge {
-            own: identity(2),
-            starts: &RefCell::new(KnownStarts::new(
-                [(NodeId(3), identity(3).known_start())].into(),
-                Faults::NONE,
-            )),
-            peers: &RefCell::new([1, 3].map(NodeId).into()),
-            accepts: &|node, host| {
-                if node == removed {
-                    Err(HandshakeRefusal::Removed)
-                } else if node == NodeId(3) && host != known_host {
-                    Err(HandshakeRefusal::HostMismatch)
-                } else {
-                    Ok(())
-                }
-            },
-        }
-        .judge(hello, role)
-    }
 
     #[test]
-    fn introductions_are_judged() {
-        use HandshakeRefusal as R;
-        let accept = |identity| judge(&hello(identity), Role::Acceptor);
-        assert_eq!(accept(identity(3)), Ok(PROTOCOL_VERSIONS.max));
-        let start = |number| ProcessStart { number, instance: Uuid::from_u128(1) };
-        assert_eq!(accept(Identity { start: start(7), ..identity(3) }), Ok(PROTOCOL_VERSIONS.max));
-        assert_eq!(accept(Identity { start: start(6), ..identity(3) }), Err(R::Duplicate));
-        assert_eq!(accept(Identity { start: start(5), ..identity(3) }), Err(R::Outdated));
-        assert_eq!(accept(Identity { cluster: Uuid::nil(), ..identity(3) }), Err(R::WrongCluster));
-        assert_eq!(accept(Identity { host: Uuid::from_u128(9), ..identity(3) }), Err(R::HostMismatch));
-        assert_eq!(accept(Identity { host: Uuid::from_u128(9), ..identity(2) }), Err(R::SameNumber));
-        assert_eq!(accept(identity(2)), Err(R::SelfConnection));
-        assert_eq!(accept(identity(4)), Err(R::UnknownNode));
-        assert_eq!(accept(identity(8)), Err(R::Removed));
-        assert_eq!(judge(&hello(identity(8)), Role::Dialer(NodeId(1))), Err(R::Removed));
-        assert_eq!(accept(Identity { cluster: Uuid::nil(), ..identity(8) }), Err(R::WrongCluster));
-        assert_eq!(accept(identity(1)), Err(R::WrongDirection));
-        assert_eq!(judge(&hello(identity(1)), Role::Dialer(NodeId(1))), Ok(PROTOCOL_VERSIONS.max));
-        assert_eq!(judge(&hello(identity(3)), Role::Dialer(NodeId(1))), Err(R::UnexpectedNode));
-        let newer = Hello { versions: VersionRange { min: 4, max: 9 }, ..hello(identity(3)) };
-        assert_eq!(judge(&newer, Role::Acceptor), Err(R::UnsupportedVersion));
-        let older = Hello { versions: VersionRange { min: 1, max: 2 }, ..hello(identity(3)) };
-        assert_eq!(judge(&older, Role::Acceptor), Err(R::UnsupportedVersion));
+    fn introductions_are_judged_by_version_and_policy() {
+        let judge = Judge {
+            own: identity(2),
+            starts: &RefCell::new(KnownStarts::new([].into(), Faults::NONE)),
+            peers: &RefCell::new([1, 3].map(NodeId).into()),
+            known_peer: &|node| KnownPeer { is_removed: node == NodeId(8), ..KnownPeer::default() },
+        };
+        let accept = |hello: &Hello| judge.judge(hello, Role::Acceptor);
+        assert_eq!(accept(&hello(identity(3))), Ok(PROTOCOL_VERSIONS.max));
+        assert_eq!(accept(&hello(identity(4))), Err(HandshakeRefusal::UnknownNode));
+        assert_eq!(accept(&hello(identity(8))), Err(HandshakeRefusal::Removed));
+        for versions in [VersionRange { min: 4, max: 9 }, VersionRange { min: 1, max: 2 }] {
+            let stranger = Hello { versions, ..hello(identity(8)) };
+            assert_eq!(accept(&stranger), Err(HandshakeRefusal::UnsupportedVersion));
+        }
     }
 
     #[tokio::test(flavor = "current_thread")]

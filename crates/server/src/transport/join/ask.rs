@@ -6,15 +6,14 @@
 use std::net::SocketAddr;
 
 use bytes::BytesMut;
+use tidelock_core::handshake::HandshakeRefusal;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::super::HANDSHAKE_TIMEOUT;
 use super::super::attempt::{AttemptError, Backoff, BackoffLimits, DialErrorLog, attempt};
-use super::super::handshake::{
-    HandshakeError, HandshakeRefusal, Message, PROTOCOL_VERSIONS, read_message, write_message,
-};
+use super::super::handshake::{HandshakeError, Message, PROTOCOL_VERSIONS, read_message, write_message};
 use super::{JOIN_TIMEOUT, JoinRefusal, JoinRequest, Welcome};
 
 /// Why a cluster does not admit this host; asking again would not help.

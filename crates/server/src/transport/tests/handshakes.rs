@@ -5,12 +5,8 @@ use super::*;
 /// The answer of node 2, which knows nodes 1 to 3 and host 3, to an introduction.
 async fn answer_to(message: Message) -> Option<Message> {
     let mut options = options(2, &[(1, "127.0.0.1:1".into()), (3, String::new())]);
-    options.accepts =
-        Rc::new(
-            |node, host| {
-                if host == identity(node.0).host { Ok(()) } else { Err(HandshakeRefusal::HostMismatch) }
-            },
-        );
+    options.known_peer =
+        Rc::new(|node| KnownPeer { host: Some(identity(node.0).host), ..KnownPeer::default() });
     let node = Node::start(options).await;
     let mut puppet = Puppet::connect(node.address).await;
     puppet.say(message).await;
@@ -33,11 +29,11 @@ fn the_listener_tells_why_it_refuses() {
             other => panic!("{other:?}"),
         };
         use HandshakeRefusal as R;
-        assert_eq!(refusal_of(Identity { cluster: Uuid::nil(), ..identity(3) }).await, R::WrongCluster);
+        assert_eq!(refusal_of(Introduction { cluster: Uuid::nil(), ..identity(3) }).await, R::WrongCluster);
         assert_eq!(refusal_of(identity(9)).await, R::UnknownNode);
-        assert_eq!(refusal_of(Identity { host: host(8), ..identity(3) }).await, R::HostMismatch);
+        assert_eq!(refusal_of(Introduction { host: host(8), ..identity(3) }).await, R::HostMismatch);
         assert_eq!(refusal_of(identity(2)).await, R::SelfConnection);
-        assert_eq!(refusal_of(Identity { host: host(8), ..identity(2) }).await, R::SameNumber);
+        assert_eq!(refusal_of(Introduction { host: host(8), ..identity(2) }).await, R::SameNumber);
         assert_eq!(refusal_of(identity(1)).await, R::WrongDirection);
         let versions = VersionRange { min: 900, max: 901 };
         let newer =
@@ -49,12 +45,11 @@ fn the_listener_tells_why_it_refuses() {
 }
 
 /// The answer of node 2 when the listener that it dials as node 1 introduces itself as `identity`.
-async fn answer_to_listener(identity: Identity) -> Message {
+async fn answer_to_listener(identity: Introduction) -> Message {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let mut options = options(2, &[(1, address), (3, String::new())]);
-    options.accepts =
-        Rc::new(|_, uuid| if uuid == host(9) { Err(HandshakeRefusal::HostMismatch) } else { Ok(()) });
+    options.known_peer = Rc::new(|node| KnownPeer { host: Some(host(node.0)), ..KnownPeer::default() });
     let node = Node::start(options).await;
     let (stream, _) = listener.accept().await.unwrap();
     let mut puppet = Puppet::on(stream);
@@ -76,9 +71,9 @@ fn the_dialer_judges_too() {
         assert_eq!(answer_to_listener(identity(3)).await, refuse(R::UnexpectedNode));
         assert_eq!(answer_to_listener(identity(7)).await, refuse(R::UnknownNode));
         assert_eq!(answer_to_listener(identity(2)).await, refuse(R::SelfConnection));
-        let other_disk = Identity { host: host(9), ..identity(1) };
+        let other_disk = Introduction { host: host(9), ..identity(1) };
         assert_eq!(answer_to_listener(other_disk).await, refuse(R::HostMismatch));
-        let stranger = Identity { cluster: Uuid::nil(), ..identity(1) };
+        let stranger = Introduction { cluster: Uuid::nil(), ..identity(1) };
         assert_eq!(answer_to_listener(stranger).await, refuse(R::WrongCluster));
     });
 }
@@ -88,11 +83,12 @@ fn a_refused_dialer_tries_on_until_it_is_taken() {
     run(async {
         let attempts = Rc::new(Cell::new(0));
         let mut options_of_one = options(1, &[(2, String::new())]);
-        options_of_one.accepts = {
+        options_of_one.known_peer = {
             let attempts = attempts.clone();
-            Rc::new(move |_, _| {
+            Rc::new(move |_| {
                 attempts.set(attempts.get() + 1);
-                if attempts.get() < 3 { Err(HandshakeRefusal::HostMismatch) } else { Ok(()) }
+                let another = (attempts.get() < 3).then_some(host(9));
+                KnownPeer { host: another, ..KnownPeer::default() }
             })
         };
         let mut one = Node::start(options_of_one).await;

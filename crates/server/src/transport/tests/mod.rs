@@ -20,6 +20,7 @@ use tidelock_core::starts::ProcessStart;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use uuid::Uuid;
 
 /// Turns a test that hangs into one that fails.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -41,14 +42,14 @@ fn host(node: u64) -> Uuid {
     Uuid::from_u128(100 + u128::from(node))
 }
 
-fn identity(node: u64) -> Identity {
+fn identity(node: u64) -> Introduction {
     identity_of(node, 1)
 }
 
 /// A node's identity at its start number `start`.
-fn identity_of(node: u64, start: u64) -> Identity {
+fn identity_of(node: u64, start: u64) -> Introduction {
     let start = ProcessStart { number: start, instance: Uuid::from_u128(u128::from(1000 * node + start)) };
-    Identity { cluster: CLUSTER, node: NodeId(node), host: host(node), start }
+    Introduction { cluster: CLUSTER, node: NodeId(node), host: host(node), start }
 }
 
 fn options(node: u64, peers: &[(u64, String)]) -> TransportOptions {
@@ -56,7 +57,7 @@ fn options(node: u64, peers: &[(u64, String)]) -> TransportOptions {
         identity: identity(node),
         peers: peers.iter().map(|(node, address)| (NodeId(*node), address.clone())).collect(),
         sink: Rc::new(|_| {}),
-        accepts: Rc::new(|_, _| Ok(())),
+        known_peer: Rc::new(|_| KnownPeer::default()),
         removed: Rc::new(|_| {}),
         starts: BTreeMap::new(),
         remember_start: Rc::new(|_, _| {}),
@@ -149,7 +150,7 @@ impl Puppet {
     }
 
     /// Introduces itself, and returns the nonce of the other side.
-    async fn introduce(&mut self, identity: Identity) -> Uuid {
+    async fn introduce(&mut self, identity: Introduction) -> Uuid {
         self.say(hello(identity)).await;
         let Some(Message::Hello(Hello { nonce, answers, .. })) = self.hear().await else {
             panic!("no introduction")
@@ -160,7 +161,7 @@ impl Puppet {
     }
 
     /// Connects and completes a handshake as `identity`.
-    async fn link(address: SocketAddr, identity: Identity) -> Puppet {
+    async fn link(address: SocketAddr, identity: Introduction) -> Puppet {
         let mut puppet = Puppet::connect(address).await;
         let answers = puppet.introduce(identity).await;
         puppet.say(accept(answers)).await;
@@ -202,7 +203,7 @@ impl Puppet {
     }
 }
 
-fn hello(identity: Identity) -> Message {
+fn hello(identity: Introduction) -> Message {
     Message::Hello(Hello { versions: PROTOCOL_VERSIONS, identity, nonce: NONCE, answers: Uuid::nil() })
 }
 

@@ -49,11 +49,11 @@ fn a_peer_that_left_is_a_stranger_and_is_not_called() {
     run(async {
         let mut called = options(1, &[(2, String::new())]);
         let introductions = Rc::new(Cell::new(0));
-        called.accepts = {
+        called.known_peer = {
             let introductions = introductions.clone();
-            Rc::new(move |_, _| {
+            Rc::new(move |_| {
                 introductions.set(introductions.get() + 1);
-                Ok(())
+                KnownPeer::default()
             })
         };
         let mut one = Node::start(called).await;

@@ -10,7 +10,7 @@ async fn remembering() -> (Node, mpsc::UnboundedReceiver<(NodeId, KnownStart)>) 
     (Node::start(options).await, kept)
 }
 
-async fn answer(address: SocketAddr, identity: Identity) -> Option<Message> {
+async fn answer(address: SocketAddr, identity: Introduction) -> Option<Message> {
     let mut puppet = Puppet::connect(address).await;
     puppet.say(hello(identity)).await;
     puppet.hear().await
@@ -30,7 +30,7 @@ fn an_earlier_start_is_refused_and_each_later_one_kept_before_its_link() {
         let other = ProcessStart { number: 5, instance: Uuid::from_u128(4) };
         let copies = [
             (identity_of(2, 4), HandshakeRefusal::Outdated),
-            (Identity { start: other, ..identity(2) }, HandshakeRefusal::Duplicate),
+            (Introduction { start: other, ..identity(2) }, HandshakeRefusal::Duplicate),
         ];
         for (copy, refusal) in copies {
             assert_eq!(answer(node.address, copy).await, Some(refuse(refusal)));

@@ -48,11 +48,11 @@ fn a_lower_node_sends_wake_ups_until_it_is_known() {
     run(async {
         let asked = Rc::new(tokio::sync::Notify::new());
         let mut distant = options(2, &[]);
-        distant.accepts = {
+        distant.known_peer = {
             let asked = asked.clone();
-            Rc::new(move |_, _| {
+            Rc::new(move |_| {
                 asked.notify_one();
-                Ok(())
+                KnownPeer::default()
             })
         };
         let mut two = Node::start(distant).await;
@@ -106,7 +106,7 @@ async fn departed(mut options: TransportOptions) -> (Node, mpsc::UnboundedReceiv
 /// A node that knows that node 2 was removed.
 async fn remaining(node: u64) -> Node {
     let mut options = options(node, &[]);
-    options.accepts = Rc::new(|node, _| if node == NodeId(2) { Err(R::Removed) } else { Ok(()) });
+    options.known_peer = Rc::new(|node| KnownPeer { is_removed: node == NodeId(2), ..KnownPeer::default() });
     Node::start(options).await
 }
 
@@ -150,19 +150,16 @@ fn a_removed_node_is_told_when_it_is_called_too() {
 fn other_refusals_are_no_removal() {
     run(async {
         for refusal in [R::UnknownNode, R::HostMismatch, R::WrongCluster, R::Other(77)] {
-            let asked = Rc::new(Cell::new(0));
-            let mut options_of_one = options(1, &[(2, String::new())]);
-            options_of_one.accepts = {
-                let asked = asked.clone();
-                Rc::new(move |_, _| {
-                    asked.set(asked.get() + 1);
-                    if asked.get() < 3 { Err(refusal) } else { Ok(()) }
-                })
-            };
-            let mut one = Node::start(options_of_one).await;
-            let (mut two, mut reports) = departed(options(2, &[(1, one.address.to_string())])).await;
-            one.expect_up(2).await;
-            two.expect_up(1).await;
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            let (_two, mut reports) = departed(options(2, &[(1, address)])).await;
+            // It dials again after each refusal.
+            for _ in 0..3 {
+                let mut puppet = Puppet::on(listener.accept().await.unwrap().0);
+                let Some(Message::Hello(theirs)) = puppet.hear().await else { panic!("no introduction") };
+                puppet.say(Message::Refuse { refusal, answers: theirs.nonce }).await;
+                puppet.expect_closed().await;
+            }
             assert!(reports.try_recv().is_err());
         }
     });

@@ -1,0 +1,220 @@
+//! Which process a node accepts as a peer: the policy of every handshake.
+//!
+//! Owns the checks of an introduction and their order. Deliberately not here: messages, nonces and
+//! protocol versions, which the shell owns, and the memory of earlier starts, which is in
+//! [`starts`](crate::starts). The policy proves no identity: it guards against mistakes of
+//! configuration, not against an attacker on the network.
+
+use core::fmt;
+use uuid::Uuid;
+
+use crate::starts::{KnownStart, KnownStarts, ProcessStart, StartRefusal};
+use crate::types::NodeId;
+
+/// What a node claims to be towards its peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    /// The cluster that the node belongs to. Nodes of other clusters are refused.
+    pub cluster: Uuid,
+    /// The node's number in the cluster.
+    pub node: NodeId,
+    /// The uuid of its host, created with its data directory.
+    pub host: Uuid,
+    /// The start of this process, which distinguishes it from earlier ones and from copies.
+    pub start: ProcessStart,
+}
+
+/// The judging side's end of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It connected, to reach this peer.
+    Dialer(NodeId),
+    /// It accepted the connection.
+    Acceptor,
+}
+
+/// What the judging node knows about the number in an introduction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KnownPeer {
+    /// Whether the number was removed from the cluster.
+    pub is_removed: bool,
+    /// The uuid of the host with this number, as far as it is known.
+    pub host: Option<Uuid>,
+    /// Whether the node wants a connection with this number.
+    pub is_wanted: bool,
+}
+
+/// Why a handshake was refused; sent to the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeRefusal {
+    /// The other side's cluster id differs.
+    #[error(
+        "it belongs to another cluster; --peers, --cluster-name and --shards must be the same on every founder"
+    )]
+    WrongCluster,
+    /// The number belongs to no peer of this node.
+    #[error("its number is not among the peers of this cluster")]
+    UnknownNode,
+    /// The two sides have no protocol version in common.
+    #[error(
+        "the two builds have no version of the peer protocol in common; run the same release of Tidelock on every node"
+    )]
+    UnsupportedVersion,
+    /// The number is known with another host uuid.
+    #[error(
+        "its number belongs to another disk; a node whose data directory was lost must join as a new one"
+    )]
+    HostMismatch,
+    /// The connection leads back to this node, or to a copy of its data directory.
+    #[error("the connection leads back to this node, or to a copy of its data directory")]
+    SelfConnection,
+    /// Two hosts of the cluster use one number.
+    #[error("two hosts have the same number; each needs its own --peer address out of --peers")]
+    SameNumber,
+    /// The node with the lower number dialed the one with the higher.
+    #[error("the node with the higher number makes the connection, and this came from the lower")]
+    WrongDirection,
+    /// The dialed address belongs to another peer.
+    #[error("another node of the cluster answers at this address")]
+    UnexpectedNode,
+    /// The number was removed from the cluster permanently.
+    #[error("this node was removed from the cluster")]
+    Removed,
+    /// A later start of the node is known.
+    #[error(
+        "a later start of the node is known: its data directory was put back to an earlier state, or is a copy of it"
+    )]
+    Outdated,
+    /// Another process with the same start number of the node is known.
+    #[error(
+        "another process is known as this start of the node: its data directory was put back to an earlier state, or is a \
+         copy of it"
+    )]
+    Duplicate,
+    /// Another process of the node has a link.
+    #[error("a connection with another process of the node stands")]
+    StillConnected,
+    /// A reason that only a later version knows.
+    #[error("reason {0}, which this version does not know")]
+    Other(u8),
+}
+
+impl Introduction {
+    /// The part of it that peers remember.
+    pub fn known_start(&self) -> KnownStart {
+        KnownStart { host: self.host, start: self.start }
+    }
+
+    /// Judges the introduction of another process, which this one dialed or accepted.
+    ///
+    /// # Errors
+    /// The first reason to refuse it. The cluster is checked first: the other fields of a stranger
+    /// may have another meaning. A removed node is told that, although its number is no longer
+    /// wanted. The direction is last, because a request to be dialed is accepted if the direction
+    /// is the only objection.
+    pub fn judge(
+        &self,
+        other: &Introduction,
+        role: Role,
+        known: KnownPeer,
+        starts: &KnownStarts,
+    ) -> Result<(), HandshakeRefusal> {
+        if other.cluster != self.cluster {
+            return Err(HandshakeRefusal::WrongCluster);
+        }
+        if other.host == self.host {
+            return Err(HandshakeRefusal::SelfConnection);
+        }
+        if other.node == self.node {
+            return Err(HandshakeRefusal::SameNumber);
+        }
+        if known.is_removed {
+            return Err(HandshakeRefusal::Removed);
+        }
+        if known.host.is_some_and(|host| host != other.host) {
+            return Err(HandshakeRefusal::HostMismatch);
+        }
+        starts.judge(other.node, other.known_start())?;
+        if !known.is_wanted {
+            return Err(HandshakeRefusal::UnknownNode);
+        }
+        match role {
+            Role::Dialer(expected) if other.node != expected => Err(HandshakeRefusal::UnexpectedNode),
+            Role::Acceptor if other.node < self.node => Err(HandshakeRefusal::WrongDirection),
+            Role::Dialer(_) | Role::Acceptor => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Introduction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Introduction { cluster, node, host, start } = self;
+        write!(f, "node {node} (host {host}, start {}, cluster {cluster})", start.number)
+    }
+}
+
+impl From<StartRefusal> for HandshakeRefusal {
+    fn from(refusal: StartRefusal) -> HandshakeRefusal {
+        match refusal {
+            StartRefusal::Outdated => HandshakeRefusal::Outdated,
+            StartRefusal::Duplicate => HandshakeRefusal::Duplicate,
+            StartRefusal::StillConnected => HandshakeRefusal::StillConnected,
+        }
+    }
+}
+
+impl HandshakeRefusal {
+    /// The corresponding [`StartRefusal`], if it is about the process's start.
+    pub fn of_start(self) -> Option<StartRefusal> {
+        let all = [StartRefusal::Outdated, StartRefusal::Duplicate, StartRefusal::StillConnected];
+        all.into_iter().find(|refusal| HandshakeRefusal::from(*refusal) == self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deliberate::Faults;
+
+    fn introduction(node: u64) -> Introduction {
+        let start = ProcessStart { number: 6, instance: Uuid::from_u128(u128::from(200 + node)) };
+        let (cluster, host) = (Uuid::from_u128(1), Uuid::from_u128(u128::from(100 + node)));
+        Introduction { cluster, node: NodeId(node), host, start }
+    }
+
+    /// The verdict of node 2, which has peers 1 and 3 and knows the host of 3.
+    fn judge(other: Introduction, role: Role) -> Result<(), HandshakeRefusal> {
+        let starts = [(NodeId(3), introduction(3).known_start())].into();
+        let known = KnownPeer {
+            is_removed: other.node == NodeId(8),
+            host: (other.node == NodeId(3)).then_some(Uuid::from_u128(103)),
+            is_wanted: [1, 3].contains(&other.node.0),
+        };
+        introduction(2).judge(&other, role, known, &KnownStarts::new(starts, Faults::NONE))
+    }
+
+    #[test]
+    fn introductions_are_judged() {
+        use HandshakeRefusal as R;
+        let accept = |other| judge(other, Role::Acceptor);
+        let start = |number| ProcessStart { number, instance: Uuid::from_u128(1) };
+        assert_eq!(accept(introduction(3)), Ok(()));
+        assert_eq!(accept(Introduction { start: start(7), ..introduction(3) }), Ok(()));
+        assert_eq!(accept(Introduction { start: start(6), ..introduction(3) }), Err(R::Duplicate));
+        assert_eq!(accept(Introduction { start: start(5), ..introduction(3) }), Err(R::Outdated));
+        assert_eq!(accept(Introduction { cluster: Uuid::nil(), ..introduction(3) }), Err(R::WrongCluster));
+        assert_eq!(
+            accept(Introduction { host: Uuid::from_u128(9), ..introduction(3) }),
+            Err(R::HostMismatch)
+        );
+        assert_eq!(accept(Introduction { host: Uuid::from_u128(9), ..introduction(2) }), Err(R::SameNumber));
+        assert_eq!(accept(introduction(2)), Err(R::SelfConnection));
+        assert_eq!(accept(introduction(4)), Err(R::UnknownNode));
+        assert_eq!(accept(introduction(8)), Err(R::Removed));
+        assert_eq!(judge(introduction(8), Role::Dialer(NodeId(1))), Err(R::Removed));
+        assert_eq!(accept(Introduction { cluster: Uuid::nil(), ..introduction(8) }), Err(R::WrongCluster));
+        assert_eq!(accept(introduction(1)), Err(R::WrongDirection));
+        assert_eq!(judge(introduction(1), Role::Dialer(NodeId(1))), Ok(()));
+        assert_eq!(judge(introduction(3), Role::Dialer(NodeId(1))), Err(R::UnexpectedNode));
+    }
+}
