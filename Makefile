@@ -71,7 +71,7 @@ fuzz: ## The parser of the Redis protocol against malformed bytes, for FUZZ_SECO
 
 .PHONY: sim
 sim: ## Simulated clusters with every fault (SEEDS=300), one in detail (SEED=…), or shrunk (SEED=… SHRINK=1)
-	$(SIM) $(if $(SEED),--seed $(SEED) $(if $(SHRINK),--shrink),--seeds $(SEEDS))
+	$(SIM) $(if $(SEED),--seed $(SEED) $(if $(SHRINK),--shrink),--seeds $(SEEDS) $(if $(PAIRS),--pairs))
 
 # Only core and simulator are built again for this; everything else is shared with the other tests.
 .PHONY: test-deliberate

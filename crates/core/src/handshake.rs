@@ -26,7 +26,7 @@ pub struct Introduction {
 
 /// The judging side's end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum HandshakeSide {
     /// It connected, to reach this peer.
     Dialer(NodeId),
     /// It accepted the connection.
@@ -115,7 +115,7 @@ impl Introduction {
     pub fn judge(
         &self,
         other: &Introduction,
-        role: Role,
+        role: HandshakeSide,
         known: KnownPeer,
         starts: &KnownStarts,
     ) -> Result<(), HandshakeRefusal> {
@@ -139,9 +139,11 @@ impl Introduction {
             return Err(HandshakeRefusal::UnknownNode);
         }
         match role {
-            Role::Dialer(expected) if other.node != expected => Err(HandshakeRefusal::UnexpectedNode),
-            Role::Acceptor if other.node < self.node => Err(HandshakeRefusal::WrongDirection),
-            Role::Dialer(_) | Role::Acceptor => Ok(()),
+            HandshakeSide::Dialer(expected) if other.node != expected => {
+                Err(HandshakeRefusal::UnexpectedNode)
+            }
+            HandshakeSide::Acceptor if other.node < self.node => Err(HandshakeRefusal::WrongDirection),
+            HandshakeSide::Dialer(_) | HandshakeSide::Acceptor => Ok(()),
         }
     }
 }
@@ -183,7 +185,7 @@ mod tests {
     }
 
     /// The verdict of node 2, which has peers 1 and 3 and knows the host of 3.
-    fn judge(other: Introduction, role: Role) -> Result<(), HandshakeRefusal> {
+    fn judge(other: Introduction, role: HandshakeSide) -> Result<(), HandshakeRefusal> {
         let starts = [(NodeId(3), introduction(3).known_start())].into();
         let known = KnownPeer {
             is_removed: other.node == NodeId(8),
@@ -196,7 +198,7 @@ mod tests {
     #[test]
     fn introductions_are_judged() {
         use HandshakeRefusal as R;
-        let accept = |other| judge(other, Role::Acceptor);
+        let accept = |other| judge(other, HandshakeSide::Acceptor);
         let start = |number| ProcessStart { number, instance: Uuid::from_u128(1) };
         assert_eq!(accept(introduction(3)), Ok(()));
         assert_eq!(accept(Introduction { start: start(7), ..introduction(3) }), Ok(()));
@@ -211,10 +213,10 @@ mod tests {
         assert_eq!(accept(introduction(2)), Err(R::SelfConnection));
         assert_eq!(accept(introduction(4)), Err(R::UnknownNode));
         assert_eq!(accept(introduction(8)), Err(R::Removed));
-        assert_eq!(judge(introduction(8), Role::Dialer(NodeId(1))), Err(R::Removed));
+        assert_eq!(judge(introduction(8), HandshakeSide::Dialer(NodeId(1))), Err(R::Removed));
         assert_eq!(accept(Introduction { cluster: Uuid::nil(), ..introduction(8) }), Err(R::WrongCluster));
         assert_eq!(accept(introduction(1)), Err(R::WrongDirection));
-        assert_eq!(judge(introduction(1), Role::Dialer(NodeId(1))), Ok(()));
-        assert_eq!(judge(introduction(3), Role::Dialer(NodeId(1))), Err(R::UnexpectedNode));
+        assert_eq!(judge(introduction(1), HandshakeSide::Dialer(NodeId(1))), Ok(()));
+        assert_eq!(judge(introduction(3), HandshakeSide::Dialer(NodeId(1))), Err(R::UnexpectedNode));
     }
 }

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use tidelock_core::clients::operation_queues::{Part, TransactionOutcome};
+use tidelock_core::clients::operation_queues::{OperationResult, TransactionOutcome};
 use tidelock_core::clients::pipeline::{
     CommandError, Executed, HeldBytes, Pipeline, ReplyForms, ReplySink, TransactionResults,
 };
@@ -191,14 +191,14 @@ impl ReplySink<Recorded> for Recorder<'_> {
         self.received(ready.0, 0);
     }
 
-    fn one(&mut self, form: &(usize, Token), result: Part<'_>) {
+    fn one(&mut self, form: &(usize, Token), result: OperationResult<'_>) {
         let executed = usize::from(is_executed(&result));
         let reply = reply_of(self.history, form.1, result);
         self.history.answer(form.1, reply);
         self.received(form.0, executed);
     }
 
-    fn gather(&mut self, form: &mut Gathered, result: Part<'_>) {
+    fn gather(&mut self, form: &mut Gathered, result: OperationResult<'_>) {
         let token = form.operations.pop_front().expect("invariant: one result for each operation");
         form.outcomes.push((token, reply_of(self.history, token, result)));
     }
@@ -242,23 +242,23 @@ impl ReplySink<Recorded> for Recorder<'_> {
     }
 }
 
-fn is_executed(result: &Part<'_>) -> bool {
-    matches!(result, Part::Reply(_))
+fn is_executed(result: &OperationResult<'_>) -> bool {
+    matches!(result, OperationResult::Reply(_))
 }
 
 /// The result of an operation, as the history records it.
-fn reply_of(history: &History, token: Token, result: Part<'_>) -> Reply {
+fn reply_of(history: &History, token: Token, result: OperationResult<'_>) -> Reply {
     let is_write = history.operation(token).is_some_and(|operation| operation.write().is_some());
     match result {
-        Part::Refused(refusal) => Reply::Refused(refusal),
-        Part::Reply(reply) if is_write => Reply::Write(WriteReply::of(&reply)),
-        Part::Reply(OperationReply::Value { version, expires, value }) => {
+        OperationResult::Refused(refusal) => Reply::Refused(refusal),
+        OperationResult::Reply(reply) if is_write => Reply::Write(WriteReply::of(&reply)),
+        OperationResult::Reply(OperationReply::Value { version, expires, value }) => {
             let value = Bytes::copy_from_slice(value);
             Reply::Read(ReadReply::Value(Some(StoredValue { version, value, expires })))
         }
-        Part::Reply(OperationReply::Absent) => Reply::Read(ReadReply::Value(None)),
+        OperationResult::Reply(OperationReply::Absent) => Reply::Read(ReadReply::Value(None)),
         // The checker of plain keys refuses this as the answer to a read.
-        Part::Reply(reply) => Reply::Write(WriteReply::of(&reply)),
+        OperationResult::Reply(reply) => Reply::Write(WriteReply::of(&reply)),
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tidelock_core::clients::watcher::{Notice, Step, WatchError, Watcher};
+use tidelock_core::clients::watcher::{Notice, WatchError, WatchStep, Watcher};
 use tidelock_core::command::config::{Changes, ConfigError, ConfigReply, Name, Query};
 use tidelock_core::command::{ConfigRead, ReadReply, Reply};
 use tidelock_core::deliberate::Faults;
@@ -187,8 +187,8 @@ impl WatchConnection {
     }
 
     /// The watcher's next step, once the client has read everything.
-    pub fn next_step(&mut self) -> Step {
-        if self.unread.is_empty() { self.watcher.next_step() } else { Step::Wait }
+    pub fn next_step(&mut self) -> WatchStep {
+        if self.unread.is_empty() { self.watcher.next_step() } else { WatchStep::Wait }
     }
 
     /// The container may have changed.

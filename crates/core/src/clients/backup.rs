@@ -79,7 +79,7 @@ pub enum BackupFailure {
 #[derive(Debug)]
 pub struct BackupRequest {
     is_stale: bool,
-    phase: Phase,
+    phase: BackupPhase,
     /// The last slot move of each local shard, before the checkpoints.
     moves_before: Vec<(ShardId, MigrationId)>,
     /// The index that each shard's snapshot must contain.
@@ -91,7 +91,7 @@ pub struct BackupRequest {
 }
 
 #[derive(Debug)]
-enum Phase {
+enum BackupPhase {
     /// Reads the slot moves before the checkpoints.
     MovesBefore,
     Checkpoints(CheckpointRequest),
@@ -113,7 +113,7 @@ impl BackupRequest {
     pub fn begin(is_stale: bool, faults: Faults) -> (BackupRequest, BackupAction) {
         let request = BackupRequest {
             is_stale,
-            phase: Phase::MovesBefore,
+            phase: BackupPhase::MovesBefore,
             moves_before: Vec::new(),
             wanted: Vec::new(),
             waits_since_ms: None,
@@ -126,8 +126,8 @@ impl BackupRequest {
     /// Takes the status of the node's replicas, at a time by any clock that never goes back.
     pub fn status(&mut self, now_ms: u64, shards: &[ShardStatus]) -> BackupAction {
         match (&self.phase, settled_moves(shards)) {
-            (Phase::Snapshots, _) => self.await_snapshots(now_ms, shards),
-            (Phase::MovesBefore, Some(moves)) => {
+            (BackupPhase::Snapshots, _) => self.await_snapshots(now_ms, shards),
+            (BackupPhase::MovesBefore, Some(moves)) => {
                 self.moves_before = moves;
                 self.begin_snapshots()
             }
@@ -139,21 +139,21 @@ impl BackupRequest {
     /// Takes the replies to the requests of the last action.
     pub fn answered(&mut self, replies: Vec<Reply>) -> BackupAction {
         let next = match &mut self.phase {
-            Phase::Checkpoints(checkpoints) => match checkpoints.answered(replies) {
+            BackupPhase::Checkpoints(checkpoints) => match checkpoints.answered(replies) {
                 NextAction::Ask(requests) => Ok(BackupAction::Ask(requests)),
                 NextAction::Done(indexes) => indexes.map(|wanted| {
                     self.wanted = wanted;
                     self.look_for_snapshots()
                 }),
             },
-            Phase::SnapshotsHere => asking::snapshots_here(replies).map(|wanted| {
+            BackupPhase::SnapshotsHere => asking::snapshots_here(replies).map(|wanted| {
                 self.wanted = wanted;
-                self.phase = Phase::AllShards;
+                self.phase = BackupPhase::AllShards;
                 BackupAction::Ask(vec![Request::Cluster])
             }),
-            Phase::ShardsWithSlots => asking::cluster_view(replies).map(|view| {
+            BackupPhase::ShardsWithSlots => asking::cluster_view(replies).map(|view| {
                 let with_slots = view.shards.iter().filter(|shard| shard.slots > 0);
-                self.phase = Phase::MovesAfter;
+                self.phase = BackupPhase::MovesAfter;
                 self.unless_missing(with_slots, |_| BackupAction::ReadStatus { after_ms: 0 })
             }),
             _ => asking::cluster_view(replies)
@@ -168,7 +168,7 @@ impl BackupRequest {
         match result {
             Ok(()) if self.faults.has(Fault::BackupOfTwoSlotMaps) => BackupAction::Done(Ok(())),
             Ok(()) => {
-                self.phase = Phase::ShardsWithSlots;
+                self.phase = BackupPhase::ShardsWithSlots;
                 BackupAction::Ask(vec![Request::Cluster])
             }
             Err(_) if self.opens < OPENS_MAX => self.look_for_snapshots(),
@@ -190,11 +190,11 @@ impl BackupRequest {
 
     fn begin_snapshots(&mut self) -> BackupAction {
         if self.is_stale {
-            self.phase = Phase::SnapshotsHere;
+            self.phase = BackupPhase::SnapshotsHere;
             return BackupAction::Ask(vec![Request::SnapshotHere]);
         }
         let (checkpoints, action) = CheckpointRequest::begin();
-        self.phase = Phase::Checkpoints(checkpoints);
+        self.phase = BackupPhase::Checkpoints(checkpoints);
         match action {
             NextAction::Ask(requests) => BackupAction::Ask(requests),
             NextAction::Done(_) => unreachable!("invariant: checkpoints begin with a question"),
@@ -202,7 +202,7 @@ impl BackupRequest {
     }
 
     fn look_for_snapshots(&mut self) -> BackupAction {
-        self.phase = Phase::Snapshots;
+        self.phase = BackupPhase::Snapshots;
         self.waits_since_ms = None;
         BackupAction::ReadStatus { after_ms: 0 }
     }
@@ -226,7 +226,7 @@ impl BackupRequest {
         if ids.len() < self.wanted.len() {
             return BackupAction::ReadStatus { after_ms: POLL_INTERVAL_MS };
         }
-        self.phase = Phase::Opening;
+        self.phase = BackupPhase::Opening;
         BackupAction::Open(ids)
     }
 }

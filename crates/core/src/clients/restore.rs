@@ -65,11 +65,11 @@ pub struct RestoreBody {
 #[derive(Debug)]
 pub struct RestoreRequest {
     body: RestoreBody,
-    phase: Phase,
+    phase: RestorePhase,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum RestorePhase {
     /// Asks for the slot map.
     Slots,
     /// Discards other restores, in the last of these shards now.
@@ -80,17 +80,17 @@ enum Phase {
 impl RestoreRequest {
     /// Begins with a question for the slot map.
     pub fn begin(body: RestoreBody) -> (RestoreRequest, RestoreAction) {
-        (RestoreRequest { body, phase: Phase::Slots }, NextAction::Ask(vec![Request::Registry]))
+        (RestoreRequest { body, phase: RestorePhase::Slots }, NextAction::Ask(vec![Request::Registry]))
     }
 
     /// Takes the replies to the last action.
     pub fn answered(&mut self, replies: Vec<Reply>) -> RestoreAction {
-        match core::mem::replace(&mut self.phase, Phase::Writes) {
-            Phase::Slots => match asking::registry_view(replies) {
+        match core::mem::replace(&mut self.phase, RestorePhase::Writes) {
+            RestorePhase::Slots => match asking::registry_view(replies) {
                 Ok(view) => self.discard(view.slots),
                 Err(error) => NextAction::Done(Err(error.into())),
             },
-            Phase::Discards(slots, mut shards) => match discarded(replies) {
+            RestorePhase::Discards(slots, mut shards) => match discarded(replies) {
                 Ok(keys_left) => {
                     if keys_left == 0 {
                         shards.pop();
@@ -100,7 +100,7 @@ impl RestoreRequest {
                 Err(failure) => NextAction::Done(Err(failure)),
             },
             // The first failure is reported.
-            Phase::Writes => NextAction::Done(replies.into_iter().try_for_each(restored)),
+            RestorePhase::Writes => NextAction::Done(replies.into_iter().try_for_each(restored)),
         }
     }
 
@@ -112,7 +112,7 @@ impl RestoreRequest {
 
     fn discard_in(&mut self, slots: SlotMap, shards: Vec<ShardId>) -> RestoreAction {
         let Some(&shard) = shards.last() else { return self.write(&slots) };
-        self.phase = Phase::Discards(slots, shards);
+        self.phase = RestorePhase::Discards(slots, shards);
         let discard = Discard { shard, backup: self.body.backup };
         NextAction::Ask(vec![Request::Write(Write::Restore(RestoreWrite::Discard(discard)))])
     }

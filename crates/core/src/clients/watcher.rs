@@ -29,10 +29,11 @@ pub struct Watcher {
     container: Arc<str>,
     /// The highest revision that the client has seen; 0 if none.
     cursor: u64,
-    phase: Phase,
+    phase: WatchPhase,
     /// The container may have changed since the latest lookup.
     is_due: bool,
-    /// The replica is behind the cursor, and no leader could be asked why.
+    /// The replica's revision is below the cursor, and no leader answered the linearizable read
+    /// that would show the reason.
     is_unsure: bool,
     /// The client has been sent that the namespace does not exist.
     knows_absence: bool,
@@ -41,7 +42,7 @@ pub struct Watcher {
 
 /// What the shell does next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum WatchStep {
     /// Send this query to the store, and pass the reply to [`Watcher::answered`].
     Ask {
         /// A query of the watched container's namespace.
@@ -79,7 +80,7 @@ pub enum WatchError {
 }
 
 #[derive(Debug)]
-enum Phase {
+enum WatchPhase {
     Idle,
     Planned(Lookup),
     Asked(Lookup),
@@ -122,7 +123,7 @@ impl Watcher {
         Watcher {
             container,
             cursor: last.unwrap_or_default(),
-            phase: Phase::Planned(Lookup { subject, source: Source::Leader }),
+            phase: WatchPhase::Planned(Lookup { subject, source: Source::Leader }),
             is_due: false,
             is_unsure: false,
             knows_absence: false,
@@ -131,21 +132,21 @@ impl Watcher {
     }
 
     /// The next step. The shell takes it when the client can take more.
-    pub fn next_step(&mut self) -> Step {
-        match core::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Planned(lookup) => self.ask(lookup),
-            Phase::Idle if core::mem::take(&mut self.is_due) => {
+    pub fn next_step(&mut self) -> WatchStep {
+        match core::mem::replace(&mut self.phase, WatchPhase::Idle) {
+            WatchPhase::Planned(lookup) => self.ask(lookup),
+            WatchPhase::Idle if core::mem::take(&mut self.is_due) => {
                 self.ask(Lookup { subject: Subject::Changes, source: Source::Replica })
             }
-            Phase::Idle => Step::Wait,
-            Phase::Asked(lookup) => {
-                self.phase = Phase::Asked(lookup);
-                Step::Wait
+            WatchPhase::Idle => WatchStep::Wait,
+            WatchPhase::Asked(lookup) => {
+                self.phase = WatchPhase::Asked(lookup);
+                WatchStep::Wait
             }
-            Phase::Answered(notice) => Step::Tell(notice),
-            Phase::Ended(error) => {
-                self.phase = Phase::Ended(error.clone());
-                Step::End(error)
+            WatchPhase::Answered(notice) => WatchStep::Tell(notice),
+            WatchPhase::Ended(error) => {
+                self.phase = WatchPhase::Ended(error.clone());
+                WatchStep::End(error)
             }
         }
     }
@@ -167,14 +168,14 @@ impl Watcher {
     ///
     /// If no query is open.
     pub fn answered(&mut self, answer: Result<ConfigReply, WatchError>) {
-        let Phase::Asked(lookup) = core::mem::replace(&mut self.phase, Phase::Idle) else {
+        let WatchPhase::Asked(lookup) = core::mem::replace(&mut self.phase, WatchPhase::Idle) else {
             unreachable!("invariant: each query gets one reply");
         };
-        self.phase = self.judge(lookup, answer).unwrap_or_else(Phase::Ended);
+        self.phase = self.judge(lookup, answer).unwrap_or_else(WatchPhase::Ended);
     }
 
-    fn ask(&mut self, lookup: Lookup) -> Step {
-        self.phase = Phase::Asked(lookup);
+    fn ask(&mut self, lookup: Lookup) -> WatchStep {
+        self.phase = WatchPhase::Asked(lookup);
         let key = self.container.clone();
         let query = match lookup.subject {
             Subject::Changes => Query::Changes { key, after: self.cursor },
@@ -182,18 +183,18 @@ impl Watcher {
         };
         let is_fresh = lookup.source == Source::Leader && !self.faults.has(Fault::CaughtUpByStaleRead);
         let consistency = if is_fresh { Consistency::Linearizable } else { Consistency::Stale };
-        Step::Ask { query, consistency }
+        WatchStep::Ask { query, consistency }
     }
 
     fn judge(
         &mut self,
         Lookup { subject, source }: Lookup,
         answer: Result<ConfigReply, WatchError>,
-    ) -> Result<Phase, WatchError> {
+    ) -> Result<WatchPhase, WatchError> {
         if let (Source::Leader, Err(WatchError::Refused(refusal))) = (source, &answer)
             && is_unavailable(refusal)
         {
-            return Ok(Phase::Planned(Lookup { subject, source: Source::ReplicaWithoutLeader }));
+            return Ok(WatchPhase::Planned(Lookup { subject, source: Source::ReplicaWithoutLeader }));
         }
         match subject {
             Subject::Present => Ok(self.tell(None, [present(answer?)?].into())),
@@ -213,13 +214,13 @@ impl Watcher {
         }
     }
 
-    fn judge_changes(&mut self, source: Source, changes: Changes) -> Phase {
+    fn judge_changes(&mut self, source: Source, changes: Changes) -> WatchPhase {
         let Changes { revision, has_gap, events } = changes;
         let is_absence_known = revision == 0 && self.knows_absence;
         let is_behind = revision < self.cursor && !is_absence_known;
         match source {
             Source::Replica if is_behind => {
-                return Phase::Planned(Lookup { subject: Subject::Changes, source: Source::Leader });
+                return WatchPhase::Planned(Lookup { subject: Subject::Changes, source: Source::Leader });
             }
             // A new namespace of this name is reported from its first revision.
             Source::Leader if is_behind && revision == 0 => {
@@ -227,12 +228,12 @@ impl Watcher {
             }
             Source::Leader if is_behind => {
                 let subject = Subject::Replacement { newest: revision };
-                return Phase::Planned(Lookup { subject, source });
+                return WatchPhase::Planned(Lookup { subject, source });
             }
             _ => self.is_unsure = is_behind,
         }
         if events.is_empty() {
-            return Phase::Idle;
+            return WatchPhase::Idle;
         }
         let gap_after = has_gap.then_some(self.cursor);
         let phase = self.tell(gap_after, events);
@@ -243,7 +244,7 @@ impl Watcher {
     }
 
     /// Moves the cursor over `changes`, which are not empty, and plans to send them.
-    fn tell(&mut self, gap_after: Option<u64>, mut changes: Vec<DocumentChange>) -> Phase {
+    fn tell(&mut self, gap_after: Option<u64>, mut changes: Vec<DocumentChange>) -> WatchPhase {
         // An answer holds a limited number of changes, so there may be more.
         self.is_due = true;
         self.is_unsure = false;
@@ -258,10 +259,10 @@ impl Watcher {
             changes.remove(0);
         }
         if changes.is_empty() {
-            return Phase::Idle;
+            return WatchPhase::Idle;
         }
         self.knows_absence = last == 0;
-        Phase::Answered(Notice { gap_after, changes })
+        WatchPhase::Answered(Notice { gap_after, changes })
     }
 }
 
@@ -328,24 +329,24 @@ mod tests {
 
     fn asked_after(watcher: &mut Watcher, after: u64, consistency: Consistency) {
         let query = Query::Changes { key: "c".into(), after };
-        assert_eq!(watcher.next_step(), Step::Ask { query, consistency });
-        assert_eq!(watcher.next_step(), Step::Wait, "one query at a time");
+        assert_eq!(watcher.next_step(), WatchStep::Ask { query, consistency });
+        assert_eq!(watcher.next_step(), WatchStep::Wait, "one query at a time");
     }
 
     fn asked_for_state(watcher: &mut Watcher, consistency: Consistency) {
         let query = Query::Container { key: "c".into(), at: None, known: None };
-        assert_eq!(watcher.next_step(), Step::Ask { query, consistency });
+        assert_eq!(watcher.next_step(), WatchStep::Ask { query, consistency });
     }
 
     fn tells(watcher: &mut Watcher, gap_after: Option<u64>, changes: Vec<DocumentChange>) {
-        assert_eq!(watcher.next_step(), Step::Tell(Notice { gap_after, changes }));
+        assert_eq!(watcher.next_step(), WatchStep::Tell(Notice { gap_after, changes }));
     }
 
     /// The next lookup finds the replica at `revision`, with no changes after the cursor.
     fn finds_nothing(watcher: &mut Watcher, cursor: u64, revision: u64) {
         asked_after(watcher, cursor, Consistency::Stale);
         watcher.answered(nothing_at(revision));
-        assert_eq!(watcher.next_step(), Step::Wait);
+        assert_eq!(watcher.next_step(), WatchStep::Wait);
     }
 
     /// A watcher that has caught up to `revision`.
@@ -353,7 +354,7 @@ mod tests {
         let mut watcher = watcher(Some(revision));
         asked_after(&mut watcher, revision, Consistency::Linearizable);
         watcher.answered(nothing_at(revision));
-        assert_eq!(watcher.next_step(), Step::Wait);
+        assert_eq!(watcher.next_step(), WatchStep::Wait);
         watcher
     }
 
@@ -412,13 +413,13 @@ mod tests {
         watcher.answered(refused(Refusal::NoLeader));
         asked_after(&mut watcher, 5, Consistency::Stale);
         watcher.answered(nothing_at(0));
-        assert_eq!(watcher.next_step(), Step::Wait, "a replica without the namespace proves nothing");
+        assert_eq!(watcher.next_step(), WatchStep::Wait, "a replica without the namespace proves nothing");
         watcher.heartbeat();
         asked_after(&mut watcher, 5, Consistency::Stale);
         watcher.answered(nothing_at(5));
-        assert_eq!(watcher.next_step(), Step::Wait);
+        assert_eq!(watcher.next_step(), WatchStep::Wait);
         watcher.heartbeat();
-        assert_eq!(watcher.next_step(), Step::Wait, "the replica has caught up");
+        assert_eq!(watcher.next_step(), WatchStep::Wait, "the replica has caught up");
     }
 
     #[test]
@@ -437,7 +438,7 @@ mod tests {
         watcher.answered(nothing_at(4));
         asked_after(&mut watcher, 5, Consistency::Linearizable);
         watcher.answered(nothing_at(0));
-        assert_eq!(watcher.next_step(), Step::Wait);
+        assert_eq!(watcher.next_step(), WatchStep::Wait);
     }
 
     #[test]
@@ -485,7 +486,7 @@ mod tests {
         // A refusal says nothing about the container.
         let mut watcher = lost();
         watcher.answered(refused(Refusal::UnknownOutcome));
-        assert_eq!(watcher.next_step(), Step::End(WatchError::Refused(Refusal::UnknownOutcome)));
+        assert_eq!(watcher.next_step(), WatchStep::End(WatchError::Refused(Refusal::UnknownOutcome)));
     }
 
     #[test]
@@ -503,17 +504,17 @@ mod tests {
         let mut watcher = watcher(None);
         asked_for_state(&mut watcher, Consistency::Linearizable);
         watcher.answered(Err(missing.clone()));
-        assert_eq!(watcher.next_step(), Step::End(missing.clone()));
-        assert_eq!(watcher.next_step(), Step::End(missing), "for good");
+        assert_eq!(watcher.next_step(), WatchStep::End(missing.clone()));
+        assert_eq!(watcher.next_step(), WatchStep::End(missing), "for good");
         let mut watcher = caught_up(1);
         watcher.notified();
         asked_after(&mut watcher, 1, Consistency::Stale);
         watcher.answered(refused(Refusal::NoLeader));
-        assert_eq!(watcher.next_step(), Step::End(WatchError::Refused(Refusal::NoLeader)));
+        assert_eq!(watcher.next_step(), WatchStep::End(WatchError::Refused(Refusal::NoLeader)));
         let mut watcher = caught_up(1);
         watcher.notified();
         asked_after(&mut watcher, 1, Consistency::Stale);
         watcher.answered(Ok(ConfigReply::Unchanged { revision: 1 }));
-        assert_eq!(watcher.next_step(), Step::End(WatchError::Mismatched));
+        assert_eq!(watcher.next_step(), WatchStep::End(WatchError::Mismatched));
     }
 }

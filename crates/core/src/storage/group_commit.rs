@@ -47,7 +47,7 @@ pub struct GroupCommit<D: Disk> {
     queue: Vec<WalBatch>,
     /// Batches that are written together. Not empty while idle only in a stall.
     group: Vec<WalBatch>,
-    stage: Stage,
+    stage: GroupState,
     /// Whether there may be a segment to prepare.
     may_prepare: bool,
     /// Whether a failure to prepare a segment was reported.
@@ -71,7 +71,7 @@ pub struct GroupCommitOptions {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum GroupState {
     /// No group is being written.
     Idle,
     /// The group is written and not synced.
@@ -92,7 +92,7 @@ struct Stall {
 
 /// One operation on the log, which may block for as long as the disk does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum CommitStep {
     /// Writes the queued batches as one group. In a stall it reclaims space first.
     Write,
     /// Makes the group durable.
@@ -108,9 +108,9 @@ pub enum Step {
 
 /// What the driver does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextCommitStep {
     /// Perform this step.
-    Step(Step),
+    Perform(CommitStep),
     /// Wait until something is submitted or the disk becomes slow, or at most until this time.
     Wait {
         /// A time on the driver's clock; `None` if there is nothing to wait for but input.
@@ -145,7 +145,7 @@ impl<D: Disk> GroupCommit<D> {
             options,
             queue: Vec::new(),
             group: Vec::new(),
-            stage: Stage::Idle,
+            stage: GroupState::Idle,
             may_prepare: true,
             has_warned: false,
             is_slow: false,
@@ -179,54 +179,55 @@ impl<D: Disk> GroupCommit<D> {
     /// Whether it may be dropped without losing a batch that could be written now.
     pub fn is_settled(&self) -> bool {
         let is_written = self.queue.is_empty() && self.group.is_empty();
-        self.stage == Stage::Failed || self.stage == Stage::Idle && (is_written || self.is_stalled())
+        self.stage == GroupState::Failed
+            || self.stage == GroupState::Idle && (is_written || self.is_stalled())
     }
 
     /// Number of batches that are not durable yet.
     pub fn pending(&self) -> usize {
-        let is_durable = self.stage == Stage::Durable;
+        let is_durable = self.stage == GroupState::Durable;
         self.queue.len() + if is_durable { 0 } else { self.group.len() }
     }
 
     /// What to do next. `now` is the time since any fixed point; it never goes back.
-    pub fn next(&mut self, now: Duration) -> Next {
+    pub fn next(&mut self, now: Duration) -> NextCommitStep {
         self.now = now;
         match self.stage {
-            Stage::Written => return Next::Step(Step::Sync),
-            Stage::Durable => return Next::Step(Step::MakeRoom),
-            Stage::Failed => return Next::Wait { until: None },
-            Stage::Idle => {}
+            GroupState::Written => return NextCommitStep::Perform(CommitStep::Sync),
+            GroupState::Durable => return NextCommitStep::Perform(CommitStep::MakeRoom),
+            GroupState::Failed => return NextCommitStep::Wait { until: None },
+            GroupState::Idle => {}
         }
         let retry_at = self.stall.as_ref().map(|stall| stall.retry_at);
         // Refused batches go first, so new ones need not be considered before the retry.
         let is_due = self.group.is_empty() && !self.queue.is_empty();
         if is_due || retry_at.is_some_and(|at| at <= now) {
-            return Next::Step(Step::Write);
+            return NextCommitStep::Perform(CommitStep::Write);
         }
         let probe_at = self.is_slow.then(|| self.stepped_at + PROBE_INTERVAL);
         match retry_at.or(probe_at) {
-            Some(at) if at <= now => Next::Step(Step::Probe),
-            None if self.may_prepare => Next::Step(Step::Prepare),
-            until => Next::Wait { until },
+            Some(at) if at <= now => NextCommitStep::Perform(CommitStep::Probe),
+            None if self.may_prepare => NextCommitStep::Perform(CommitStep::Prepare),
+            until => NextCommitStep::Wait { until },
         }
     }
 
     /// Performs the step that [`GroupCommit::next`] returned last. Blocks for as long as the disk
     /// does.
-    pub fn perform(&mut self, step: Step) -> Option<DiskReport> {
+    pub fn perform(&mut self, step: CommitStep) -> Option<DiskReport> {
         self.stepped_at = self.now;
         let performed = match step {
-            Step::Write => self.write(),
-            Step::Sync => self.log.sync().map(|()| self.durable()),
-            Step::MakeRoom => self.make_room(),
-            Step::Prepare => self.prepare(),
-            Step::Probe => self.log.probe().map(|()| None),
+            CommitStep::Write => self.write(),
+            CommitStep::Sync => self.log.sync().map(|()| self.durable()),
+            CommitStep::MakeRoom => self.make_room(),
+            CommitStep::Prepare => self.prepare(),
+            CommitStep::Probe => self.log.probe().map(|()| None),
         };
         match performed {
             Ok(report) => report,
             Err(reason) if reason.is_retryable() => self.stalled(reason),
             Err(reason) => {
-                self.stage = Stage::Failed;
+                self.stage = GroupState::Failed;
                 Some(DiskReport::Failed(reason))
             }
         }
@@ -240,7 +241,7 @@ impl<D: Disk> GroupCommit<D> {
         }
         self.log.append(&self.group)?;
         if self.options.sync && !self.group.is_empty() {
-            self.stage = Stage::Written;
+            self.stage = GroupState::Written;
             let is_early = self.options.faults.has(Fault::DurableBeforeSync);
             return Ok(if is_early { self.last() } else { None });
         }
@@ -248,7 +249,7 @@ impl<D: Disk> GroupCommit<D> {
     }
 
     fn durable(&mut self) -> Option<DiskReport> {
-        self.stage = Stage::Durable;
+        self.stage = GroupState::Durable;
         self.last()
     }
 
@@ -259,7 +260,7 @@ impl<D: Disk> GroupCommit<D> {
 
     fn make_room(&mut self) -> Result<Option<DiskReport>, WalError> {
         self.release()?;
-        self.stage = Stage::Idle;
+        self.stage = GroupState::Idle;
         self.group.clear();
         self.may_prepare = true;
         self.log.ensure_room()?;
@@ -295,7 +296,7 @@ impl<D: Disk> GroupCommit<D> {
 
     /// Begins a stall, or continues it until the next attempt.
     fn stalled(&mut self, reason: WalError) -> Option<DiskReport> {
-        self.stage = Stage::Idle;
+        self.stage = GroupState::Idle;
         if self.options.faults.has(Fault::RefusedBatchesDurable) && !self.group.is_empty() {
             let report = self.last();
             self.group.clear();
@@ -353,12 +354,12 @@ mod tests {
     fn settle(
         commits: &mut GroupCommit<MemoryDisk>,
         now: Duration,
-    ) -> (Vec<Step>, Vec<DiskReport>, Option<Duration>) {
+    ) -> (Vec<CommitStep>, Vec<DiskReport>, Option<Duration>) {
         let (mut steps, mut reports) = (vec![], vec![]);
         loop {
             match commits.next(now) {
-                Next::Wait { until } => return (steps, reports, until),
-                Next::Step(step) => {
+                NextCommitStep::Wait { until } => return (steps, reports, until),
+                NextCommitStep::Perform(step) => {
                     steps.push(step);
                     reports.extend(commits.perform(step));
                 }
@@ -389,17 +390,20 @@ mod tests {
         let mut commits = commits(&disk, true);
         settle(&mut commits, Duration::ZERO);
         commits.submit([batch(1), batch(2)]);
-        assert_eq!(commits.next(Duration::ZERO), Next::Step(Step::Write));
-        assert_eq!(commits.perform(Step::Write), None);
+        assert_eq!(commits.next(Duration::ZERO), NextCommitStep::Perform(CommitStep::Write));
+        assert_eq!(commits.perform(CommitStep::Write), None);
         assert_eq!(entries_after(&disk, Crash::LosesAll), 0, "nothing is promised yet");
         commits.submit([batch(3)]);
-        assert_eq!(commits.next(Duration::ZERO), Next::Step(Step::Sync));
-        assert_eq!(commits.perform(Step::Sync), Some(DiskReport::Durable(WalSequence(2))));
+        assert_eq!(commits.next(Duration::ZERO), NextCommitStep::Perform(CommitStep::Sync));
+        assert_eq!(commits.perform(CommitStep::Sync), Some(DiskReport::Durable(WalSequence(2))));
         assert_eq!(entries_after(&disk, Crash::LosesAll), 2);
         assert!(!commits.is_settled());
         let (steps, reports, until) = settle(&mut commits, Duration::ZERO);
-        assert_eq!(steps[..4], [Step::MakeRoom, Step::Write, Step::Sync, Step::MakeRoom]);
-        assert!(steps[4..].iter().all(|step| *step == Step::Prepare));
+        assert_eq!(
+            steps[..4],
+            [CommitStep::MakeRoom, CommitStep::Write, CommitStep::Sync, CommitStep::MakeRoom]
+        );
+        assert!(steps[4..].iter().all(|step| *step == CommitStep::Prepare));
         assert_eq!((reports, until), (vec![DiskReport::Durable(WalSequence(3))], None));
         assert!(commits.is_settled() && commits.pending() == 0);
     }
@@ -410,9 +414,9 @@ mod tests {
         let mut commits = commits(&disk, false);
         settle(&mut commits, Duration::ZERO);
         commits.submit([batch(1)]);
-        assert_eq!(commits.next(Duration::ZERO), Next::Step(Step::Write));
-        assert_eq!(commits.perform(Step::Write), Some(DiskReport::Durable(WalSequence(1))));
-        assert!(!settle(&mut commits, Duration::ZERO).0.contains(&Step::Sync));
+        assert_eq!(commits.next(Duration::ZERO), NextCommitStep::Perform(CommitStep::Write));
+        assert_eq!(commits.perform(CommitStep::Write), Some(DiskReport::Durable(WalSequence(1))));
+        assert!(!settle(&mut commits, Duration::ZERO).0.contains(&CommitStep::Sync));
         assert_eq!(entries_after(&disk, Crash::KeepsAll), 1);
     }
 
@@ -454,7 +458,7 @@ mod tests {
         let (_, reports, until) = settle(&mut commits, Duration::ZERO);
         assert!(matches!(reports[..], [DiskReport::Failed(_)]), "{reports:?}");
         commits.submit([batch(2)]);
-        assert_eq!((until, commits.next(STALL_RETRY)), (None, Next::Wait { until: None }));
+        assert_eq!((until, commits.next(STALL_RETRY)), (None, NextCommitStep::Wait { until: None }));
         assert_eq!((commits.pending(), commits.is_settled()), (2, true));
     }
 
@@ -465,14 +469,18 @@ mod tests {
         let now = Duration::from_secs(5);
         settle(&mut commits, now);
         commits.set_slow(true);
-        assert_eq!(commits.next(now), Next::Wait { until: Some(now + PROBE_INTERVAL) });
-        assert_eq!(commits.next(now + PROBE_INTERVAL), Next::Step(Step::Probe));
-        assert_eq!(commits.perform(Step::Probe), None);
+        assert_eq!(commits.next(now), NextCommitStep::Wait { until: Some(now + PROBE_INTERVAL) });
+        assert_eq!(commits.next(now + PROBE_INTERVAL), NextCommitStep::Perform(CommitStep::Probe));
+        assert_eq!(commits.perform(CommitStep::Probe), None);
         commits.submit([batch(1)]);
-        assert_eq!(commits.next(now + PROBE_INTERVAL), Next::Step(Step::Write));
+        assert_eq!(commits.next(now + PROBE_INTERVAL), NextCommitStep::Perform(CommitStep::Write));
         disk.refuse_changes(DiskErrorKind::ReadOnly, 0);
-        assert!(matches!(commits.perform(Step::Write), Some(DiskReport::Stalled(_))));
+        assert!(matches!(commits.perform(CommitStep::Write), Some(DiskReport::Stalled(_))));
         let until = Some(now + PROBE_INTERVAL + STALL_RETRY);
-        assert_eq!(commits.next(now + PROBE_INTERVAL * 3), Next::Wait { until }, "no probes in a stall");
+        assert_eq!(
+            commits.next(now + PROBE_INTERVAL * 3),
+            NextCommitStep::Wait { until },
+            "no probes in a stall"
+        );
     }
 }

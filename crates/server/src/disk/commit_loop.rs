@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use tidelock_core::storage::disk::Disk;
-use tidelock_core::storage::group_commit::{DiskReport, GroupCommit, Next, Step};
+use tidelock_core::storage::group_commit::{CommitStep, DiskReport, GroupCommit, NextCommitStep};
 
 use super::thread::{ReportSink, Shared};
 use crate::metrics::DiskCounters;
@@ -47,16 +47,16 @@ impl<D: Disk> CommitLoop<D> {
                 return;
             }
             match step {
-                Step::Sync => self.count_sync(begun),
-                Step::MakeRoom | Step::Prepare => self.measure(),
-                Step::Write | Step::Probe => {}
+                CommitStep::Sync => self.count_sync(begun),
+                CommitStep::MakeRoom | CommitStep::Prepare => self.measure(),
+                CommitStep::Write | CommitStep::Probe => {}
             }
         }
         self.stopped();
     }
 
     /// Waits for work. `None` if the thread is to stop.
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<CommitStep> {
         let mut queue = self.shared.lock();
         loop {
             self.commits.submit(queue.batches.drain(..));
@@ -66,9 +66,11 @@ impl<D: Disk> CommitLoop<D> {
             }
             let changed = &self.shared.changed;
             queue = match self.commits.next(self.begun.elapsed()) {
-                Next::Step(step) => return Some(step),
-                Next::Wait { until: None } => changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
-                Next::Wait { until: Some(until) } => {
+                NextCommitStep::Perform(step) => return Some(step),
+                NextCommitStep::Wait { until: None } => {
+                    changed.wait(queue).unwrap_or_else(PoisonError::into_inner)
+                }
+                NextCommitStep::Wait { until: Some(until) } => {
                     let wait = until.saturating_sub(self.begun.elapsed());
                     changed.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0
                 }

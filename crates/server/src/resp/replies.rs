@@ -3,7 +3,7 @@
 //! Owns the form of each command's reply. The [`tidelock_core::clients::pipeline`] decides when a
 //! reply's turn comes.
 
-use tidelock_core::clients::operation_queues::{Part, TransactionOutcome};
+use tidelock_core::clients::operation_queues::{OperationResult, TransactionOutcome};
 use tidelock_core::clients::pipeline::{HeldBytes, ReplyForms, ReplySink, TransactionResults};
 use tidelock_core::command::{OperationReply, Refusal, Rejection};
 use tidelock_core::types::{UnixMillis, Version};
@@ -147,11 +147,11 @@ impl ReplySink<RespReplies> for ReplyEncoder<'_> {
         self.out.extend_from_slice(&ready.0);
     }
 
-    fn one(&mut self, render: &Render, result: Part<'_>) {
+    fn one(&mut self, render: &Render, result: OperationResult<'_>) {
         render.encode(result, self.style, &mut self.encoder());
     }
 
-    fn gather(&mut self, gathered: &mut Gathered, result: Part<'_>) {
+    fn gather(&mut self, gathered: &mut Gathered, result: OperationResult<'_>) {
         gathered.add(result, self.style.protocol);
     }
 
@@ -198,14 +198,14 @@ impl Gathered {
         Gathered { render, parts: 0, counted: 0, values: Vec::new(), error: None }
     }
 
-    fn add(&mut self, part: Part<'_>, protocol: Protocol) {
+    fn add(&mut self, part: OperationResult<'_>, protocol: Protocol) {
         self.parts += 1;
         let reply = match part {
-            Part::Refused(refusal) => {
+            OperationResult::Refused(refusal) => {
                 self.error.get_or_insert_with(|| refusal_text(&refusal));
                 return;
             }
-            Part::Reply(reply) => reply,
+            OperationResult::Reply(reply) => reply,
         };
         match (self.render, reply) {
             (_, OperationReply::Rejected(rejection)) => {
@@ -236,13 +236,13 @@ impl Gathered {
 }
 
 impl Render {
-    fn encode(self, part: Part<'_>, style: Style, encoder: &mut Encoder<'_>) {
+    fn encode(self, part: OperationResult<'_>, style: Style, encoder: &mut Encoder<'_>) {
         let reply = match part {
-            Part::Refused(refusal) => return encoder.error(&refusal_text(&refusal)),
-            Part::Reply(OperationReply::Rejected(rejection)) => {
+            OperationResult::Refused(refusal) => return encoder.error(&refusal_text(&refusal)),
+            OperationResult::Reply(OperationReply::Rejected(rejection)) => {
                 return encoder.error(rejection_text(rejection));
             }
-            Part::Reply(reply) => reply,
+            OperationResult::Reply(reply) => reply,
         };
         match (self, reply) {
             (Render::Ok, OperationReply::Written { .. }) => encoder.ok(),

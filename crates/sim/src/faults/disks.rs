@@ -54,7 +54,7 @@ impl FaultKind for HangDisk {
         HangDisk::of(Target::draw(severity, random), random)
     }
 
-    fn patience() -> u64 {
+    fn duration_factor() -> u64 {
         4
     }
 

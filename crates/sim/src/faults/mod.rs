@@ -99,7 +99,7 @@ pub(crate) trait FaultKind: fmt::Debug {
     }
 
     /// How many times longer than others it may last.
-    fn patience() -> u64
+    fn duration_factor() -> u64
     where
         Self: Sized,
     {
@@ -129,7 +129,7 @@ pub(crate) trait FaultKind: fmt::Debug {
 struct Row {
     draw: fn(&Severity, &mut fastrand::Rng) -> Fault,
     is_possible: fn(&Severity) -> bool,
-    patience: fn() -> u64,
+    duration_factor: fn() -> u64,
 }
 
 /// Declares the kinds of faults: the enum of all of them, their names and their rows.
@@ -168,7 +168,7 @@ macro_rules! table {
         const TABLE: &[Row] = &[$(Row {
             draw: |severity, random| $kind::draw(severity, random).into(),
             is_possible: |severity| $kind::is_possible(severity),
-            patience: $kind::patience,
+            duration_factor: $kind::duration_factor,
         },)*];
     };
 }
@@ -333,7 +333,7 @@ fn schedule<'r>(
             return faults;
         }
         let row = next(random);
-        let lasts_max = severity.lasts_max * (row.patience)();
+        let lasts_max = severity.lasts_max * (row.duration_factor)();
         let lasts = Micros(random.u64(1_000..=lasts_max.0.max(1_000)));
         faults.push(ScheduledFault { at, lasts, fault: (row.draw)(&severity, random) });
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidelock_core::event::{Event, StallReason};
 use tidelock_core::storage::LogHeld;
-use tidelock_core::storage::group_commit::{DiskReport, Next, Step};
+use tidelock_core::storage::group_commit::{CommitStep, DiskReport, NextCommitStep};
 use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::snapshot_files::Reading;
 
@@ -16,14 +16,14 @@ use super::{Host, Stop};
 impl Host {
     /// What the disk thread does next; `None` if it is busy or there is no process. `now` is the
     /// time of the run.
-    pub fn next_step(&mut self, now: Duration) -> Option<Next> {
+    pub fn next_step(&mut self, now: Duration) -> Option<NextCommitStep> {
         let process = self.process.as_mut().filter(|process| process.step.is_none())?;
         process.commits.set_slow(process.is_slow);
         Some(process.commits.next(now))
     }
 
     /// The disk thread begins a step. Returns the number of the operation.
-    pub fn begin_step(&mut self, step: Step) -> u64 {
+    pub fn begin_step(&mut self, step: CommitStep) -> u64 {
         let process = self.process.as_mut().expect("invariant: only a process has steps");
         process.step = Some(step);
         process.transitions += 1;

@@ -19,13 +19,13 @@ use tidelock_core::command::{
 use tidelock_core::event::{
     Actions, ConfigUpdate, Contradiction, Event, NodeOptions, NodeStatus, OutgoingFrame, StallReason,
 };
-use tidelock_core::handshake::{HandshakeRefusal, Introduction, KnownPeer, Role};
+use tidelock_core::handshake::{HandshakeRefusal, HandshakeSide, Introduction, KnownPeer};
 use tidelock_core::membership::Membership;
 use tidelock_core::node::Node;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::starts::{KnownStart, KnownStarts, ProcessStart};
-use tidelock_core::storage::group_commit::{GroupCommit, GroupCommitOptions, Step};
+use tidelock_core::storage::group_commit::{CommitStep, GroupCommit, GroupCommitOptions};
 use tidelock_core::storage::slow_disk::SlowDiskDetector;
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::snapshot_files::SnapshotFiles;
@@ -95,7 +95,7 @@ struct Process {
     inbox: Vec<Event>,
     has_wake_up: bool,
     /// The present step of the disk thread.
-    step: Option<Step>,
+    step: Option<CommitStep>,
     /// Until when the disk thread waits, if it was told to wait for a time.
     disk_timer: Option<Duration>,
     /// Counts the beginnings and ends of the disk thread's operations: odd while it works.
@@ -360,7 +360,12 @@ impl Host {
 
     /// Judges a peer that introduces itself, and remembers its start if it is accepted. Connections
     /// need no check here, because the network ends one before it makes the next.
-    pub fn meet(&mut self, peer: &Introduction, role: Role, is_wanted: bool) -> Result<(), HandshakeRefusal> {
+    pub fn meet(
+        &mut self,
+        peer: &Introduction,
+        role: HandshakeSide,
+        is_wanted: bool,
+    ) -> Result<(), HandshakeRefusal> {
         let own = self.introduction().expect("invariant: a process judges");
         let host_entry = self.process.as_ref().and_then(|process| process.node.host_entry(peer.node));
         let known_host = host_entry.and_then(|entry| entry.host.as_ref()).map(|host| host.info.uuid);

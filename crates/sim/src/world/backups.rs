@@ -60,11 +60,11 @@ struct Backup {
     /// The same for the export of each namespace.
     exports: Vec<(Name, Token)>,
     snapshots: Option<(BackupSnapshots<SimFile>, Reading)>,
-    waits: Waits,
+    waits: BackupWait,
 }
 
 #[derive(Debug)]
-enum Waits {
+enum BackupWait {
     Status,
     /// For replies, in the order of the requests.
     Replies(Vec<(Token, Option<Reply>)>),
@@ -103,7 +103,7 @@ impl World<'_> {
             self.rest_from_backups(position);
             return Ok(());
         }
-        if self.is_paused(current.at.node) || matches!(current.waits, Waits::Replies(_)) {
+        if self.is_paused(current.at.node) || matches!(current.waits, BackupWait::Replies(_)) {
             self.backup_clients[position].current = Some(current);
             self.back_up_after(position, Micros::MILLISECOND * 10);
             return Ok(());
@@ -115,7 +115,7 @@ impl World<'_> {
     pub(crate) fn backup_client_hears(&mut self, token: Token, reply: &Reply) {
         for position in 0..self.backup_clients.len() {
             let Some(mut current) = self.backup_clients[position].current.take() else { continue };
-            if let Waits::Replies(replies) = &mut current.waits {
+            if let BackupWait::Replies(replies) = &mut current.waits {
                 for (_, slot) in replies.iter_mut().filter(|(asked, _)| *asked == token) {
                     *slot = Some(reply.clone());
                 }
@@ -147,7 +147,7 @@ impl World<'_> {
         let exports = exports.collect();
         self.note(&[27, at.node.0], || format!("a backup of node {} begins", at.node));
         let (request, action) = BackupRequest::begin(false, self.plan.deliberate);
-        let backup = Backup { request, at, list, exports, snapshots: None, waits: Waits::Status };
+        let backup = Backup { request, at, list, exports, snapshots: None, waits: BackupWait::Status };
         self.act_on_backup(position, backup, action);
     }
 
@@ -160,17 +160,17 @@ impl World<'_> {
     /// Gives the machine what it waits for from the node.
     fn continue_backup(&mut self, position: usize, mut current: Backup) -> Result<(), Violation> {
         let node = current.at.node;
-        let action = match std::mem::replace(&mut current.waits, Waits::Status) {
-            Waits::Status | Waits::Replies(_) => {
+        let action = match std::mem::replace(&mut current.waits, BackupWait::Status) {
+            BackupWait::Status | BackupWait::Replies(_) => {
                 let shards = self.host(node).status().map(|status| status.shards).unwrap_or_default();
                 current.request.status(self.event_queue.now().0 / 1_000, &shards)
             }
-            Waits::Opening(ids) => {
+            BackupWait::Opening(ids) => {
                 let reading = self.host(node).enter_reader();
                 let opened = BackupSnapshots::open(self.host(node).disk(), ids);
                 current.request.opened(opened.map(|opened| current.snapshots = Some((opened, reading))))
             }
-            Waits::Reading => return self.finish_backup(position, current),
+            BackupWait::Reading => return self.finish_backup(position, current),
         };
         self.act_on_backup(position, current, action);
         Ok(())
@@ -181,15 +181,15 @@ impl World<'_> {
         match action {
             BackupAction::Ask(requests) => {
                 let ask = |request| (self.ask(current.at.node, request, false), None);
-                current.waits = Waits::Replies(requests.into_iter().map(ask).collect());
+                current.waits = BackupWait::Replies(requests.into_iter().map(ask).collect());
                 delay = Micros::MILLISECOND * 10;
             }
             BackupAction::ReadStatus { after_ms } => {
-                current.waits = Waits::Status;
+                current.waits = BackupWait::Status;
                 delay = Micros::MILLISECOND * after_ms + Micros(delay.0 % 1_000);
             }
-            BackupAction::Open(ids) => current.waits = Waits::Opening(ids),
-            BackupAction::Done(Ok(())) => current.waits = Waits::Reading,
+            BackupAction::Open(ids) => current.waits = BackupWait::Opening(ids),
+            BackupAction::Done(Ok(())) => current.waits = BackupWait::Reading,
             BackupAction::Done(Err(failure)) => {
                 let node = current.at.node;
                 self.note(&[28, node.0], || format!("no backup of node {node}: {failure}"));

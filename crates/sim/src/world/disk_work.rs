@@ -4,7 +4,7 @@
 //! stops it. The [`Host`] does the work.
 
 use tidelock_core::event::{Event, StallReason};
-use tidelock_core::storage::group_commit::{DiskReport, Next, Step};
+use tidelock_core::storage::group_commit::{CommitStep, DiskReport, NextCommitStep};
 use tidelock_core::storage::snapshot::SnapshotDone;
 use tidelock_core::types::NodeId;
 
@@ -43,14 +43,14 @@ impl World<'_> {
             let now = self.event_queue.now();
             let life = self.host(node).incarnation().life;
             match self.host(node).next_step(now.into()) {
-                None | Some(Next::Wait { until: None }) => return Ok(()),
-                Some(Next::Wait { until: Some(until) }) => {
+                None | Some(NextCommitStep::Wait { until: None }) => return Ok(()),
+                Some(NextCommitStep::Wait { until: Some(until) }) => {
                     if !self.host(node).is_timer_set(until) {
                         self.event_queue.at(until.into(), SimEvent::DiskTimer { node, life });
                     }
                     return Ok(());
                 }
-                Some(Next::Step(step)) => {
+                Some(NextCommitStep::Perform(step)) => {
                     let operation = self.host(node).begin_step(step);
                     if let Some(duration) = self.duration(node, step) {
                         let event = SimEvent::DiskStepDone { node, life, operation };
@@ -66,12 +66,12 @@ impl World<'_> {
     }
 
     /// How long a step takes; `None` if it ends at once.
-    fn duration(&mut self, node: NodeId, step: Step) -> Option<Micros> {
+    fn duration(&mut self, node: NodeId, step: CommitStep) -> Option<Micros> {
         let DiskPace { sync_min, sync_max, .. } = self.disk_pace;
         let random = match step {
-            Step::Sync | Step::Probe => Micros(self.pace.u64(sync_min.0..=sync_max.0)),
-            Step::Prepare => Micros(self.pace.u64(0..=sync_min.0)),
-            Step::Write | Step::MakeRoom => return None,
+            CommitStep::Sync | CommitStep::Probe => Micros(self.pace.u64(sync_min.0..=sync_max.0)),
+            CommitStep::Prepare => Micros(self.pace.u64(0..=sync_min.0)),
+            CommitStep::Write | CommitStep::MakeRoom => return None,
         };
         let host = self.host(node);
         Some(random * host.slowness + host.hang)

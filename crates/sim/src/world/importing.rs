@@ -48,11 +48,11 @@ struct Import {
     document: Value,
     /// The request that was sent last.
     token: Option<Token>,
-    waits: Waits,
+    waits: ImportWait,
 }
 
 #[derive(Debug)]
-enum Waits {
+enum ImportWait {
     /// For the reply to the last request.
     Reply,
     /// For the end of a job.
@@ -105,15 +105,17 @@ impl World<'_> {
             return;
         }
         match self.importers[position].current.take() {
-            Some(Import { at, waits: Waits::Job(_), .. }) if !self.has_process(at) => {
+            Some(Import { at, waits: ImportWait::Job(_), .. }) if !self.has_process(at) => {
                 self.begin_import(position);
             }
-            Some(current @ Import { waits: Waits::Job(_), .. }) if self.is_paused(current.at.node) => {
+            Some(current @ Import { waits: ImportWait::Job(_), .. }) if self.is_paused(current.at.node) => {
                 self.importers[position].current = Some(current);
                 self.import_after(position, Micros::MILLISECOND * 10);
             }
-            Some(mut current) if matches!(current.waits, Waits::Job(_)) => {
-                let Waits::Job(job) = std::mem::replace(&mut current.waits, Waits::Nothing) else { return };
+            Some(mut current) if matches!(current.waits, ImportWait::Job(_)) => {
+                let ImportWait::Job(job) = std::mem::replace(&mut current.waits, ImportWait::Nothing) else {
+                    return;
+                };
                 let now = self.stamp_time();
                 let action = current.request.finished(job.run(), now);
                 self.continue_import(position, current, action);
@@ -126,8 +128,9 @@ impl World<'_> {
     pub(crate) fn importer_hears(&mut self, token: Token, reply: &Reply) {
         let is_asked = |importer: &Importer| {
             let current = importer.current.as_ref();
-            current
-                .is_some_and(|current| matches!(current.waits, Waits::Reply) && current.token == Some(token))
+            current.is_some_and(|current| {
+                matches!(current.waits, ImportWait::Reply) && current.token == Some(token)
+            })
         };
         let Some(position) = self.importers.iter().position(is_asked) else { return };
         let mut current = self.importers[position].current.take().expect("invariant: it waits");
@@ -155,7 +158,7 @@ impl World<'_> {
         let content = ImportContent::Container(content);
         let (request, action) = ImportRequest::begin(target, content, self.plan.deliberate);
         let at = self.host(node).incarnation();
-        let (token, waits) = (None, Waits::Nothing);
+        let (token, waits) = (None, ImportWait::Nothing);
         let current = Import { request, at, namespace, container, document, token, waits };
         self.continue_import(position, current, action);
     }
@@ -169,7 +172,7 @@ impl World<'_> {
                     write.stamp.author = token.0.to_string().into();
                 }
                 current.token = Some(token);
-                current.waits = Waits::Reply;
+                current.waits = ImportWait::Reply;
                 let node = current.at.node;
                 self.importers[position].current = Some(current);
                 let asked = self.ask(node, request, false);
@@ -203,12 +206,12 @@ impl World<'_> {
                 self.continue_import(position, current, action);
             }
             1 => {
-                current.waits = Waits::Nothing;
+                current.waits = ImportWait::Nothing;
                 self.importers[position].current = Some(current);
                 self.import_after(position, self.plan.load.client_timeout);
             }
             drawn => {
-                current.waits = Waits::Job(job);
+                current.waits = ImportWait::Job(job);
                 self.importers[position].current = Some(current);
                 self.import_after(position, if drawn == 2 { duration * 10 } else { duration });
             }

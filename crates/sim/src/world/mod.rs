@@ -7,6 +7,7 @@
 
 mod backups;
 mod disk_work;
+mod handshakes;
 mod importing;
 pub mod inspection;
 pub mod nemesis;
@@ -21,7 +22,6 @@ use std::collections::BTreeMap;
 
 use tidelock_core::command::{Consistency, HostInfo, Reply, Request};
 use tidelock_core::event::{Event, NodeOptions};
-use tidelock_core::handshake::{HandshakeRefusal, Role};
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
 use uuid::Uuid;
 
@@ -35,7 +35,7 @@ use crate::checkers::replies::Replies;
 use crate::density::{Density, event_name};
 use crate::describe::{brief, brief_event, brief_reply, link_facts, reply_facts, trace_fact};
 use crate::disk::SimDisk;
-use crate::event_queue::{Direction, EventQueue, Micros, SimEvent};
+use crate::event_queue::{EventQueue, Micros, SimEvent};
 use crate::faults::{CrashKind, ShellBug};
 use crate::history::{Happened, History, ImportedDocument, Incarnation, Iteration, Outcome};
 use crate::host::Host;
@@ -466,52 +466,6 @@ impl<'p> World<'p> {
             self.dismiss(node);
         }
         Ok(())
-    }
-
-    /// Two hosts try to connect: the one with the higher number dials the other. The other one may
-    /// ask it to, so each judges the other.
-    fn meet(&mut self, link: Direction) {
-        let (low, high) = (link.from.min(link.to), link.from.max(link.to));
-        for (node, to, role) in [(high, low, Role::Acceptor), (low, high, Role::Dialer(low))] {
-            if self.net.can_meet(link) {
-                self.introduce(node, to, role);
-            }
-        }
-        self.net.connect(link, &mut self.event_queue);
-    }
-
-    /// A process introduces itself to another one. One that was removed learns that. One on an old
-    /// copy of its directory stops, and that directory cannot be started again.
-    fn introduce(&mut self, node: NodeId, to: NodeId, role: Role) {
-        let (Some(introduction), true) = (self.host(node).introduction(), self.host(to).is_up()) else {
-            return;
-        };
-        let is_wanted = self.net.wants(to, node);
-        match self.host(to).meet(&introduction, role, is_wanted) {
-            Ok(()) => self.host(node).is_let_in(),
-            Err(HandshakeRefusal::Removed) => self.dismiss(node),
-            // It is not among the peers yet, or no longer: there is no connection until it is.
-            Err(HandshakeRefusal::UnknownNode) => {}
-            Err(refusal @ (HandshakeRefusal::Outdated | HandshakeRefusal::Duplicate)) => {
-                self.note(&[24, node.0, to.0], || format!("node {to} refuses node {node}: {refusal:?}"));
-                self.host(node).is_refused();
-                self.crash(node, CrashKind::Process);
-                self.tally.old_copies_refused += 1;
-            }
-            Err(refusal) => panic!("node {to} refuses node {node}: {refusal}"),
-        }
-    }
-
-    /// A process learned that its host was removed: it ends and is not started again.
-    fn dismiss(&mut self, node: NodeId) {
-        if self.host(node).is_member() {
-            self.note(&[11, node.0], || format!("node {node} learns that it was removed"));
-            let incarnation = self.host(node).incarnation();
-            self.host(node).crash(CrashKind::Process);
-            self.forget_life(incarnation);
-            self.host(node).leave();
-            self.tally.removed += 1;
-        }
     }
 
     fn answer(&mut self, node: NodeId, token: Token, reply: Reply) -> Result<(), Violation> {

@@ -90,7 +90,7 @@ impl World<'_> {
             self.relieve(index)?;
         }
         self.is_loaded = false;
-        self.recall_watchers();
+        self.end_watch_pauses();
         self.net.set_conditions(NetworkConditions {
             delay_min: Micros(100),
             delay_max: Micros(1_000),

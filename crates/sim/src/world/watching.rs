@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use tidelock_core::clients::watcher::{Step, WatchError};
+use tidelock_core::clients::watcher::{WatchError, WatchStep};
 use tidelock_core::command::{Consistency, Read, Reply, Request};
 use tidelock_core::event::ConfigUpdate;
 use tidelock_core::types::{NodeId, Token};
@@ -31,7 +31,7 @@ impl World<'_> {
     }
 
     /// Ends the pauses of all clients once the cluster heals.
-    pub(crate) fn recall_watchers(&mut self) {
+    pub(crate) fn end_watch_pauses(&mut self) {
         for position in 0..self.watchers.len() {
             self.watch_after(position, PAUSE_MAX_HEALED);
         }
@@ -127,7 +127,7 @@ impl World<'_> {
                 return;
             }
             match connection.next_step() {
-                Step::Ask { query, consistency } => {
+                WatchStep::Ask { query, consistency } => {
                     let node = connection.node;
                     let is_at_once = consistency == Consistency::Stale && !connection.is_on_other_worker;
                     let read = client.read(query);
@@ -146,14 +146,16 @@ impl World<'_> {
                         connection.answered(&reply);
                     }
                 }
-                Step::Tell(notice) => {
+                WatchStep::Tell(notice) => {
                     let is_deletion = notice.changes.iter().any(|change| change.revision == 0);
                     self.tally.deletions_watched += u64::from(is_deletion);
                     connection.send(notice);
                 }
-                Step::Wait => return,
-                Step::End(WatchError::Mismatched) => panic!("the reply to a watcher answers another query"),
-                Step::End(_) => return self.disconnect_watcher(position),
+                WatchStep::Wait => return,
+                WatchStep::End(WatchError::Mismatched) => {
+                    panic!("the reply to a watcher answers another query")
+                }
+                WatchStep::End(_) => return self.disconnect_watcher(position),
             }
         }
     }

@@ -58,7 +58,7 @@ pub(super) struct CommandBatch {
 
 /// A command that was submitted.
 #[derive(Debug)]
-pub(super) struct InFlight {
+pub(super) struct InFlightBatch {
     pub(super) operations: Operations,
     /// The most bytes that its replies take, with their encoding for the client.
     pub(super) awaited_bytes: usize,
@@ -119,7 +119,7 @@ impl OperationQueue {
     }
 }
 
-impl InFlight {
+impl InFlightBatch {
     /// How many replies to use, of which `fitting` are complete. Replies that must come from one
     /// state of the shard are used only all together, unless they exceed what one command may
     /// return.
@@ -231,13 +231,13 @@ impl CommandBatch {
         consistency: Consistency,
         bytes_max: usize,
         value_bytes: usize,
-    ) -> (Request, InFlight) {
+    ) -> (Request, InFlightBatch) {
         let expected_bytes = self.expected_bytes(value_bytes);
         let is_read = self.is_read();
         let (awaited_bytes, is_transaction) = (self.awaited_bytes(bytes_max), self.transaction.is_some());
         let operations = self.operations.finish();
         let values_bytes_max = is_read.then_some(bytes_max);
-        let in_flight = InFlight {
+        let in_flight = InFlightBatch {
             operations: operations.clone(),
             awaited_bytes,
             expected_bytes,

@@ -29,7 +29,7 @@ use crate::deliberate::{Fault, Faults};
 use crate::limits;
 use crate::types::ShardId;
 
-use batch::{CommandBatch, InFlight};
+use batch::{CommandBatch, InFlightBatch};
 
 /// Bytes that the server guarantees to each connection, however short memory is: buffers, requests
 /// and replies up to this size.
@@ -83,7 +83,7 @@ pub struct Together {
 struct OperationQueue {
     shard: ShardId,
     batches: VecDeque<CommandBatch>,
-    in_flight: Option<InFlight>,
+    in_flight: Option<InFlightBatch>,
     done: VecDeque<Done>,
     is_touched: bool,
 }
@@ -106,7 +106,7 @@ enum Done {
 
 /// The result of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part<'a> {
+pub enum OperationResult<'a> {
     /// The operation was executed, or rejected by the state of its key.
     Reply(OperationReply<'a>),
     /// The command that contained the operation was refused.
@@ -116,7 +116,7 @@ pub enum Part<'a> {
 /// The result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransactionOutcome {
-    /// Its operations were executed; their [`Part`]s follow.
+    /// Its operations were executed; their [`OperationResult`]s follow.
     Done,
     /// A watched key had changed, so nothing was executed.
     Aborted,
@@ -308,7 +308,7 @@ impl OperationQueues {
     }
 
     /// Takes the result of the next operation of a queue, if it is known.
-    pub fn take<R>(&mut self, queue: u32, use_it: impl FnOnce(Part<'_>) -> R) -> Option<R> {
+    pub fn take<R>(&mut self, queue: u32, use_it: impl FnOnce(OperationResult<'_>) -> R) -> Option<R> {
         let queue = &mut self.queues[queue as usize];
         let result = match queue.done.front_mut()? {
             Done::Replies { reader, left, bytes, is_transaction } => {
@@ -318,7 +318,7 @@ impl OperationQueues {
                     // forgotten at once.
                     self.value_bytes = value.len().max(self.value_bytes - self.value_bytes / 8);
                 }
-                let result = use_it(Part::Reply(reply));
+                let result = use_it(OperationResult::Reply(reply));
                 *left -= 1;
                 if *left == 0 {
                     self.replied_bytes -= *bytes;
@@ -328,7 +328,7 @@ impl OperationQueues {
                 result
             }
             Done::Refused { refusal, left } => {
-                let result = use_it(Part::Refused(refusal.clone()));
+                let result = use_it(OperationResult::Refused(refusal.clone()));
                 *left = left.saturating_sub(1);
                 if *left == 0 {
                     queue.done.pop_front();

@@ -51,7 +51,7 @@ fn complete(queues: &mut OperationQueues, reply: Reply) {
 
 fn take(queues: &mut OperationQueues) -> Option<Option<Vec<u8>>> {
     queues.take(SHARD.0 as u32, |part| match part {
-        Part::Reply(OperationReply::Value { value, .. }) => Some(value.to_vec()),
+        OperationResult::Reply(OperationReply::Value { value, .. }) => Some(value.to_vec()),
         _ => None,
     })
 }
@@ -151,7 +151,8 @@ fn a_refusal_answers_every_operation() {
     next(&mut queues);
     complete(&mut queues, Reply::Refused(Refusal::UnknownOutcome));
     for _ in 0..3 {
-        let is_refused = |part: Part<'_>| part == Part::Refused(Refusal::UnknownOutcome);
+        let is_refused =
+            |part: OperationResult<'_>| part == OperationResult::Refused(Refusal::UnknownOutcome);
         assert_eq!(queues.take(1, is_refused), Some(true));
     }
     assert_eq!(take(&mut queues), None);
@@ -417,7 +418,7 @@ fn a_transaction_is_not_split_and_neither_is_one_operation() {
     queues.push(SHARD, &put(b"a"));
     assert_eq!(next(&mut queues), Some((1, false)));
     complete(&mut queues, cross_shard());
-    let refused = queues.take(1, |part| matches!(part, Part::Refused(Refusal::CrossShard)));
+    let refused = queues.take(1, |part| matches!(part, OperationResult::Refused(Refusal::CrossShard)));
     assert_eq!(refused, Some(true));
     assert!(queues.is_idle());
 }

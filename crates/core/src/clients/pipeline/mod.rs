@@ -17,7 +17,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::operation_queues::{OperationQueues, Part};
+use super::operation_queues::{OperationQueues, OperationResult};
 use crate::command::{
     Consistency, Operation, OperationReply, OperationsBuilder, Reply, Request, ShardRefusal,
 };
@@ -26,7 +26,7 @@ use crate::limits;
 use crate::types::{ShardId, Version};
 
 pub use replies::{HeldBytes, ReplyForms, ReplySink, TransactionResults};
-use replies::{Many, OwedReply};
+use replies::{OwedMany, OwedReply};
 use transaction::{OpenTransaction, Watched, WatchedVersion, check_length, join};
 
 /// The pipeline of one connection.
@@ -357,7 +357,7 @@ impl<F: ReplyForms> Pipeline<F> {
     }
 
     fn owe_many(&mut self, queues: VecDeque<u32>, form: F::Many) {
-        self.owe(OwedReply::Many(Many { queues, form }.into()));
+        self.owe(OwedReply::Many(OwedMany { queues, form }.into()));
     }
 
     fn owe(&mut self, reply: OwedReply<F>) {
@@ -371,12 +371,12 @@ impl<F: ReplyForms> Pipeline<F> {
         sink: &mut impl ReplySink<F>,
     ) -> bool {
         let found = self.queues.take(queue, |part| match part {
-            Part::Reply(OperationReply::Described { version, .. }) => Ok(version),
-            Part::Reply(_) => Ok(Version::ABSENT),
-            Part::Refused(refusal) => Err(refusal),
+            OperationResult::Reply(OperationReply::Described { version, .. }) => Ok(version),
+            OperationResult::Reply(_) => Ok(Version::ABSENT),
+            OperationResult::Refused(refusal) => Err(refusal),
         });
         let Some(found) = found else { return false };
-        // The client may have ended its watches meanwhile.
+        // EXEC, DISCARD or UNWATCH may have removed the watch meanwhile.
         if let Some(watched) = self.watches.iter_mut().find(|watched| watched.number == watch) {
             watched.version =
                 found.as_ref().map_or(WatchedVersion::Unknown, |&version| WatchedVersion::At(version));

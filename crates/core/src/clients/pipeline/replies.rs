@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::super::operation_queues::{OperationQueues, Part, TransactionOutcome};
+use super::super::operation_queues::{OperationQueues, OperationResult, TransactionOutcome};
 use crate::command::Refusal;
 
 /// What a driver remembers of a reply until its results are known.
@@ -36,10 +36,10 @@ pub trait ReplySink<F: ReplyForms> {
     fn ready(&mut self, ready: &F::Ready);
 
     /// The reply to a command of one operation.
-    fn one(&mut self, form: &F::One, result: Part<'_>);
+    fn one(&mut self, form: &F::One, result: OperationResult<'_>);
 
     /// The next result of a command of several operations.
-    fn gather(&mut self, form: &mut F::Many, result: Part<'_>);
+    fn gather(&mut self, form: &mut F::Many, result: OperationResult<'_>);
 
     /// The reply to a command of several operations, of which every result was gathered.
     fn many(&mut self, form: &F::Many);
@@ -64,7 +64,7 @@ pub(super) enum OwedReply<F: ReplyForms> {
         queue: u32,
         form: F::One,
     },
-    Many(Box<Many<F::Many>>),
+    Many(Box<OwedMany<F::Many>>),
     Transaction {
         queue: u32,
         items: Vec<F::Item>,
@@ -79,7 +79,7 @@ pub(super) enum OwedReply<F: ReplyForms> {
 
 /// A command of several operations, possibly in several queues.
 #[derive(Debug)]
-pub(super) struct Many<M> {
+pub(super) struct OwedMany<M> {
     /// The queues of the results that are not gathered yet.
     pub(super) queues: VecDeque<u32>,
     pub(super) form: M,
@@ -97,7 +97,7 @@ impl TransactionResults<'_> {
     ///
     /// # Panics
     /// If the transaction was not executed, or has no further operation.
-    pub fn next<R>(&mut self, use_it: impl FnOnce(Part<'_>) -> R) -> R {
+    pub fn next<R>(&mut self, use_it: impl FnOnce(OperationResult<'_>) -> R) -> R {
         self.queues.take(self.queue, use_it).expect("invariant: a transaction has a reply for each operation")
     }
 }

@@ -74,11 +74,11 @@ impl ReplyForms for Texts {
 #[derive(Debug, Default)]
 struct Replies(Vec<String>);
 
-fn text(part: &Part<'_>) -> String {
+fn text(part: &OperationResult<'_>) -> String {
     match part {
-        Part::Reply(OperationReply::Written { version, .. }) => version.to_string(),
-        Part::Refused(refusal) => alloc::format!("{refusal:?}"),
-        Part::Reply(other) => panic!("{other:?}"),
+        OperationResult::Reply(OperationReply::Written { version, .. }) => version.to_string(),
+        OperationResult::Refused(refusal) => alloc::format!("{refusal:?}"),
+        OperationResult::Reply(other) => panic!("{other:?}"),
     }
 }
 
@@ -87,11 +87,11 @@ impl ReplySink<Texts> for Replies {
         self.0.push(ready.0.into());
     }
 
-    fn one(&mut self, form: &&'static str, result: Part<'_>) {
+    fn one(&mut self, form: &&'static str, result: OperationResult<'_>) {
         self.0.push(alloc::format!("{form} {}", text(&result)));
     }
 
-    fn gather(&mut self, form: &mut Gathered, result: Part<'_>) {
+    fn gather(&mut self, form: &mut Gathered, result: OperationResult<'_>) {
         form.0.push_str(&alloc::format!(" {}", text(&result)));
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
-use tidelock_core::clients::watcher::{Notice, Step, WatchError, Watcher};
+use tidelock_core::clients::watcher::{Notice, WatchError, WatchStep, Watcher};
 use tidelock_core::command::config::{ConfigReply, DocumentChange as Event, Name, Query};
 use tidelock_core::command::{ConfigRead, Consistency};
 use tidelock_core::deliberate::Faults;
@@ -106,12 +106,12 @@ async fn advance<S: Store>(
 ) -> Result<Option<Notice>, ApiError> {
     loop {
         match watcher.next_step() {
-            Step::Ask { query, consistency } => {
+            WatchStep::Ask { query, consistency } => {
                 watcher.answered(look_up(store, watch.namespace(), query, consistency).await);
             }
-            Step::Tell(notice) => return Ok(Some(notice)),
-            Step::Wait => return Ok(None),
-            Step::End(error) => return Err(error.into()),
+            WatchStep::Tell(notice) => return Ok(Some(notice)),
+            WatchStep::Wait => return Ok(None),
+            WatchStep::End(error) => return Err(error.into()),
         }
     }
 }
@@ -264,11 +264,11 @@ impl<S: Store> Source for EventStream<S> {
                 self.watcher.answered(answer);
             }
             match self.watcher.next_step() {
-                Step::Ask { query, consistency } => self.asking = Some(self.ask(query, consistency)),
-                Step::Tell(notice) => self.take(notice),
+                WatchStep::Ask { query, consistency } => self.asking = Some(self.ask(query, consistency)),
+                WatchStep::Tell(notice) => self.take(notice),
                 // The shard has no reachable replica now. The client reconnects and finds one.
-                Step::End(_) => return Poll::Ready(None),
-                Step::Wait => match self.watch.poll_notification(context) {
+                WatchStep::End(_) => return Poll::Ready(None),
+                WatchStep::Wait => match self.watch.poll_notification(context) {
                     Poll::Ready(watch::Notification::Leave) => return Poll::Ready(None),
                     Poll::Ready(watch::Notification::Look) => self.watcher.notified(),
                     Poll::Pending if self.heartbeat.as_mut().poll(context).is_ready() => {

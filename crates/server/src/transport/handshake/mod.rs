@@ -45,7 +45,7 @@ use super::frame::FrameChains;
 use super::join::JoinRequest;
 use bytes::BytesMut;
 use message::ENVELOPE_BYTES;
-use tidelock_core::handshake::{HandshakeRefusal, Introduction, KnownPeer, Role};
+use tidelock_core::handshake::{HandshakeRefusal, HandshakeSide, Introduction, KnownPeer};
 use tidelock_core::starts::KnownStarts;
 use tidelock_core::types::NodeId;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -137,7 +137,7 @@ pub struct Judge<'a> {
 impl Judge<'_> {
     /// Returns the version to speak, or a reason to refuse. The version is checked first: the other
     /// fields may have another meaning.
-    fn judge(&self, hello: &Hello, role: Role) -> Result<u16, HandshakeRefusal> {
+    fn judge(&self, hello: &Hello, role: HandshakeSide) -> Result<u16, HandshakeRefusal> {
         let version = PROTOCOL_VERSIONS.common(hello.versions).ok_or(HandshakeRefusal::UnsupportedVersion)?;
         let node = hello.identity.node;
         let is_wanted = self.peers.borrow().contains(&node);
@@ -164,7 +164,7 @@ impl Judge<'_> {
             Message::Refuse { refusal, answers } => return Err(refused_by(peer, refusal, nonce, answers)),
             _ => return Err(OUT_OF_TURN),
         };
-        let version = self.decide(stream, &hello, Role::Dialer(peer)).await?;
+        let version = self.decide(stream, &hello, HandshakeSide::Dialer(peer)).await?;
         if hello.answers != nonce {
             return Err(NOT_FRESH);
         }
@@ -210,7 +210,7 @@ impl Judge<'_> {
             _ => return Err(OUT_OF_TURN),
         };
         let node = hello.identity.node;
-        let version = match self.decide(stream, &hello, Role::Acceptor).await {
+        let version = match self.decide(stream, &hello, HandshakeSide::Acceptor).await {
             Err(HandshakeError::Refused { refusal: HandshakeRefusal::WrongDirection, .. }) => {
                 return Ok(Caller::WakeUp(node));
             }
@@ -235,7 +235,12 @@ impl Judge<'_> {
     }
 
     /// Judges, and sends a refusal if there is one.
-    async fn decide<S>(&self, stream: &mut S, hello: &Hello, role: Role) -> Result<u16, HandshakeError>
+    async fn decide<S>(
+        &self,
+        stream: &mut S,
+        hello: &Hello,
+        role: HandshakeSide,
+    ) -> Result<u16, HandshakeError>
     where
         S: AsyncWrite + Unpin,
     {
@@ -348,7 +353,7 @@ mod tests {
             peers: &RefCell::new([1, 3].map(NodeId).into()),
             known_peer: &|node| KnownPeer { is_removed: node == NodeId(8), ..KnownPeer::default() },
         };
-        let accept = |hello: &Hello| judge.judge(hello, Role::Acceptor);
+        let accept = |hello: &Hello| judge.judge(hello, HandshakeSide::Acceptor);
         assert_eq!(accept(&hello(identity(3))), Ok(PROTOCOL_VERSIONS.max));
         assert_eq!(accept(&hello(identity(4))), Err(HandshakeRefusal::UnknownNode));
         assert_eq!(accept(&hello(identity(8))), Err(HandshakeRefusal::Removed));

@@ -66,7 +66,7 @@ fn executions(history: &History, ledger: &operations::Ledger) -> Result<(), Viol
 
 /// What the result of an operation says about its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum Observed {
     /// The key had this version.
     At(Version),
     /// The operation gave the key this version; `is_put` if the key exists afterwards.
@@ -125,15 +125,15 @@ impl ConnectionCheck<'_> {
             let Some((key, seen)) = self.seen(*token) else { continue };
             let floor = latest.get(&key).copied().unwrap_or(Version::ABSENT);
             let is_behind = match seen {
-                Seen::At(version) => version < floor,
-                Seen::Made { version, .. } => version <= floor,
-                Seen::Absent => floor > Version::ABSENT && !self.may_be_deleted(&key, floor),
+                Observed::At(version) => version < floor,
+                Observed::Made { version, .. } => version <= floor,
+                Observed::Absent => floor > Version::ABSENT && !self.may_be_deleted(&key, floor),
             };
             if is_behind {
                 let text = format!("operation {token} finds {seen:?} behind {}", describe(&key, floor));
                 return Err(self.blame(&text));
             }
-            if let Seen::At(version) | Seen::Made { version, .. } = seen {
+            if let Observed::At(version) | Observed::Made { version, .. } = seen {
                 latest.insert(key, version);
             }
         }
@@ -148,7 +148,7 @@ impl ConnectionCheck<'_> {
     }
 
     fn command(&self, command: &TakenCommand) -> Result<(), Violation> {
-        let seen: Vec<(Token, Bytes, Seen)> = command
+        let seen: Vec<(Token, Bytes, Observed)> = command
             .operations
             .iter()
             .filter_map(|token| self.seen(*token).map(|(key, seen)| (*token, key, seen)))
@@ -157,7 +157,7 @@ impl ConnectionCheck<'_> {
             self.transaction(&seen)?;
             self.watches(command, &seen)?;
         }
-        let reads = seen.iter().filter(|(.., seen)| !matches!(seen, Seen::Made { .. }));
+        let reads = seen.iter().filter(|(.., seen)| !matches!(seen, Observed::Made { .. }));
         if reads.clone().count() == seen.len() {
             self.one_state(&seen)?;
         }
@@ -167,9 +167,9 @@ impl ConnectionCheck<'_> {
     /// Checks that nothing was executed between the operations of a transaction: each mutation has
     /// the next revision of the shard, and reads show the transaction's own mutations or what was
     /// there before the first.
-    fn transaction(&self, seen: &[(Token, Bytes, Seen)]) -> Result<(), Violation> {
+    fn transaction(&self, seen: &[(Token, Bytes, Observed)]) -> Result<(), Violation> {
         let first = seen.iter().find_map(|(.., seen)| match seen {
-            Seen::Made { version, .. } => Some(*version),
+            Observed::Made { version, .. } => Some(*version),
             _ => None,
         });
         let Some(first) = first else { return Ok(()) };
@@ -177,17 +177,17 @@ impl ConnectionCheck<'_> {
         let mut own: BTreeMap<&Bytes, (Version, bool)> = BTreeMap::new();
         for (token, key, seen) in seen {
             let is_right = match (seen, own.get(key)) {
-                (Seen::Made { version, .. }, _) => *version == next,
-                (Seen::At(version), Some((own, is_put))) => version == own && *is_put,
-                (Seen::At(version), None) => *version < first,
-                (Seen::Absent, Some((_, is_put))) => !is_put,
-                (Seen::Absent, None) => true,
+                (Observed::Made { version, .. }, _) => *version == next,
+                (Observed::At(version), Some((own, is_put))) => version == own && *is_put,
+                (Observed::At(version), None) => *version < first,
+                (Observed::Absent, Some((_, is_put))) => !is_put,
+                (Observed::Absent, None) => true,
             };
             if !is_right {
                 let text = format!("operation {token} of a transaction finds {seen:?}, after {own:?}");
                 return Err(self.blame(&text));
             }
-            if let Seen::Made { version, is_put } = seen {
+            if let Observed::Made { version, is_put } = seen {
                 own.insert(key, (*version, *is_put));
                 next = Version(version.0 + 1);
             }
@@ -197,10 +197,10 @@ impl ConnectionCheck<'_> {
 
     /// Checks that no put of a watched key stands between the reply to the watch and the
     /// transaction, if that changed the same key.
-    fn watches(&self, command: &TakenCommand, seen: &[(Token, Bytes, Seen)]) -> Result<(), Violation> {
+    fn watches(&self, command: &TakenCommand, seen: &[(Token, Bytes, Observed)]) -> Result<(), Violation> {
         for (key, watch) in &command.watches {
             let made = seen.iter().find_map(|(_, changed, seen)| match seen {
-                Seen::Made { version, .. } if changed == key => Some(*version),
+                Observed::Made { version, .. } if changed == key => Some(*version),
                 _ => None,
             });
             let (Some(made), Some(reply)) = (made, self.record.replies.get(*watch)) else { continue };
@@ -224,11 +224,11 @@ impl ConnectionCheck<'_> {
     }
 
     /// Checks that the keys of each shard that one command reads come from one state.
-    fn one_state(&self, seen: &[(Token, Bytes, Seen)]) -> Result<(), Violation> {
+    fn one_state(&self, seen: &[(Token, Bytes, Observed)]) -> Result<(), Violation> {
         let Some(data_shards) = self.data_shards else { return Ok(()) };
         let mut reached: BTreeMap<ShardId, Version> = BTreeMap::new();
         let found = seen.iter().filter_map(|(_, key, seen)| match seen {
-            Seen::At(version) => Some((key, *version)),
+            Observed::At(version) => Some((key, *version)),
             _ => None,
         });
         for (key, version) in found.clone() {
@@ -252,11 +252,11 @@ impl ConnectionCheck<'_> {
     }
 
     /// The key of an operation, and what its result says about it; `None` if it says nothing.
-    fn seen(&self, token: Token) -> Option<(Bytes, Seen)> {
+    fn seen(&self, token: Token) -> Option<(Bytes, Observed)> {
         let operation = self.history.operation(token)?;
         match (&operation.request, operation.reply()?) {
             (Request::Read { read: Read::Get { key }, .. }, Reply::Read(ReadReply::Value(found))) => {
-                let seen = found.as_ref().map_or(Seen::Absent, |found| Seen::At(found.version));
+                let seen = found.as_ref().map_or(Observed::Absent, |found| Observed::At(found.version));
                 Some((key.clone(), seen))
             }
             (Request::Write(write), Reply::Write(WriteReply::Operations(replies))) => {
@@ -264,12 +264,12 @@ impl ConnectionCheck<'_> {
                 let is_put = matches!(asked, Asked::Put { .. });
                 let seen = match replies.only()? {
                     OperationReply::Written { version, .. } | OperationReply::Deleted { version } => {
-                        Seen::Made { version, is_put }
+                        Observed::Made { version, is_put }
                     }
                     OperationReply::ConditionFailed { current } if current != Version::ABSENT => {
-                        Seen::At(current)
+                        Observed::At(current)
                     }
-                    OperationReply::ConditionFailed { .. } | OperationReply::Absent => Seen::Absent,
+                    OperationReply::ConditionFailed { .. } | OperationReply::Absent => Observed::Absent,
                     _ => return None,
                 };
                 Some((Bytes::copy_from_slice(asked.key()), seen))
