@@ -31,6 +31,19 @@ impl Node {
         }
     }
 
+    /// The node that leads a shard, as far as this node knows.
+    pub(super) fn leader(&self, shard: ShardId) -> Option<NodeId> {
+        self.groups.find(shard).map_or_else(|| self.router.leader(shard), Group::leader)
+    }
+
+    /// `HOST:PORT` at which HTTP clients reach the leader of a shard that another node leads.
+    /// `None` if this node leads it, or the leader or its address is not known.
+    pub fn leader_elsewhere(&self, shard: ShardId) -> Option<&str> {
+        let leader = self.leader(shard).filter(|leader| *leader != self.options.host.node)?;
+        let address = &self.host_entry(leader)?.host.as_ref()?.info.http_address;
+        (!address.is_empty()).then_some(address)
+    }
+
     /// The tables of the registry, as this node has applied them.
     pub fn registry_view(&self) -> RegistryView {
         self.registry().view()

@@ -37,6 +37,7 @@ use tidelock_server::http::HttpOptions;
 use crate::client::{Answer, Client};
 use crate::harness::Server;
 use crate::openapi;
+use crate::store::SHARD;
 
 macro_rules! scripts {
     ($($name:ident)*) => {
@@ -82,6 +83,7 @@ scripts! {
     keys_are_any_bytes
     keys_are_limited
     keys_expire
+    keys_name_the_leader_elsewhere
     kv1_fields_come_from_forms
     kv1_locks_optimistically
     kv1_refuses_what_it_does_not_understand
@@ -253,6 +255,11 @@ impl goldenscript::Runner for Runner {
                 let mut arguments = command.consume_args();
                 let ahead_ms = arguments.next_pos().ok_or("by how much?")?.parse()?;
                 self.server.store.state().leader_ahead_ms = ahead_ms;
+                Ok(String::new())
+            }
+            "leader" => {
+                let mut arguments = command.consume_args();
+                self.server.store.leaders.set(SHARD, arguments.next_pos());
                 Ok(String::new())
             }
             "node" => self.change_node(command),

@@ -12,6 +12,7 @@ use tidelock_core::event::NodeStatus;
 use tidelock_core::machine::Machine;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{LogIndex, MigrationId, ShardId, UnixMillis};
+use tidelock_server::leaders::LeaderUrls;
 use tidelock_server::store::{Mailbox, Store};
 use tidelock_server::watch::WatchRegistry;
 use tokio::sync::watch;
@@ -22,6 +23,7 @@ pub struct FakeStore {
     state: Arc<Mutex<State>>,
     open: watch::Sender<bool>,
     watch_registry: Arc<WatchRegistry>,
+    pub leaders: LeaderUrls,
 }
 
 pub struct State {
@@ -56,6 +58,7 @@ impl FakeStore {
             state: Arc::new(Mutex::new(state)),
             open: watch::Sender::new(true),
             watch_registry: Arc::default(),
+            leaders: LeaderUrls::default(),
         }
     }
 
@@ -99,6 +102,10 @@ impl Store for FakeStore {
         reply
     }
 
+    fn leaders(&self) -> &LeaderUrls {
+        &self.leaders
+    }
+
     fn watch_registry(&self) -> &Arc<WatchRegistry> {
         &self.watch_registry
     }
@@ -128,7 +135,8 @@ impl Store for FakeStore {
 pub const NOW: UnixMillis = UnixMillis(1_795_219_200_000);
 
 /// The only shard.
-const SHARD: ShardId = ShardId(1);
+/// Serves every key.
+pub const SHARD: ShardId = ShardId(1);
 
 impl State {
     /// Number of keys.

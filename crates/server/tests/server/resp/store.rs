@@ -20,6 +20,7 @@ use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::topology::Migration;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis};
+use tidelock_server::leaders::LeaderUrls;
 use tidelock_server::store::{Mailbox, Store};
 use tidelock_server::watch::WatchRegistry;
 use uuid::Uuid;
@@ -37,6 +38,7 @@ pub struct RespStore {
     state: Arc<Mutex<State>>,
     /// Without watchers.
     watch_registry: Arc<WatchRegistry>,
+    pub leaders: LeaderUrls,
 }
 
 pub struct State {
@@ -62,7 +64,7 @@ impl RespStore {
             commands: 0,
             leader_ahead_ms: 0,
         }));
-        RespStore { state, watch_registry: Arc::default() }
+        RespStore { state, watch_registry: Arc::default(), leaders: LeaderUrls::default() }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -90,6 +92,10 @@ impl Store for RespStore {
 
     fn leader_ahead_ms(&self, _: ShardId) -> i64 {
         self.state().leader_ahead_ms
+    }
+
+    fn leaders(&self) -> &LeaderUrls {
+        &self.leaders
     }
 
     fn watch_registry(&self) -> &Arc<WatchRegistry> {
