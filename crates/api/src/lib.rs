@@ -27,6 +27,7 @@ pub mod cluster;
 pub mod config;
 pub mod etag;
 pub mod keys;
+pub mod load;
 pub mod membership;
 pub mod problem;
 pub mod shards;

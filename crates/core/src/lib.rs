@@ -23,6 +23,7 @@ pub mod event;
 pub mod fairness;
 pub mod handshake;
 pub mod limits;
+mod load;
 pub mod machine;
 pub mod membership;
 pub mod node;

@@ -10,8 +10,8 @@ use tidelock_core::clients::Unanswered;
 use tidelock_core::command::config::{ConfigError, ConfigWritten};
 use tidelock_core::command::{
     ClusterView, Condition, ConfigRead, ConfigReply, ConfigWrite, Consistency, Denial, Exchange, Explanation,
-    HostInfo, NodeReply, Operation, OperationReply, Operations, Page, Read, ReadReply, Refusal, RegistryView,
-    RegistryWrite, Rejection, Reply, Request, ScanStep, StoredValue, Write, WriteReply,
+    HostInfo, LoadView, NodeReply, Operation, OperationReply, Operations, Page, Read, ReadReply, Refusal,
+    RegistryView, RegistryWrite, Rejection, Reply, Request, ScanStep, StoredValue, Write, WriteReply,
 };
 use tidelock_core::types::{MigrationId, NodeId, ReplicaId, ShardId, Version};
 
@@ -239,6 +239,11 @@ pub fn join(host: HostInfo) -> TypedRequest<Result<(NodeId, ReplicaId), Denial>>
 /// See [`Request::Cluster`].
 pub fn cluster() -> TypedRequest<Box<ClusterView>> {
     TypedRequest::node(Request::Cluster, answer!(NodeReply::Cluster(view) => view))
+}
+
+/// See [`Request::Load`].
+pub fn load(most: usize) -> TypedRequest<Box<LoadView>> {
+    TypedRequest::node(Request::Load { most }, answer!(NodeReply::Load(load) => load))
 }
 
 /// See [`Request::Registry`].

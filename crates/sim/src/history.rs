@@ -261,6 +261,7 @@ impl Operation {
             Request::Read { .. }
             | Request::Cluster
             | Request::Registry
+            | Request::Load { .. }
             | Request::Explain { .. }
             | Request::Transfer { .. }
             | Request::SnapshotHere => None,

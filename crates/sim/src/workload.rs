@@ -146,6 +146,7 @@ impl Workload {
             Request::Read { .. }
             | Request::Cluster
             | Request::Registry
+            | Request::Load { .. }
             | Request::Explain { .. }
             | Request::Transfer { .. }
             | Request::SnapshotHere => None,

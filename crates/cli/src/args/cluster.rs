@@ -77,6 +77,19 @@ pub enum ClusterCommand {
     /// Counts since each connection was made, for the node at --url: operations and bytes, requests
     /// that are not answered, and bytes of requests and replies in flight.
     Clients(ClientsArgs),
+    /// Show what clients asked for in the last minute: by host and shard, and the hottest keys
+    ///
+    /// Asks every node, because each counts the requests that it took. Keys and prefixes are
+    /// estimated from one request in 64.
+    Top(TopArgs),
+}
+
+/// Arguments of `cluster top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Maximum number of keys, prefixes and connections to show
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub limit: u16,
 }
 
 /// Arguments of `cluster clients`.

@@ -11,6 +11,7 @@ mod goal;
 mod placement;
 mod retry;
 mod slots;
+mod top;
 mod verify;
 mod watch;
 
@@ -37,6 +38,7 @@ pub fn run(args: ClusterArgs) -> Result<(), CliError> {
         ClusterCommand::Rebalance(wait) => return slots::rebalance(&wait, &args.client),
         ClusterCommand::MoveSlots(moved) => return slots::move_slots(&moved, &args.client),
         ClusterCommand::Slots => return slots::show(&args.client),
+        ClusterCommand::Top(most) => return top::show(&most, &args.client),
         ClusterCommand::Clients(most) => return clients::show(&most, &args.client),
         ClusterCommand::Add(host) => (Goal::Votes(host.node), host.wait),
         ClusterCommand::Follow(host) => (Goal::Follows(host.node), host.wait),

@@ -1,7 +1,7 @@
-//! `cluster clients`: shows the busiest connections of a node.
+//! `cluster clients` and `cluster top`: the busiest connections, and what clients ask for.
 
 use crate::harness::client::Raw;
-use crate::harness::{Cluster, resp, tidelock};
+use crate::harness::{Cluster, eventually, resp, tidelock};
 
 #[test]
 fn the_connections_that_take_most_are_listed() {
@@ -41,4 +41,40 @@ fn the_connections_that_take_most_are_listed() {
     let metrics = cluster.get(1, "/metrics").text();
     assert!(metrics.contains("tidelock_busiest_client_open_requests 1\n"), "{metrics}");
     assert!(metrics.contains("tidelock_requests_waiting 0\n"), "{metrics}");
+}
+
+#[test]
+fn the_requests_of_all_nodes_are_shown_by_host_and_shard_and_key() {
+    let cluster = Cluster::start(3);
+    eventually("all nodes have announced where they listen", || {
+        let view = cluster.view(2);
+        let hosts = view["hosts"].as_array()?;
+        hosts.iter().all(|host| host["http_address"] != "").then_some(())
+    });
+    for node in 1..=3 {
+        let address = resp::address_of(cluster.address(node));
+        let mut redis = resp::Client::connect(address).expect("the node accepts");
+        for _ in 0..64 {
+            assert_eq!(redis.ask("SET user:7:name value"), "+OK");
+        }
+    }
+    let top = |flags: &[&str]| {
+        let url = cluster.url(2, "");
+        let output = tidelock().args(["cluster", "top", "--url", &url]).args(flags).output();
+        let output = output.expect("the binary runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let shown: serde_json::Value = serde_json::from_str(&top(&["--output", "json"])).expect("JSON");
+    let rows = |name: &str| shown[name].as_array().expect("a list").clone();
+    assert_eq!(rows("hosts").len(), 3);
+    assert!(rows("hosts").iter().all(|host| host["requests_per_second"].as_f64() > Some(0.0)), "{shown}");
+    let written: Vec<_> =
+        rows("shards").into_iter().filter(|shard| shard["writes_per_second"].as_f64() > Some(0.0)).collect();
+    assert!(written.len() == 1 && written[0]["leader"].is_u64(), "{shown}");
+    assert_eq!(rows("keys")[0]["key"], "user:7:name", "{shown}");
+    assert_eq!(rows("prefixes").len(), 2, "{shown}");
+    for part in ["user:7:name", "BYTES WRITTEN/S", "127.0.0.1:"] {
+        assert!(top(&[]).contains(part), "{part}");
+    }
 }

@@ -38,8 +38,8 @@ pub use reply::{Item, NodeReply, Page, ReadReply, Reply, ScanStep, ShardAnswer, 
 pub use restoration::{Discard, Restoration, RestoreWrite, RestoredKey, RowLayout};
 pub use transaction::{Transaction, Watch};
 pub use view::{
-    Checkpoint, ClusterView, Explained, Explanation, HostView, PeerClock, RegistryView, ReplicaView,
-    ShardView,
+    Checkpoint, ClusterView, Explained, Explanation, HostView, HotKey, LoadView, PeerClock, RegistryView,
+    ReplicaView, ShardLoad, ShardView,
 };
 pub use write::{CheckedWrite, Write};
 
@@ -60,6 +60,11 @@ pub enum Request {
     /// The tables of the registry as this node has applied them. Answered at once by
     /// [`NodeReply::Registry`].
     Registry,
+    /// What this node's clients asked for recently. Answered at once by [`NodeReply::Load`].
+    Load {
+        /// Maximum number of keys, and of prefixes.
+        most: usize,
+    },
     /// Why each replica of a shard is placed where it is. Answered at once by
     /// [`NodeReply::Explained`], or by a refusal if there is no such shard.
     Explain {
@@ -122,6 +127,7 @@ impl Request {
             | Request::Read { .. }
             | Request::Cluster
             | Request::Registry
+            | Request::Load { .. }
             | Request::Explain { .. }
             | Request::Transfer { .. }
             | Request::SnapshotHere => None,

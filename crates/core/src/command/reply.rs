@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use super::config::{ConfigError, ConfigReply, ConfigWritten};
 use super::{
-    ClusterView, Denial, Explanation, MoveReply, OperationReplies, OperationReply, Refusal, RegistryView,
+    ClusterView, Denial, Explanation, LoadView, MoveReply, OperationReplies, OperationReply, Refusal,
+    RegistryView,
 };
 use crate::slots::slot_set::SlotSet;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, UnixMillis, Version};
@@ -156,6 +157,8 @@ pub enum NodeReply {
     Cluster(Box<ClusterView>),
     /// Answer to [`Request::Registry`](super::Request::Registry).
     Registry(Box<RegistryView>),
+    /// Answer to [`Request::Load`](super::Request::Load).
+    Load(Box<LoadView>),
     /// Answer to [`Request::Explain`](super::Request::Explain).
     Explained(Explanation),
     /// Answer to [`Request::Transfer`](super::Request::Transfer): the leader was asked. Whether it

@@ -5,6 +5,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use bytes::Bytes;
 
 use super::{HostInfo, HostRole};
 use crate::membership::Role;
@@ -24,6 +25,43 @@ pub struct ClusterView {
     pub shards: Vec<ShardView>,
     /// Every replica, shard by shard.
     pub replicas: Vec<ReplicaView>,
+}
+
+/// What the clients of one node asked for recently.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadView {
+    /// The node that took the requests.
+    pub node: NodeId,
+    /// Over how many milliseconds they were counted: half a minute to a minute, less after a start.
+    pub window_ms: u64,
+    /// The shards that were asked, by number.
+    pub shards: Vec<(ShardId, ShardLoad)>,
+    /// Keys of which at least one request was sampled, those with most requests first.
+    pub keys: Vec<HotKey>,
+    /// Beginnings of keys up to a `:` or `/`, those with most requests first.
+    pub prefixes: Vec<HotKey>,
+}
+
+/// Requests of clients for one shard. A request with several operations counts each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardLoad {
+    /// Reads that the shard answered alone.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes of the operations that write.
+    pub bytes_written: u64,
+}
+
+/// A key or prefix with many requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HotKey {
+    /// The key, or the beginning of keys.
+    pub key: Bytes,
+    /// About how many requests there were, estimated from samples.
+    pub requests: u64,
+    /// By how much `requests` may be too high because other keys were tracked before it.
+    pub error: u64,
 }
 
 /// A host as this node sees it.

@@ -220,7 +220,7 @@ impl Node {
     /// `None` if a shard that the read needs has no replica here; then the event gets an answer.
     pub fn read_stale(&mut self, read: &Read) -> Option<Reply> {
         let reply = self.router.read_stale(read, &self.groups)?;
-        self.router.count_stale_read();
+        self.router.count_stale_read(read);
         Some(reply)
     }
 
@@ -301,6 +301,10 @@ impl Node {
             Request::Registry => {
                 let view = self.registry_view().into();
                 self.router.answer(Some(token), Reply::Node(NodeReply::Registry(view)));
+            }
+            Request::Load { most } => {
+                let load = self.router.load(most).into();
+                self.router.answer(Some(token), Reply::Node(NodeReply::Load(load)));
             }
             Request::Explain { shard } => {
                 let unknown = Reply::Refused(Refusal::invalid("there is no such shard"));

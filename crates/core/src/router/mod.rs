@@ -25,10 +25,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use slab::Slab;
 
-use crate::command::{CheckedWrite, Refusal, Reply, ShardRefusal, Write};
+use crate::command::{CheckedWrite, LoadView, Refusal, Reply, ShardRefusal, Write};
 use crate::deliberate::{Fault, Faults};
 use crate::event::{Counters, NodeOptions, SlowRequest};
 use crate::limits;
+use crate::load::LoadMeter;
 use crate::peer::{self, LinkNumber, Origin, Outcome, RequestId};
 use crate::raft::{Groups, ProposeError};
 use crate::slots::slot_map::SlotMap;
@@ -69,6 +70,7 @@ pub(crate) struct Router {
     /// Whether a leader has changed since held writes were last retried.
     leader_changed: bool,
     counters: Counters,
+    load: LoadMeter,
     faults: Faults,
 }
 
@@ -149,6 +151,7 @@ impl Router {
             internal_requests: Vec::new(),
             leader_changed: false,
             counters: Counters::default(),
+            load: LoadMeter::default(),
             faults: options.faults,
         }
     }
@@ -165,6 +168,9 @@ impl Router {
             Ok(checked) => checked,
             Err(refusal) => return self.answer(token, Reply::Refused(refusal.into())),
         };
+        if token.is_some() {
+            self.load.write(checked.shard(), checked.write());
+        }
         if let Some(request) = self.open(token, Work::held(checked)) {
             self.dispatch(request, groups);
         }
@@ -304,6 +310,7 @@ impl Router {
 
     /// Sets this node's wall-clock time.
     pub(crate) fn set_clock(&mut self, time: UnixMillis) {
+        self.load.set_now(time);
         self.clock = Some(time);
     }
 
@@ -364,8 +371,10 @@ impl Router {
             || self.peers.iter().any(Peer::has_frames)
     }
 
-    pub(crate) fn count_stale_read(&mut self) {
-        self.counters.reads_stale += 1;
+    /// What the clients of this node asked for recently, with at most `most` keys and prefixes.
+    pub(crate) fn load(&self, most: usize) -> LoadView {
+        let (window_ms, shards, [keys, prefixes]) = self.load.view(most);
+        LoadView { node: self.node, window_ms, shards: shards.into_iter().collect(), keys, prefixes }
     }
 
     pub(crate) fn counters(&self) -> Counters {

@@ -55,6 +55,7 @@ pub(super) struct ScatterGather {
 }
 
 /// The shards that a read needs.
+#[derive(Clone, Copy)]
 enum Scope {
     Shard(ShardId),
     All,
@@ -96,12 +97,16 @@ impl Router {
             Consistency::Linearizable => self.counters.reads_linearizable += reads_in(&read),
             Consistency::Stale => self.counters.reads_stale += reads_in(&read),
         }
+        let scope = self.scope(&read);
+        if let Ok(Scope::Shard(shard)) = scope {
+            self.load.read(shard, &read);
+        }
         if consistency == Consistency::Stale
             && let Some(reply) = self.read_stale(&read, groups)
         {
             return self.answer(Some(token), reply);
         }
-        match self.scope(&read) {
+        match scope {
             Err(no_target) => self.answer(Some(token), no_target.into()),
             Ok(Scope::Shard(shard))
                 if consistency == Consistency::Linearizable && groups.member(shard).is_some() =>
@@ -245,6 +250,14 @@ impl Router {
                 }
                 whole?.ok().filter(|reply| !matches!(reply, Reply::Read(ReadReply::Page(page)) if page.items.is_empty() && page.next.is_some()))
             }
+        }
+    }
+
+    /// Counts a stale read that was answered without a request.
+    pub(crate) fn count_stale_read(&mut self, read: &Read) {
+        self.counters.reads_stale += 1;
+        if let Ok(Scope::Shard(shard)) = self.scope(read) {
+            self.load.read(shard, read);
         }
     }
 

@@ -11,7 +11,7 @@ use super::problem::Problem;
 use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
-use super::{backup, checkpoint, clients, membership, registry, restore, slots};
+use super::{backup, checkpoint, clients, load, membership, registry, restore, slots};
 use crate::requests;
 use crate::store::Store;
 
@@ -25,6 +25,7 @@ pub(super) enum Cluster {
     Explain,
     Tag,
     Clients,
+    Load,
     Moves,
     AddShard,
     RemoveShard,
@@ -52,6 +53,7 @@ impl Cluster {
             | Cluster::Dump
             | Cluster::Explain
             | Cluster::Clients
+            | Cluster::Load
             | Cluster::Moves
             | Cluster::Transfer
             | Cluster::TransferProgress
@@ -75,6 +77,7 @@ pub(super) async fn answer<S: Store>(
         Cluster::Explain => registry::explain(call, number).await,
         Cluster::Tag => registry::tag(call, number).await,
         Cluster::Clients => clients::answer(call).await,
+        Cluster::Load => load::answer(call).await,
         Cluster::Moves => slots::moves(call).await,
         Cluster::AddShard => slots::add_shard(call).await,
         Cluster::RemoveShard => slots::remove_shard(call, number).await,

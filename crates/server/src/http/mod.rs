@@ -49,6 +49,7 @@ mod hijack;
 mod json;
 mod kv1;
 mod list;
+mod load;
 mod membership;
 mod native;
 mod negotiate;

@@ -89,6 +89,7 @@ scripts! {
     kv1_refuses_what_it_does_not_understand
     lists_are_paged
     lists_show_any_bytes
+    load_is_reported
     membership_is_changed
     membership_is_refused_what_it_cannot_be
     methods_are_refused_with_what_is_allowed

@@ -3,15 +3,17 @@
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
+use bytes::Bytes;
 use tidelock_core::command::{
-    ClusterView, NodeReply, Refusal, RegistryWrite, Reply, Request, ShardError, Write, WriteReply,
+    ClusterView, HotKey, LoadView, NodeReply, Refusal, RegistryWrite, Reply, Request, ShardError, ShardLoad,
+    Write, WriteReply,
 };
 use tidelock_core::control::placement;
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::NodeStatus;
 use tidelock_core::machine::Machine;
 use tidelock_core::slots::slot_map::SlotMap;
-use tidelock_core::types::{LogIndex, MigrationId, ShardId, UnixMillis};
+use tidelock_core::types::{LogIndex, MigrationId, NodeId, ShardId, UnixMillis};
 use tidelock_server::leaders::LeaderUrls;
 use tidelock_server::store::{Mailbox, Store};
 use tidelock_server::watch::WatchRegistry;
@@ -135,6 +137,15 @@ impl Store for FakeStore {
 pub const NOW: UnixMillis = UnixMillis(1_795_219_200_000);
 
 /// The only shard.
+/// A load with as many keys as there are up to `most`.
+fn load(most: usize) -> LoadView {
+    let load = ShardLoad { reads: 1_000, writes: 20, bytes_written: 640 };
+    let hot = |key: &'static [u8], requests| HotKey { key: Bytes::from_static(key), requests, error: 64 };
+    let keys = [hot(b"user:7", 640), hot(b"\xff", 128)].into_iter().take(most).collect();
+    let (node, prefixes) = (NodeId(1), vec![hot(b"user:", 704)]);
+    LoadView { node, window_ms: 45_000, shards: vec![(SHARD, load)], keys, prefixes }
+}
+
 /// Serves every key.
 pub const SHARD: ShardId = ShardId(1);
 
@@ -152,6 +163,7 @@ impl State {
             Request::Write(write) => self.write(write),
             Request::Read { read, .. } => reply(self.machine.read(&read), |answer| Reply::Read(answer.reply)),
             Request::Cluster => Reply::Node(NodeReply::Cluster(self.cluster.clone().into())),
+            Request::Load { most } => Reply::Node(NodeReply::Load(load(most).into())),
             Request::Registry => Reply::Node(NodeReply::Registry(self.registry.view().into())),
             Request::Explain { shard } => {
                 let unknown = Reply::Refused(Refusal::invalid("there is no such shard"));

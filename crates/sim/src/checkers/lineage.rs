@@ -114,7 +114,10 @@ pub fn lineages(history: &History) -> Result<Lineages, Violation> {
                 builder.read(operation, read, reply, stale_at)?;
             }
             (Request::Read { .. } | Request::Cluster, _) => {}
-            (Request::Transfer { .. } | Request::SnapshotHere | Request::Registry, _) => {}
+            (
+                Request::Transfer { .. } | Request::SnapshotHere | Request::Registry | Request::Load { .. },
+                _,
+            ) => {}
             (Request::Explain { .. }, _) => {}
         }
     }

@@ -5,12 +5,12 @@ use tidelock_api as api;
 use tidelock_core::limits;
 
 use super::super::atomics::Registers;
-use super::super::clients::LISTED_MAX;
 use super::super::cluster::Cluster;
 use super::super::duration;
 use super::super::health::Health;
 use super::super::membership::HostVerb;
 use super::super::native::Keys;
+use super::super::{clients, load};
 use super::operation::{
     Failures, JSON, OCTETS, Operation, Parameter, TEXT, Tag, flag, header, matching, number, number_in,
     query, text,
@@ -153,7 +153,7 @@ fn registers() -> Vec<Operation> {
 }
 
 fn hosts() -> Vec<Operation> {
-    let clients = json!({ "type": "integer", "minimum": 1, "maximum": LISTED_MAX });
+    let most = |max| json!({ "type": "integer", "minimum": 1, "maximum": max });
     let mut all = vec![
         CLUSTER
             .operation(
@@ -178,11 +178,15 @@ fn hosts() -> Vec<Operation> {
                 "getClients",
                 "The connections that have taken most",
             )
-            .asks([query("limit", clients, "Most connections; 20 if it is not given")])
+            .asks([query("limit", most(clients::LISTED_MAX), "Most connections; 20 if it is not given")])
             .gives_json(
                 schema_of::<api::clients::Clients>(),
                 "Those of the node that answers, the busiest first",
             ),
+        CLUSTER
+            .operation("get /v1/cluster/load", Cluster::Load, "getLoad", "What clients asked for recently")
+            .asks([query("limit", most(load::LISTED_MAX), "Most keys, and prefixes; 20 if it is not given")])
+            .gives_json(schema_of::<api::load::Load>(), "Requests that the node that answers took"),
     ];
     all.extend(changes_of_hosts());
     all

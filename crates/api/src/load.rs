@@ -1,0 +1,55 @@
+//! `GET /v1/cluster/load`: what the clients of the answering node asked for recently.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::BASE64;
+
+/// Requests of one node's clients. The sum over all nodes counts each request once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Load {
+    /// Number of the answering node.
+    pub node: u64,
+    /// Over how many milliseconds everything below was counted: half a minute to a minute, less
+    /// after a start.
+    pub window_ms: u64,
+    /// The shards that were asked, by number.
+    pub shards: Vec<ShardLoad>,
+    /// Keys with many requests, the most first.
+    pub keys: Vec<HotKey>,
+    /// Beginnings of keys with many requests, the most first. Each ends with the first or second
+    /// `:` or `/` of a key, or after the 256 bytes that are kept of a longer one.
+    pub prefixes: Vec<HotKey>,
+}
+
+/// Requests for one shard. A request with several operations counts each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct ShardLoad {
+    /// Number of the shard.
+    pub shard: u64,
+    /// Reads that the shard answered alone; lists and counts ask all shards and are left out.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes of the operations that write.
+    pub bytes_written: u64,
+}
+
+/// A key or prefix with many requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct HotKey {
+    /// The key or prefix, if it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub key: Option<String>,
+    /// The key or prefix in base64, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", regex(pattern = BASE64))]
+    pub key_b64: Option<String>,
+    /// About how many requests there were: one of 64 was sampled.
+    pub requests: u64,
+    /// By how much `requests` may be too high, besides the error of sampling.
+    pub error: u64,
+}
