@@ -73,6 +73,8 @@ pub struct RespCounters {
     pub protocol_errors: Counter,
     /// Failures to accept for lack of descriptors or memory.
     pub accept_errors: Counter,
+    /// Transactions (`MULTI`, `MSET`, `MSETNX`) with keys of several slots.
+    pub cross_slot_transactions: Counter,
 }
 
 /// Number of commands of each family.
@@ -90,6 +92,7 @@ impl RespCounters {
                 &worker.connections_stalled,
                 &worker.protocol_errors,
                 &worker.accept_errors,
+                &worker.cross_slot_transactions,
             ];
             worker.commands.0.iter().chain(connections).collect()
         })

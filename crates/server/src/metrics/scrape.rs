@@ -185,6 +185,11 @@ impl Scrape<'_> {
                 "Redis connections ended by what is no command, or too long",
                 self.resp.protocol_errors.get(),
             ),
+            (
+                "resp_cross_slot_transactions",
+                "Transactions with keys of several slots, which fail once these slots are in several shards",
+                self.resp.cross_slot_transactions.get(),
+            ),
             ("resp_accept_errors", "Failures to accept a Redis connection", self.resp.accept_errors.get()),
         ]
     }

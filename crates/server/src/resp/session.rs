@@ -121,6 +121,7 @@ impl Session {
         self.pipeline
             .push_transaction(operations, |key| store.shard_of(key), Gathered::new(render))
             .map_err(failure)?;
+        self.count_cross_slot();
         Ok(Action::Done)
     }
 
@@ -162,6 +163,7 @@ impl Session {
             CommandError::NoTransaction => "ERR EXEC without MULTI".into(),
             error => failure(error),
         })?;
+        self.count_cross_slot();
         if let Executed::Empty(items) = executed {
             self.owe(|encoder| {
                 encoder.array(items.len());
@@ -173,6 +175,11 @@ impl Session {
             });
         }
         Ok(Action::Done)
+    }
+
+    fn count_cross_slot(&mut self) {
+        let count = self.pipeline.take_cross_slot_transactions();
+        self.context.counters.cross_slot_transactions.add(count);
     }
 
     /// Discards the open transaction and all watches.

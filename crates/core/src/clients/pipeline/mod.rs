@@ -27,7 +27,7 @@ use crate::types::{ShardId, Version};
 
 pub use replies::{HeldBytes, ReplyForms, ReplySink, TransactionResults};
 use replies::{OwedMany, OwedReply};
-use transaction::{OpenTransaction, Watched, WatchedVersion, check_length, join};
+use transaction::{OpenTransaction, SlotSpan, Watched, WatchedVersion, check_length, join};
 
 /// The pipeline of one connection.
 #[derive(Debug)]
@@ -42,6 +42,8 @@ pub struct Pipeline<F: ReplyForms> {
     watches: Vec<Watched>,
     /// Number of keys that were ever watched.
     watches_begun: u64,
+    /// See [`Pipeline::take_cross_slot_transactions`].
+    cross_slot_transactions: u64,
     faults: Faults,
 }
 
@@ -90,6 +92,7 @@ impl<F: ReplyForms> Pipeline<F> {
             transaction: None,
             watches: Vec::new(),
             watches_begun: 0,
+            cross_slot_transactions: 0,
             faults,
         }
     }
@@ -153,13 +156,16 @@ impl<F: ReplyForms> Pipeline<F> {
         operations.clone().try_for_each(|operation| check(&operation))?;
         let mut builder = OperationsBuilder::default();
         let mut shard = None;
+        let mut slots = SlotSpan::default();
         let count = operations.len();
         for operation in operations {
             join(&mut shard, shard_of(operation.key()))?;
+            slots.add(operation.key());
             builder.push(&operation);
         }
         check_length(&builder)?;
         let shard = shard.ok_or(CommandError::NoOperations)?;
+        self.cross_slot_transactions += u64::from(slots.is_many());
         let queue = self.queues.push_transaction(shard, builder, Vec::new());
         self.owe_many(core::iter::repeat_n(queue, count).collect(), form);
         Ok(())
@@ -220,12 +226,15 @@ impl<F: ReplyForms> Pipeline<F> {
             return Err(CommandError::TransactionFailed);
         }
         let mut shard = transaction.shard();
+        let mut slots = transaction.slots;
         let mut conditions = Vec::with_capacity(watches.len());
         for watched in watches {
             join(&mut shard, watched.shard)?;
+            slots.add(&watched.key);
             conditions.push(watched.condition()?);
         }
         let Some(shard) = shard else { return Ok(Executed::Empty(transaction.items)) };
+        self.cross_slot_transactions += u64::from(slots.is_many());
         let queue = self.queues.push_transaction(shard, transaction.operations, conditions);
         self.owe(OwedReply::Transaction { queue, items: transaction.items });
         Ok(Executed::Queued)
@@ -276,6 +285,12 @@ impl<F: ReplyForms> Pipeline<F> {
     /// Whether the version of every watched key is known, or is known to be unavailable.
     pub fn knows_watches(&self) -> bool {
         self.watches.iter().all(|watched| watched.version != WatchedVersion::Asked)
+    }
+
+    /// Number of transactions with keys of several slots since the last call. Their keys are in one
+    /// shard now, and may no longer be once slots have moved.
+    pub fn take_cross_slot_transactions(&mut self) -> u64 {
+        core::mem::take(&mut self.cross_slot_transactions)
     }
 
     /// Whether no reply is owed.

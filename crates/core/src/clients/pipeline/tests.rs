@@ -292,3 +292,31 @@ fn a_watch_that_was_refused_prevents_its_transaction_unless_it_was_ended() {
         assert_eq!(pipeline.execute_transaction(), expected);
     }
 }
+
+#[test]
+fn transactions_with_keys_of_several_slots_are_counted() {
+    let (mut pipeline, slots) = pipeline();
+    let shard_of = |key: &[u8]| slots.shard_of(key);
+    // Both in the first shard: slots 5061 and 3300.
+    let [near, tagged] = [b"b".as_slice(), b"{bar}"];
+    assert!(slots.shard_of(near) == slots.shard_of(BAR) && slot_of(near) != slot_of(BAR));
+    let mut together = |keys: [&'static [u8]; 2]| {
+        let form = Gathered(String::new());
+        assert_eq!(pipeline.push_transaction(keys.map(put).into_iter(), shard_of, form), Ok(()));
+        pipeline.take_cross_slot_transactions()
+    };
+    assert_eq!((together([BAR, near]), together([BAR, tagged]), together([BAR, BAR])), (1, 0, 0));
+
+    for (keys, count) in [([BAR, near], 1), ([BAR, tagged], 0)] {
+        pipeline.begin_transaction().expect("none is open");
+        for key in keys {
+            assert_eq!(pipeline.queue([put(key)].into_iter(), shard_of, Text("put")), Ok(()));
+        }
+        assert_eq!(pipeline.take_cross_slot_transactions(), 0, "it is not executed yet");
+        assert_eq!(pipeline.execute_transaction(), Ok(Executed::Queued));
+        assert_eq!(pipeline.take_cross_slot_transactions(), count);
+    }
+    let both = [put(BAR), put(near)].into_iter();
+    assert_eq!(pipeline.push_many(both, shard_of, Gathered(String::new())), Ok(()));
+    assert_eq!(pipeline.take_cross_slot_transactions(), 0, "these may be in two shards");
+}

@@ -7,6 +7,7 @@ use super::CommandError;
 use super::replies::HeldBytes;
 use crate::command::{OperationsBuilder, Watch};
 use crate::limits;
+use crate::slots::slot_of;
 use crate::types::{ShardId, Version};
 
 /// An open transaction.
@@ -15,10 +16,32 @@ pub(super) struct OpenTransaction<I> {
     pub(super) operations: OperationsBuilder,
     /// The first key, and its shard.
     first: Option<(Bytes, ShardId)>,
+    /// The slots of its keys.
+    pub(super) slots: SlotSpan,
     pub(super) items: Vec<I>,
     items_bytes: usize,
     /// A command was refused, so the transaction is not executed.
     pub(super) is_failed: bool,
+}
+
+/// Whether keys belong to one slot or to several.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SlotSpan {
+    first: Option<u16>,
+    is_many: bool,
+}
+
+impl SlotSpan {
+    pub(super) fn add(&mut self, key: &[u8]) {
+        if !self.is_many {
+            let slot = slot_of(key);
+            self.is_many = *self.first.get_or_insert(slot) != slot;
+        }
+    }
+
+    pub(super) fn is_many(self) -> bool {
+        self.is_many
+    }
 }
 
 /// A key that the client watches.
@@ -47,6 +70,7 @@ impl<I: HeldBytes> OpenTransaction<I> {
         OpenTransaction {
             operations: OperationsBuilder::default(),
             first: None,
+            slots: SlotSpan::default(),
             items: Vec::new(),
             items_bytes: 0,
             is_failed: false,
@@ -60,6 +84,7 @@ impl<I: HeldBytes> OpenTransaction<I> {
 
     /// Checks that a key belongs to the shard of the keys before it.
     pub(super) fn admit(&mut self, key: &[u8], shard: ShardId) -> Result<(), CommandError> {
+        self.slots.add(key);
         let (_, first) = self.first.get_or_insert_with(|| (Bytes::copy_from_slice(key), shard));
         if *first == shard { Ok(()) } else { Err(CommandError::CrossShard) }
     }
