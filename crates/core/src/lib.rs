@@ -21,6 +21,7 @@ pub mod control;
 pub mod deliberate;
 pub mod event;
 pub mod fairness;
+pub mod founding;
 pub mod handshake;
 pub mod limits;
 pub mod machine;

@@ -17,9 +17,11 @@ use crate::types::{LogIndex, NodeId, ReplicaId, ShardId};
 /// The role that the registry wants a host to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostRole {
-    /// Its replicas vote, each once it has caught up.
+    /// It may vote: placement decides in which shards. Without a default placement it votes in
+    /// every shard.
     Voter,
-    /// Its replicas follow without a vote.
+    /// It gets no votes: an operator took them away, or it has joined a cluster without a default
+    /// placement.
     Learner,
     /// Its replicas are being taken out of their shards.
     Leaving,
@@ -182,9 +184,9 @@ impl Shard {
 }
 
 impl Replica {
-    /// A founding replica: it votes.
-    pub(crate) fn founded(shard: ShardId, node: NodeId) -> Replica {
-        Replica { shard, node, wanted: Some(Role::Voter), created: LogIndex(0), updated: LogIndex(0) }
+    /// A replica of the cluster's founding, created at index 0.
+    pub(crate) fn founded(shard: ShardId, node: NodeId, role: Role) -> Replica {
+        Replica { shard, node, wanted: Some(role), created: LogIndex(0), updated: LogIndex(0) }
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {

@@ -60,6 +60,8 @@ pub async fn become_member(settings: &Settings, host_uuid: Uuid) -> Result<Ident
         cluster_name: welcome.cluster_name,
         founders: welcome.founders,
         data_shards: welcome.data_shards,
+        replicas: welcome.replicas,
+        shard_tags: welcome.shard_tags,
         hosts: welcome.hosts,
         ..Identity::joining(host_uuid)
     })
@@ -116,6 +118,8 @@ fn welcome(worker: &Worker, identity: &Identity, node: NodeId, replica: ReplicaI
         replica,
         founders: identity.founders.clone(),
         data_shards: identity.data_shards,
+        replicas: identity.replicas,
+        shard_tags: identity.shard_tags.clone(),
         hosts: worker.known_hosts(),
     }
 }
@@ -123,7 +127,7 @@ fn welcome(worker: &Worker, identity: &Identity, node: NodeId, replica: ReplicaI
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{RawSettings, cluster_id};
+    use crate::config::{FoundingTerms, RawSettings, cluster_id};
 
     fn identity(cluster_id: Uuid) -> Identity {
         Identity {
@@ -146,8 +150,10 @@ mod tests {
     #[test]
     fn name_and_shards_must_be_the_clusters_if_they_are_given() {
         // A random cluster id (founded by one node, or forced), and one of several founders.
+        let none = std::collections::BTreeMap::new();
+        let terms = FoundingTerms { data_shards: 4, replicas: 3, shard_tags: &none };
         let random = Uuid::from_u128(0x4321_0000_0000_4000_8000_0000_0000_0001);
-        for id in [random, cluster_id(&["a:1", "b:1"], "blue", 4)] {
+        for id in [random, cluster_id(&["a:1", "b:1"], "blue", &terms)] {
             let blue = identity(id);
             assert_eq!(check(&blue, &request(Some("blue"), "c:1")), Ok(()));
             assert_eq!(check(&blue, &request(None, "c:1")), Ok(()));

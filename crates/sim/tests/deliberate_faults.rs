@@ -37,6 +37,8 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     let mut plan = Plan {
         nodes: 3,
         data_shards: 1,
+        // Without a default placement, as when the other faults were planted.
+        replicas: None,
         duration: Micros::SECOND * 10,
         faults: Vec::new(),
         operator_actions: Vec::new(),

@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use uuid::Uuid;
 
-use super::{Assignment, HostInfo, ShardRefusal, ShardTags};
+use super::{Assignment, HostInfo, ShardRefusal, ShardTags, placement};
 use crate::codec::{self, DecodeError, Decoder, codes};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
@@ -57,6 +57,13 @@ pub enum RegistryWrite {
     /// [`WriteReply::HostChanged`](super::WriteReply::HostChanged) or
     /// [`WriteReply::Denied`](super::WriteReply::Denied).
     TagShard(ShardTags),
+    /// Sets placement policies that shards inherit, and removes others. Answered by
+    /// [`WriteReply::HostChanged`](super::WriteReply::HostChanged), or by
+    /// [`WriteReply::Denied`](super::WriteReply::Denied) unless the result is a complete default.
+    SetDefault {
+        /// Names of policies with their new values; `None` removes the policy.
+        tags: Vec<(String, Option<String>)>,
+    },
     /// Adds a data shard to the cluster. It owns no slots until some are moved to it. Answered by
     /// [`WriteReply::ShardAdded`](super::WriteReply::ShardAdded) or
     /// [`WriteReply::Denied`](super::WriteReply::Denied).
@@ -98,9 +105,9 @@ pub enum RegistryWrite {
 /// A change of the wanted state of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostChange {
-    /// The host becomes a voter, and may lead.
+    /// The host may vote and lead. It ends [`HostChange::Follow`] and a drain.
     Vote,
-    /// The host becomes a learner.
+    /// The host gets no votes, and gives away those that it has.
     Follow,
     /// Whether the host should give up leadership as long as other nodes can lead.
     Drain(bool),
@@ -163,6 +170,7 @@ const TAG_REBALANCE: u8 = 12;
 const TAG_FINISH_MIGRATION: u8 = 13;
 const TAG_MOVE_SLOTS: u8 = 15;
 const TAG_REMOVE_SHARD: u8 = 16;
+const TAG_SET_DEFAULT: u8 = 18;
 
 impl RegistryWrite {
     pub(super) fn validate(&self) -> Result<(), ShardRefusal> {
@@ -172,6 +180,7 @@ impl RegistryWrite {
                 Err(ShardRefusal::invalid("more assignments than an entry can have"))
             }
             RegistryWrite::TagShard(tags) => tags.validate(),
+            RegistryWrite::SetDefault { tags } => placement::validate_default(tags),
             RegistryWrite::AddShard { name, tags } => validate_shard(name.as_deref(), tags),
             RegistryWrite::RemoveShard { shard: ShardId::PRIME } => {
                 Err(ShardRefusal::invalid("the prime shard holds the registry and cannot be removed"))
@@ -214,6 +223,10 @@ impl RegistryWrite {
                 out.push(TAG_TAG_SHARD);
                 tags.encode(out);
             }
+            RegistryWrite::SetDefault { tags } => {
+                out.push(TAG_SET_DEFAULT);
+                placement::encode_changes(tags, out);
+            }
             RegistryWrite::AddShard { name, tags } => {
                 out.push(TAG_ADD_SHARD);
                 codec::put_bytes(out, name.as_deref().unwrap_or_default().as_bytes());
@@ -250,6 +263,7 @@ impl RegistryWrite {
             }
             TAG_FORGET_REPLICA => RegistryWrite::ForgetReplica { replica: ReplicaId(decoder.varint()?) },
             TAG_TAG_SHARD => RegistryWrite::TagShard(ShardTags::decode(decoder)?),
+            TAG_SET_DEFAULT => RegistryWrite::SetDefault { tags: placement::decode_changes(decoder)? },
             TAG_ADD_SHARD => {
                 let name = Some(decoder.text()?).filter(|name| !name.is_empty());
                 RegistryWrite::AddShard { name, tags: topology::tags(decoder)? }

@@ -19,6 +19,7 @@ use crate::command::config::ConfigUpdate;
 use crate::command::{Read, ShardAnswer, ShardError, ShardRefusal, Write, WriteReply};
 use crate::control::registry::Registry;
 use crate::deliberate::Faults;
+use crate::founding::Founding;
 use crate::membership::Membership;
 use crate::types::{LogIndex, MigrationId, ShardId, UnixMillis};
 pub use data::Data;
@@ -34,11 +35,10 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// The initial state of a shard, in a cluster founded by `founders` nodes with `data_shards`
-    /// data shards.
-    pub fn new(shard: ShardId, founders: u64, data_shards: u64) -> Machine {
+    /// The initial state of a shard of a cluster.
+    pub fn new(shard: ShardId, founding: &Founding) -> Machine {
         if shard == ShardId::PRIME {
-            Machine::Registry(Box::new(Registry::founded(founders, data_shards)))
+            Machine::Registry(Box::new(Registry::founded(founding)))
         } else {
             Machine::Data(Box::default())
         }

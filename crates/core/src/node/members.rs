@@ -320,6 +320,7 @@ impl Node {
             && registry.host_entries().values().all(|host_entry| host_entry.standing != HostRole::Leaving)
             && registry.replicas().values().all(is_placed)
             && placement::assignments(registry, 1).is_empty()
+            && placement::balance(registry).is_empty()
             && self.is_carrying_as_wanted()
             && registry.migrations().is_empty()
             && self

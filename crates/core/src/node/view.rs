@@ -21,6 +21,7 @@ impl Node {
         let registry = self.registry();
         ClusterView {
             node: self.options.host.node,
+            has_default: registry.default_policy().is_some(),
             hosts: registry
                 .host_entries()
                 .iter()

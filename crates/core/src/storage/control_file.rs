@@ -16,7 +16,9 @@ use uuid::Uuid;
 use super::disk::{Disk, DiskError, DiskFile};
 use super::le;
 use crate::codec::{self, DecodeError, Decoder};
+use crate::founding::Founding;
 use crate::starts::{KnownStart, ProcessStart};
+use crate::topology;
 use crate::types::{NodeId, ReplicaId};
 
 /// Name of the control file in the data directory.
@@ -25,7 +27,10 @@ pub const NAME: &str = "control";
 const TEMPORARY_NAME: &str = "control.new";
 const MAGIC: &[u8; 8] = b"TIDECTRL";
 const HEADER_BYTES: usize = 20;
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
+/// The layout before clusters had a default placement. The file of such a cluster keeps it, so that
+/// the release before can still read it.
+const VERSION_WITHOUT_DEFAULT: u32 = 5;
 
 /// Control files are always smaller than this; a larger one is not read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -49,6 +54,10 @@ pub struct Identity {
     pub founders: Vec<String>,
     /// Number of data shards with which the cluster was founded.
     pub data_shards: u64,
+    /// See [`Founding::replicas`].
+    pub replicas: Option<u64>,
+    /// See [`Founding::shard_tags`].
+    pub shard_tags: BTreeMap<String, String>,
     /// Number of starts on this directory, including this one.
     /// [`start_counter`](super::start_counter) keeps the exact number; this copy may lag if the
     /// disk was full.
@@ -93,12 +102,24 @@ impl Identity {
             cluster_name: String::new(),
             founders: Vec::new(),
             data_shards: 0,
+            replicas: None,
+            shard_tags: BTreeMap::new(),
             boots: 0,
             has_log: false,
             removed: false,
             hosts: BTreeMap::new(),
             starts: BTreeMap::new(),
             superseded: false,
+        }
+    }
+
+    /// The founding of the node's cluster.
+    pub fn founding(&self) -> Founding {
+        Founding {
+            founders: self.founders.len() as u64,
+            data_shards: self.data_shards,
+            replicas: self.replicas,
+            shard_tags: self.shard_tags.clone(),
         }
     }
 
@@ -195,10 +216,18 @@ fn encode(identity: &Identity) -> Vec<u8> {
         codec::put_varint(&mut body, known.start.number);
         body.extend_from_slice(known.start.instance.as_bytes());
     }
+    let version = match identity.replicas {
+        Some(replicas) => {
+            codec::put_varint(&mut body, replicas);
+            topology::put_tags(&mut body, &identity.shard_tags);
+            VERSION
+        }
+        None => VERSION_WITHOUT_DEFAULT,
+    };
     let length = u32::try_from(body.len()).expect("invariant: an identity is small");
     let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
     bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&version.to_le_bytes());
     bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(&checksum(&bytes, &body).to_le_bytes());
     bytes.extend_from_slice(&body);
@@ -220,12 +249,12 @@ fn decode(bytes: &[u8]) -> Result<Identity, ControlFileError> {
         return Err(ControlFileError::Damaged("its checksum does not match"));
     }
     match le::u32(header, 8) {
-        VERSION => Ok(decode_body(body)?),
+        version @ (VERSION | VERSION_WITHOUT_DEFAULT) => Ok(decode_body(version, body)?),
         version => Err(ControlFileError::Version(version)),
     }
 }
 
-fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
+fn decode_body(version: u32, body: &[u8]) -> Result<Identity, DecodeError> {
     let mut decoder = Decoder::new(body);
     let cluster_id = decode_uuid(&mut decoder)?;
     let host_uuid = decode_uuid(&mut decoder)?;
@@ -254,6 +283,11 @@ fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
         let start = ProcessStart { number: decoder.varint()?, instance: decode_uuid(&mut decoder)? };
         starts.insert(node, KnownStart { host, start });
     }
+    let (mut replicas, mut shard_tags) = (None, BTreeMap::new());
+    if version == VERSION {
+        replicas = Some(decoder.varint()?);
+        shard_tags = topology::tags(&mut decoder)?;
+    }
     decoder.finish()?;
     Ok(Identity {
         cluster_id,
@@ -263,6 +297,8 @@ fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
         cluster_name,
         founders,
         data_shards,
+        replicas,
+        shard_tags,
         boots,
         has_log,
         removed,
@@ -294,6 +330,9 @@ mod tests {
             cluster_name: "blue".into(),
             founders: vec!["10.0.0.1:9001".into(), "[::1]:9001".into()],
             data_shards: 4,
+            // The third has the layout of a cluster without a default placement.
+            replicas: (boots != 2).then_some(3),
+            shard_tags: if boots == 300 { [("owner".into(), "us".into())].into() } else { BTreeMap::new() },
             boots,
             has_log: boots > 1,
             removed: boots == 2,
@@ -382,7 +421,7 @@ mod tests {
     #[test]
     fn an_unknown_version_is_told_from_damage() {
         let disk = MemoryDisk::new(1);
-        for version in [1, 2, 3, 4, 6] {
+        for version in [1, 2, 3, 4, 7] {
             let mut bytes = encode(&identity(1));
             bytes[8] = version;
             let crc = checksum(&bytes[..16], &bytes[HEADER_BYTES..]);

@@ -24,6 +24,8 @@ pub(super) enum Cluster {
     Dump,
     Explain,
     Tag,
+    Default,
+    SetDefault,
     Clients,
     Moves,
     AddShard,
@@ -43,6 +45,7 @@ impl Cluster {
         match self {
             Cluster::Host(_)
             | Cluster::Tag
+            | Cluster::SetDefault
             | Cluster::AddShard
             | Cluster::RemoveShard
             | Cluster::Rebalance
@@ -51,6 +54,7 @@ impl Cluster {
             | Cluster::Progress(_)
             | Cluster::Dump
             | Cluster::Explain
+            | Cluster::Default
             | Cluster::Clients
             | Cluster::Moves
             | Cluster::Transfer
@@ -74,6 +78,8 @@ pub(super) async fn answer<S: Store>(
         Cluster::Dump => registry::dump(call).await,
         Cluster::Explain => registry::explain(call, number).await,
         Cluster::Tag => registry::tag(call, number).await,
+        Cluster::Default => registry::default_placement(call).await,
+        Cluster::SetDefault => registry::set_default(call).await,
         Cluster::Clients => clients::answer(call).await,
         Cluster::Moves => slots::moves(call).await,
         Cluster::AddShard => slots::add_shard(call).await,

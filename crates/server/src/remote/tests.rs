@@ -59,6 +59,8 @@ fn node() -> Node {
         host,
         hosts: BTreeMap::new(),
         data_shards: 4,
+        replicas: None,
+        shard_tags: BTreeMap::new(),
         timing: Timing {
             election_ticks: 20,
             heartbeat_ticks: 2,

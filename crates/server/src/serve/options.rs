@@ -33,6 +33,8 @@ pub(super) fn node_options(settings: &Settings, identity: &Identity, seed: u64) 
         move_step_keys: limits::MOVE_KEYS_PER_STEP_MAX,
         prime_replica: (identity.prime_replica != ReplicaId(0)).then_some(identity.prime_replica),
         data_shards: identity.data_shards,
+        replicas: identity.replicas,
+        shard_tags: identity.shard_tags.clone(),
         timing: settings.timing(),
         snapshot_log_bytes_min: SNAPSHOT_LOG_BYTES_MIN,
         seed,

@@ -31,6 +31,7 @@ use tidelock_core::command::{
 };
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus};
+use tidelock_core::founding::Founding;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term};
 use tidelock_server::http::HttpOptions;
 
@@ -125,7 +126,7 @@ impl Runner {
         let server = Server::start(HttpOptions::default());
         server.store.state().status = status();
         server.store.state().cluster = cluster();
-        server.store.state().registry = Registry::founded(3, 1);
+        server.store.state().registry = Registry::founded(&Founding::new(3, 1));
         let client = Client::connect(server.address);
         Runner { server, client }
     }
@@ -388,6 +389,7 @@ fn cluster() -> ClusterView {
     };
     ClusterView {
         node: NodeId(1),
+        has_default: false,
         hosts: vec![host(1, 0x69f6_3dd0_50cb_4410_bebc_6442_d2c1_51af), unregistered],
         shards: vec![
             ShardView {

@@ -19,13 +19,16 @@ mod snapshot;
 mod tests;
 
 use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 
 use crate::command::{Denial, HostChange, HostInfo, HostRole, RegistryView, RegistryWrite, WriteReply};
 use crate::deliberate::Faults;
+use crate::founding::{Founding, FoundingReplica};
 use crate::limits;
-use crate::membership::{Role, founding_replicas};
+use crate::membership::Role;
+use crate::placement_policy::MEMBER_POLICY;
 use crate::slots::slot_map::SlotMap;
 use crate::topology::{Host, HostEntry, Migration, Replica, Shard};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Version};
@@ -44,6 +47,9 @@ pub struct Registry {
     /// In the order in which they are carried out.
     migrations: BTreeMap<MigrationId, Migration>,
     last_migration: MigrationId,
+    /// The placement policies that shards inherit; `None` in a cluster of an earlier release, until
+    /// an operator sets one.
+    default_policy: Option<BTreeMap<String, String>>,
     /// Log index of the last change.
     changed: LogIndex,
     /// A snapshot that was begun and not taken yet.
@@ -52,22 +58,30 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The initial registry of a cluster: all founders vote, in every shard.
-    pub fn founded(founders: u64, data_shards: u64) -> Registry {
-        let host_entries = (1..=founders).map(|node| (NodeId(node), HostEntry::new(HostRole::Voter, None)));
-        let shards = (0..=data_shards).map(ShardId);
-        let founding = |shard| (shard, Shard::founded(shard, founding_replicas(shard, founders)));
-        let replicas = shards.clone().flat_map(|shard| {
-            let row = move |(replica, node)| (replica, Replica::founded(shard, node));
-            founding_replicas(shard, founders).into_iter().map(row)
-        });
+    /// The initial registry of a cluster: all founders may vote.
+    pub fn founded(founding: &Founding) -> Registry {
+        let host_entries =
+            (1..=founding.founders).map(|node| (NodeId(node), HostEntry::new(HostRole::Voter, None)));
+        let shards = (0..=founding.data_shards).map(ShardId);
+        let shard = |shard| {
+            let mut row = Shard::founded(shard, founding.voters_of(shard));
+            if shard != ShardId::PRIME {
+                row.tags.clone_from(&founding.shard_tags);
+            }
+            (shard, row)
+        };
+        let replica = |FoundingReplica { replica, shard, node, role }: FoundingReplica| {
+            (replica, Replica::founded(shard, node, role))
+        };
+        let member = |replicas: u64| (String::from(MEMBER_POLICY), replicas.to_string());
         Registry {
             host_entries: host_entries.collect(),
-            shards: shards.map(founding).collect(),
-            replicas: replicas.collect(),
-            last_replica: ReplicaId(founders * (data_shards + 1)),
-            last_shard: ShardId(data_shards),
-            slots: SlotMap::founded(data_shards),
+            shards: shards.clone().map(shard).collect(),
+            replicas: shards.flat_map(|shard| founding.replicas_of(shard)).map(replica).collect(),
+            last_replica: founding.last_replica(),
+            last_shard: ShardId(founding.data_shards),
+            slots: SlotMap::founded(founding.data_shards),
+            default_policy: founding.replicas.map(|replicas| [member(replicas)].into()),
             ..Registry::default()
         }
     }
@@ -81,6 +95,7 @@ impl Registry {
             RegistryWrite::Assign { seen, assignments } => self.assign(index, seen, &assignments),
             RegistryWrite::ForgetReplica { replica } => self.forget_replica(index, replica),
             RegistryWrite::TagShard(tags) => self.tag_shard(index, tags.shard, &tags.tags),
+            RegistryWrite::SetDefault { tags } => self.set_default(index, &tags),
             RegistryWrite::AddShard { name, tags } => self.add_shard(index, name, tags),
             RegistryWrite::RemoveShard { shard } => self.remove_shard(index, shard),
             RegistryWrite::Rebalance => self.rebalance(index),
@@ -114,8 +129,9 @@ impl Registry {
         WriteReply::Registered
     }
 
-    /// Assigns the next number to a joining host, or returns the number that it already has. The
-    /// host becomes a learner.
+    /// Assigns the next number to a joining host, or returns the number that it already has. With a
+    /// default placement, the host may vote at once; without one, it is a learner until an operator
+    /// makes it a voter.
     pub fn join(&mut self, index: LogIndex, mut info: HostInfo) -> WriteReply {
         let is_same =
             |host_entry: &HostEntry| host_entry.host.as_ref().is_some_and(|host| host.info.uuid == info.uuid);
@@ -138,7 +154,8 @@ impl Registry {
         let node = NodeId(last + 1);
         info.node = node;
         let host = Some(Host { info, created: index, updated: index });
-        self.host_entries.insert(node, HostEntry::new(HostRole::Learner, host));
+        let role = if self.default_policy.is_some() { HostRole::Voter } else { HostRole::Learner };
+        self.host_entries.insert(node, HostEntry::new(role, host));
         self.changed = index;
         let replica = self.add_replica(index, (ShardId::PRIME, node), Role::Learner);
         WriteReply::Joined { node, replica }
@@ -223,6 +240,12 @@ impl Registry {
         (self.last_replica, self.last_shard)
     }
 
+    /// The placement policies that shards inherit, by name; `None` if the cluster has no default
+    /// placement.
+    pub fn default_policy(&self) -> Option<&BTreeMap<String, String>> {
+        self.default_policy.as_ref()
+    }
+
     /// Returns the slot map: which shard holds which slots.
     pub fn slots(&self) -> &SlotMap {
         &self.slots
@@ -244,6 +267,7 @@ impl Registry {
             slots: self.slots.clone(),
             migrations: self.migrations.iter().map(|(&id, row)| (id, row.clone())).collect(),
             last_migration: self.last_migration,
+            default_policy: self.default_policy.clone(),
         }
     }
 

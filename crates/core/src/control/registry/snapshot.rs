@@ -8,7 +8,7 @@ use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{HostInfo, HostRole};
 use crate::deliberate::Faults;
 use crate::slots::slot_map::SlotMap;
-use crate::topology::{Migration, Replica, Shard};
+use crate::topology::{self, Migration, Replica, Shard};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId};
 
 impl Registry {
@@ -54,6 +54,10 @@ impl Registry {
             codec::put_varint(out, id.0);
             migration.encode(out);
         }
+        // Last and only if there is one, so that registries without a default keep their layout.
+        if let Some(tags) = &self.default_policy {
+            topology::put_tags(out, tags);
+        }
     }
 
     /// Decodes the registry of a snapshot, after the header.
@@ -83,6 +87,7 @@ impl Registry {
             let id = MigrationId(decoder.varint()?);
             migrations.insert(id, Migration::decode(decoder)?);
         }
+        let default_policy = if decoder.is_empty() { None } else { Some(topology::tags(decoder)?) };
         Ok(Registry {
             host_entries,
             shards,
@@ -92,6 +97,7 @@ impl Registry {
             slots,
             migrations,
             last_migration,
+            default_policy,
             changed,
             snapshot: None,
             faults: Faults::NONE,

@@ -236,6 +236,8 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
         move_step_keys: 8,
         prime_replica: None,
         data_shards: 2,
+        replicas: None,
+        shard_tags: BTreeMap::new(),
         timing: Timing {
             election_ticks: 20,
             heartbeat_ticks: 2,

@@ -266,6 +266,23 @@ fn shards() -> Vec<Operation> {
             .fails([404]),
         CLUSTER
             .operation(
+                "get /v1/cluster/default",
+                Cluster::Default,
+                "defaultPlacement",
+                "The placement policies that shards inherit, as the node knows them",
+            )
+            .gives(200, [(JSON, schema_of::<api::shards::DefaultPlacement>())], "The policies"),
+        CLUSTER
+            .operation(
+                "post /v1/cluster/default",
+                Cluster::SetDefault,
+                "setDefaultPlacement",
+                "Sets placement policies that shards inherit; null takes one away",
+            )
+            .takes_json(schema_of::<api::shards::TagChanges>())
+            .gives(202, [(JSON, schema_of::<api::shards::DefaultPlacement>())], "All policies from now on"),
+        CLUSTER
+            .operation(
                 "post /v1/cluster/shards",
                 Cluster::AddShard,
                 "addShard",

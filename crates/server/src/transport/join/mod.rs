@@ -42,7 +42,7 @@ use std::time::Duration;
 use bytes::BufMut;
 use tidelock_core::codec::{Decoder, put_bytes, put_varint};
 use tidelock_core::command::HostInfo;
-use tidelock_core::limits::SHARDS_MAX;
+use tidelock_core::limits::{HOSTS_MAX, SHARDS_MAX};
 use tidelock_core::storage::control_file::KnownHost;
 use tidelock_core::types::{NodeId, ReplicaId};
 use uuid::Uuid;
@@ -99,6 +99,11 @@ pub struct Welcome {
     pub founders: Vec<String>,
     /// The number of data shards, 1 to [`SHARDS_MAX`].
     pub data_shards: u64,
+    /// The number of voters of each data shard at the founding, as the new member computes the same
+    /// first registry; `None` if the cluster was founded without a default placement.
+    pub replicas: Option<u64>,
+    /// Tags of the data shards at the founding.
+    pub shard_tags: BTreeMap<String, String>,
     /// The members that the answering member knows.
     pub hosts: BTreeMap<NodeId, KnownHost>,
 }
@@ -191,6 +196,16 @@ impl Welcome {
             put_bytes(body, host.peer_address.as_bytes());
         }
         put_bytes(body, self.cluster_name.as_bytes());
+        // Left out for a cluster without a default placement: members of earlier releases send
+        // nothing here, and hosts of earlier releases join only such clusters.
+        if let Some(replicas) = self.replicas {
+            put_varint(body, replicas);
+            put_varint(body, self.shard_tags.len() as u64);
+            for (name, value) in &self.shard_tags {
+                put_bytes(body, name.as_bytes());
+                put_bytes(body, value.as_bytes());
+            }
+        }
     }
 
     /// `None` also for a message with which no node could start.
@@ -202,6 +217,8 @@ impl Welcome {
             replica: ReplicaId(decoder.varint().ok()?),
             data_shards: decoder.bounded(SHARDS_MAX, "number of shards").ok()?,
             founders: vec![],
+            replicas: None,
+            shard_tags: BTreeMap::new(),
             hosts: BTreeMap::new(),
             cluster_name: String::new(),
         };
@@ -214,6 +231,13 @@ impl Welcome {
             welcome.hosts.insert(node, KnownHost { uuid, peer_address: read_text(&mut decoder)? });
         }
         welcome.cluster_name = read_text(&mut decoder)?;
+        if !decoder.is_empty() {
+            welcome.replicas = Some(decoder.bounded(HOSTS_MAX as u64, "number of replicas").ok()?);
+            for _ in 0..decoder.varint().ok()? {
+                let name = read_text(&mut decoder)?;
+                welcome.shard_tags.insert(name, read_text(&mut decoder)?);
+            }
+        }
         let has_numbers = welcome.node.0 > 0 && welcome.replica.0 > 0;
         let is_whole = !welcome.cluster.is_nil() && has_numbers && welcome.data_shards > 0;
         let has_texts = !welcome.founders.is_empty() && !welcome.cluster_name.is_empty();

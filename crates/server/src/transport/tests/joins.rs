@@ -31,6 +31,8 @@ fn welcome(hosts: u64) -> Welcome {
         replica: tidelock_core::types::ReplicaId(19),
         founders: vec!["10.0.0.1:9001".into()],
         data_shards: 8,
+        replicas: Some(3),
+        shard_tags: BTreeMap::new(),
         hosts: (1..=hosts).map(|node| (NodeId(node), known(node))).collect::<BTreeMap<_, _>>(),
     }
 }
