@@ -381,11 +381,11 @@ fn cluster() -> ClusterView {
         info: HostInfo { http_address: String::new(), resp_address: String::new(), ..host(2, 0).info },
         created: LogIndex(0),
         updated: LogIndex(0),
-        connected: false,
         clock: Some(PeerClock { node: NodeId(2), ahead_ms: -60_000, error_ms: 2 }),
         standing: HostRole::Learner,
         draining: true,
         dead: true,
+        ..host(2, 0)
     };
     ClusterView {
         node: NodeId(1),
@@ -409,25 +409,29 @@ fn cluster() -> ClusterView {
                 slots: 16384,
             },
         ],
-        replicas: vec![
-            ReplicaView {
-                replica: ReplicaId(1),
-                shard: ShardId(0),
-                node: NodeId(1),
-                voter: true,
-                applied: Some(LogIndex(9)),
-                checkpoint: Some(Checkpoint { index: LogIndex(8), checksum: 0xbeef }),
-                diverged: false,
-            },
-            ReplicaView {
-                replica: ReplicaId(2),
-                shard: ShardId(0),
-                node: NodeId(2),
-                voter: false,
-                applied: None,
-                checkpoint: None,
-                diverged: true,
-            },
-        ],
+        replicas: replicas(),
     }
+}
+
+fn replicas() -> Vec<ReplicaView> {
+    vec![
+        ReplicaView {
+            replica: ReplicaId(1),
+            shard: ShardId(0),
+            node: NodeId(1),
+            voter: true,
+            applied: Some(LogIndex(9)),
+            checkpoint: Some(Checkpoint { index: LogIndex(8), checksum: 0xbeef }),
+            diverged: false,
+        },
+        ReplicaView {
+            replica: ReplicaId(2),
+            shard: ShardId(0),
+            node: NodeId(2),
+            voter: false,
+            applied: None,
+            checkpoint: None,
+            diverged: true,
+        },
+    ]
 }

@@ -197,7 +197,7 @@ fn shard_facts(registry: &Registry, shard: ShardId) -> Option<ShardFacts> {
     let row = registry.shards().get(&shard)?;
     // The registry accepts only policies that parse.
     let policy = PlacementPolicy::parse(&row.tags).unwrap_or_default();
-    let default = registry.default_policy().map(|tags| PlacementPolicy::parse(tags).unwrap_or_default());
+    let default = registry.default_of(shard).map(|tags| PlacementPolicy::parse(tags).unwrap_or_default());
     let held = registry.wanted(shard).map(|(_, node, wanted)| (node, wanted)).collect();
     Some(ShardFacts { shard, policy, default, held })
 }

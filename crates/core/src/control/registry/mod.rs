@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 
 use crate::command::{Denial, HostChange, HostInfo, HostRole, RegistryView, RegistryWrite, WriteReply};
-use crate::deliberate::Faults;
+use crate::deliberate::{Fault, Faults};
 use crate::founding::{Founding, FoundingReplica};
 use crate::limits;
 use crate::membership::Role;
@@ -244,6 +244,15 @@ impl Registry {
     /// placement.
     pub fn default_policy(&self) -> Option<&BTreeMap<String, String>> {
         self.default_policy.as_ref()
+    }
+
+    /// The placement policies that a shard inherits.
+    pub(crate) fn default_of(&self, shard: ShardId) -> Option<&BTreeMap<String, String>> {
+        let is_new = self.shards.get(&shard).is_some_and(|row| row.created > LogIndex(0));
+        if is_new && self.faults.has(Fault::DefaultIgnoredByNewShards) {
+            return None;
+        }
+        self.default_policy()
     }
 
     /// Returns the slot map: which shard holds which slots.
