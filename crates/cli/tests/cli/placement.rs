@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, Options, eventually, ports};
-use crate::membership::{text, voters};
+use crate::membership::{await_registered, text, voters};
 
 const DATA_SHARDS: [u64; 4] = [1, 2, 3, 4];
 
@@ -100,6 +100,10 @@ fn six_nodes_in_three_zones() {
     cluster.kill(3);
     eventually("node 6 votes in its place", || {
         DATA_SHARDS.iter().all(|&shard| voters(&cluster, 1, shard) == [1, 2, 6]).then_some(())
+    });
+    // A replica of node 3 that is still being removed could not come back.
+    eventually("the replicas of node 3 are gone", || {
+        DATA_SHARDS.iter().all(|&shard| replicas(&cluster, 1, shard, true) == 0).then_some(())
     });
     // No other node is in that zone.
     cluster.kill(6);
@@ -230,8 +234,8 @@ fn hosts_that_join_help_by_themselves() {
 
 #[test]
 fn the_default_is_changed_and_new_shards_inherit_it() {
-    let cluster = Cluster::start_with(5, &Options::default());
-    await_registered_tags(&cluster);
+    let cluster = Cluster::start(5);
+    await_registered(&cluster);
     let shell = Shell::of(&cluster);
     assert_eq!(cluster.get(1, "/v1/cluster/default").text(), r#"{"tags":{"placement:member":"3"}}"#);
     for (tag, clue) in [
