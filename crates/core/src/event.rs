@@ -30,6 +30,7 @@ use crate::trace::TraceEvent;
 use crate::types::{
     LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence,
 };
+use crate::version::ClusterVersion;
 
 /// Options of a node, set at its start.
 #[derive(Clone, Debug)]
@@ -46,6 +47,8 @@ pub struct NodeOptions {
     /// Number of data shards with which the cluster was founded, 1 to
     /// [`crate::limits::SHARDS_MAX`], not counting the prime shard.
     pub data_shards: u64,
+    /// The version at which the cluster was founded.
+    pub founding_version: ClusterVersion,
     /// Timeouts and intervals, in ticks.
     pub timing: Timing,
     /// Minimum size, in bytes, of the full log segments before a snapshot is made and the log is

@@ -37,3 +37,4 @@ pub mod storage;
 pub mod topology;
 pub mod trace;
 pub mod types;
+pub mod version;

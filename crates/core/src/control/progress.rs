@@ -238,6 +238,7 @@ mod tests {
             resp_address: String::new(),
             resp_cluster_address: String::new(),
             tags: BTreeMap::new(),
+            release: crate::version::Release::default(),
         };
         view.hosts.push(HostView {
             info,

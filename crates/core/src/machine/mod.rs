@@ -21,6 +21,7 @@ use crate::control::registry::Registry;
 use crate::deliberate::Faults;
 use crate::membership::Membership;
 use crate::types::{LogIndex, MigrationId, ShardId, UnixMillis};
+use crate::version::ClusterVersion;
 pub use data::Data;
 pub use restore::{BlockKind, Restore, RestoreError, Restored, SnapshotScan};
 
@@ -41,6 +42,14 @@ impl Machine {
             Machine::Registry(Box::new(Registry::founded(founders, data_shards)))
         } else {
             Machine::Data(Box::default())
+        }
+    }
+
+    /// The initial state in a cluster that was founded at a version.
+    pub fn founded_at(self, version: ClusterVersion) -> Machine {
+        match self {
+            Machine::Registry(registry) => Machine::Registry(Box::new(registry.founded_at(version))),
+            Machine::Data(data) => Machine::Data(data),
         }
     }
 

@@ -90,7 +90,8 @@ impl LocalReplicas {
             shard,
             replica,
             founding,
-            machine: Machine::new(shard, options.founders.len() as u64, options.data_shards),
+            machine: Machine::new(shard, options.founders.len() as u64, options.data_shards)
+                .founded_at(options.founding_version),
             timing: options.timing,
             seed: self.seeds.u64(..),
             faults: options.faults,

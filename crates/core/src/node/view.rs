@@ -85,6 +85,7 @@ impl Node {
             resp_address: String::new(),
             resp_cluster_address: String::new(),
             tags: BTreeMap::new(),
+            release: crate::version::Release::default(),
         }
     }
 

@@ -18,6 +18,7 @@ use super::le;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::starts::{KnownStart, ProcessStart};
 use crate::types::{NodeId, ReplicaId};
+use crate::version::{ClusterVersion, SupportedVersions, Unsupported};
 
 /// Name of the control file in the data directory.
 pub const NAME: &str = "control";
@@ -25,7 +26,11 @@ pub const NAME: &str = "control";
 const TEMPORARY_NAME: &str = "control.new";
 const MAGIC: &[u8; 8] = b"TIDECTRL";
 const HEADER_BYTES: usize = 20;
-const VERSION: u32 = 5;
+/// The layout of a directory that holds nothing newer than the first version of clusters. Releases
+/// without versions read and write only this one.
+const FORMAT: u32 = 5;
+/// The layout of all other directories: it begins with the version.
+const FORMAT_VERSIONED: u32 = 6;
 
 /// Control files are always smaller than this; a larger one is not read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -49,6 +54,12 @@ pub struct Identity {
     pub founders: Vec<String>,
     /// Number of data shards with which the cluster was founded.
     pub data_shards: u64,
+    /// The version at which the cluster was founded.
+    pub founding_version: ClusterVersion,
+    /// The newest version of anything in the directory; at least `founding_version`. It is recorded
+    /// before anything of that version is written here. A release that does not support it does not
+    /// start here.
+    pub version: ClusterVersion,
     /// Number of starts on this directory, including this one.
     /// [`start_counter`](super::start_counter) keeps the exact number; this copy may lag if the
     /// disk was full.
@@ -93,6 +104,8 @@ impl Identity {
             cluster_name: String::new(),
             founders: Vec::new(),
             data_shards: 0,
+            founding_version: ClusterVersion::FIRST,
+            version: ClusterVersion::FIRST,
             boots: 0,
             has_log: false,
             removed: false,
@@ -120,6 +133,9 @@ pub enum ControlFileError {
     /// The format is one that this release does not know, most likely of a newer one.
     #[error("the control file `{NAME}` has format version {0}, which this release does not know")]
     Version(u32),
+    /// The directory belongs to a cluster of a version that this release does not support.
+    #[error("{0}")]
+    Unsupported(#[from] Unsupported),
     /// Intact, but not a layout that this release writes.
     #[error("the control file `{NAME}` cannot be decoded: {0}")]
     Decode(#[from] DecodeError),
@@ -134,6 +150,17 @@ pub enum ControlFileError {
 /// When it cannot be read or is damaged, or when it is missing beside other files: a node with a
 /// new identity would be mistaken for another node.
 pub fn load<D: Disk>(disk: &D) -> Result<Option<Identity>, ControlFileError> {
+    load_for(disk, SupportedVersions::OWN)
+}
+
+/// As [`load`], for a binary that supports these versions.
+///
+/// # Errors
+/// As [`load`], and when the binary is too old or too new for the directory.
+pub fn load_for<D: Disk>(
+    disk: &D,
+    supported: SupportedVersions,
+) -> Result<Option<Identity>, ControlFileError> {
     let mut names = disk.list()?;
     if !names.iter().any(|name| name == NAME) {
         names.retain(|name| name != TEMPORARY_NAME);
@@ -149,7 +176,7 @@ pub fn load<D: Disk>(disk: &D) -> Result<Option<Identity>, ControlFileError> {
     }
     let mut bytes = vec![0; size as usize];
     file.read_at(0, &mut bytes)?;
-    decode(&bytes).map(Some)
+    decode(&bytes, supported).map(Some)
 }
 
 /// Durably replaces the node's identity. After a crash the file has either the old or the new
@@ -168,6 +195,11 @@ pub fn store<D: Disk>(disk: &D, identity: &Identity) -> Result<(), ControlFileEr
 
 fn encode(identity: &Identity) -> Vec<u8> {
     let mut body = Vec::new();
+    let format = if identity.version > ClusterVersion::FIRST { FORMAT_VERSIONED } else { FORMAT };
+    if format == FORMAT_VERSIONED {
+        codec::put_varint(&mut body, identity.version.0);
+        codec::put_varint(&mut body, identity.founding_version.0);
+    }
     body.extend_from_slice(identity.cluster_id.as_bytes());
     body.extend_from_slice(identity.host_uuid.as_bytes());
     codec::put_varint(&mut body, identity.node.0);
@@ -198,14 +230,14 @@ fn encode(identity: &Identity) -> Vec<u8> {
     let length = u32::try_from(body.len()).expect("invariant: an identity is small");
     let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
     bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&format.to_le_bytes());
     bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(&checksum(&bytes, &body).to_le_bytes());
     bytes.extend_from_slice(&body);
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Result<Identity, ControlFileError> {
+fn decode(bytes: &[u8], supported: SupportedVersions) -> Result<Identity, ControlFileError> {
     if bytes.len() < HEADER_BYTES {
         return Err(ControlFileError::Damaged("it is cut off"));
     }
@@ -219,14 +251,23 @@ fn decode(bytes: &[u8]) -> Result<Identity, ControlFileError> {
     if le::u32(header, 16) != checksum(&header[..16], body) {
         return Err(ControlFileError::Damaged("its checksum does not match"));
     }
+    let mut decoder = Decoder::new(body);
+    let (mut version, mut founding_version) = (ClusterVersion::FIRST, ClusterVersion::FIRST);
     match le::u32(header, 8) {
-        VERSION => Ok(decode_body(body)?),
-        version => Err(ControlFileError::Version(version)),
+        FORMAT => supported.check(version)?,
+        FORMAT_VERSIONED => {
+            version = ClusterVersion(decoder.varint()?);
+            // Before the rest, whose layout may be of that version.
+            supported.check(version)?;
+            founding_version = ClusterVersion(decoder.bounded(version.0, "founding version")?);
+        }
+        format => return Err(ControlFileError::Version(format)),
     }
+    Ok(Identity { founding_version, version, ..decode_body(decoder)? })
 }
 
-fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
-    let mut decoder = Decoder::new(body);
+/// Decodes what follows the versions.
+fn decode_body(mut decoder: Decoder<'_>) -> Result<Identity, DecodeError> {
     let cluster_id = decode_uuid(&mut decoder)?;
     let host_uuid = decode_uuid(&mut decoder)?;
     let node = NodeId(decoder.varint()?);
@@ -263,6 +304,8 @@ fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
         cluster_name,
         founders,
         data_shards,
+        founding_version: ClusterVersion::FIRST,
+        version: ClusterVersion::FIRST,
         boots,
         has_log,
         removed,
@@ -294,6 +337,8 @@ mod tests {
             cluster_name: "blue".into(),
             founders: vec!["10.0.0.1:9001".into(), "[::1]:9001".into()],
             data_shards: 4,
+            founding_version: ClusterVersion::FIRST,
+            version: ClusterVersion(boots.min(2)),
             boots,
             has_log: boots > 1,
             removed: boots == 2,
@@ -382,7 +427,7 @@ mod tests {
     #[test]
     fn an_unknown_version_is_told_from_damage() {
         let disk = MemoryDisk::new(1);
-        for version in [1, 2, 3, 4, 6] {
+        for version in [1, 2, 3, 4, 7] {
             let mut bytes = encode(&identity(1));
             bytes[8] = version;
             let crc = checksum(&bytes[..16], &bytes[HEADER_BYTES..]);
@@ -390,5 +435,28 @@ mod tests {
             disk.put(NAME, bytes);
             assert_eq!(load(&disk), Err(ControlFileError::Version(version.into())));
         }
+    }
+
+    #[test]
+    fn a_directory_of_the_first_version_keeps_its_layout() {
+        let bytes = encode(&identity(1));
+        assert_eq!(bytes[8..12], [5, 0, 0, 0]);
+        assert_eq!(encode(&identity(2))[8..12], [6, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_binary_of_other_versions_is_refused_whatever_the_rest_of_the_file_is() {
+        let disk = MemoryDisk::new(1);
+        let mut body = vec![9];
+        body.extend_from_slice(b"a layout of version 9");
+        let header = [&MAGIC[..], &[6, 0, 0, 0], &(body.len() as u32).to_le_bytes()].concat();
+        let crc = checksum(&header, &body).to_le_bytes();
+        disk.put(NAME, [&header[..], &crc, &body].concat());
+        let (version, supported) = (ClusterVersion(9), SupportedVersions::OWN);
+        assert_eq!(load(&disk), Err(Unsupported::TooOld { version, supported }.into()));
+        store(&disk, &identity(1)).unwrap();
+        let supported = SupportedVersions { oldest: ClusterVersion(2), newest: ClusterVersion(3) };
+        let version = ClusterVersion(1);
+        assert_eq!(load_for(&disk, supported), Err(Unsupported::TooNew { version, supported }.into()));
     }
 }

@@ -5,6 +5,7 @@
 //! never as what they resolve to: resolution may differ between machines and over time, and the
 //! founders would disagree about their numbers.
 
+use tidelock_core::version::ClusterVersion;
 use uuid::Uuid;
 
 use super::{Address, ConfigError};
@@ -39,11 +40,13 @@ pub(super) fn parse(list: &[String]) -> Result<Vec<Address>, ConfigError> {
 
 /// The id of the cluster with these sorted founders, this name and this number of data shards. A
 /// founder with different settings derives another id and is refused by the others, instead of
-/// mapping keys differently. The name comes first, and neither it nor an address contains a line
+/// mapping keys differently. So is a founder of a release that founds clusters of another version.
+/// The name comes first, and neither it nor an address contains a line
 /// break, so different clusters have different texts.
 pub fn cluster_id<S: AsRef<str> + Ord>(founders: &[S], cluster_name: &str, data_shards: u64) -> Uuid {
     assert!(founders.is_sorted(), "invariant: founders are sorted");
-    let mut name = format!("{cluster_name}\n{data_shards}");
+    let version = ClusterVersion::NEWEST;
+    let mut name = format!("{cluster_name}\n{data_shards}\nversion {version}");
     for founder in founders {
         name.push('\n');
         name.push_str(founder.as_ref());

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use tidelock_core::storage::control_file::{self, ControlFileError, Identity};
 use tidelock_core::storage::start_counter::{self, StartCounterError};
 use tidelock_core::types::NodeId;
+use tidelock_core::version::ClusterVersion;
 use uuid::Uuid;
 
 use crate::config::{ConfigError, Settings};
@@ -172,6 +173,8 @@ fn found(settings: &Settings) -> Result<Identity, ConfigError> {
         cluster_name: settings.founding_name().to_owned(),
         founders: settings.founders(),
         data_shards: settings.shards,
+        founding_version: ClusterVersion::NEWEST,
+        version: ClusterVersion::NEWEST,
         ..Identity::joining(Uuid::new_v4())
     })
 }
@@ -259,6 +262,8 @@ mod tests {
             replica: tidelock_core::types::ReplicaId(19),
             founders: vec!["a:1".into()],
             data_shards: 9,
+            founding_version: ClusterVersion(1),
+            version: ClusterVersion(2),
             hosts: [host(1, 1, "a:1"), host(3, 3, "c:1")].into(),
         }
     }

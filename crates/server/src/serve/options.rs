@@ -33,6 +33,7 @@ pub(super) fn node_options(settings: &Settings, identity: &Identity, seed: u64) 
         move_step_keys: limits::MOVE_KEYS_PER_STEP_MAX,
         prime_replica: (identity.prime_replica != ReplicaId(0)).then_some(identity.prime_replica),
         data_shards: identity.data_shards,
+        founding_version: identity.founding_version,
         timing: settings.timing(),
         snapshot_log_bytes_min: SNAPSHOT_LOG_BYTES_MIN,
         seed,

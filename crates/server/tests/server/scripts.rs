@@ -374,6 +374,7 @@ fn cluster() -> ClusterView {
             resp_address: format!("127.0.0.1:700{node}"),
             resp_cluster_address: String::new(),
             tags: [("geo:region".to_owned(), "us-central1".to_owned())].into(),
+            release: tidelock_core::version::Release::default(),
         },
         created: LogIndex(4),
         updated: LogIndex(5),

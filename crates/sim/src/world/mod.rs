@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use tidelock_core::command::{Consistency, HostInfo, Reply, Request};
 use tidelock_core::event::{Event, NodeOptions};
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
+use tidelock_core::version::ClusterVersion;
 use uuid::Uuid;
 
 use crate::checkers::Violation;
@@ -550,6 +551,7 @@ pub(crate) fn host_info(node: NodeId) -> HostInfo {
         resp_address: format!("host-{node}:7001"),
         resp_cluster_address: format!("host-{node}:7101"),
         tags: [("zone".to_owned(), ZONES[(node.0 % 3) as usize].to_owned())].into(),
+        release: tidelock_core::version::Release::default(),
     }
 }
 
@@ -561,6 +563,7 @@ fn options(plan: &Plan, node: NodeId) -> NodeOptions {
         move_step_keys: 8,
         prime_replica: None,
         data_shards: plan.data_shards,
+        founding_version: ClusterVersion::NEWEST,
         timing: plan.timing,
         snapshot_log_bytes_min: plan.snapshot_log_bytes_min,
         seed: 0,

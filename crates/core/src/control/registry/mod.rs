@@ -17,8 +17,10 @@ pub mod migrations;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+pub mod version;
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 
@@ -29,6 +31,7 @@ use crate::membership::{Role, founding_replicas};
 use crate::slots::slot_map::SlotMap;
 use crate::topology::{Host, HostEntry, Migration, Replica, Shard};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Version};
+use crate::version::ClusterVersion;
 
 /// The state of the prime shard: hosts, shards, replicas and slots.
 #[derive(Debug, Default)]
@@ -44,6 +47,10 @@ pub struct Registry {
     /// In the order in which they are carried out.
     migrations: BTreeMap<MigrationId, Migration>,
     last_migration: MigrationId,
+    /// The version of the cluster, which never falls.
+    version: ClusterVersion,
+    /// Tags that shards inherit; `None` until they are set for the first time.
+    default_tags: Option<BTreeMap<String, String>>,
     /// Log index of the last change.
     changed: LogIndex,
     /// A snapshot that was begun and not taken yet.
@@ -74,6 +81,9 @@ impl Registry {
 
     /// Applies the change of the entry at `index`, and answers it.
     pub fn apply(&mut self, index: LogIndex, write: RegistryWrite) -> WriteReply {
+        if let Some(denial) = self.version_denial(&write) {
+            return WriteReply::Denied(denial);
+        }
         match write {
             RegistryWrite::RegisterHost(info) => self.register(index, info),
             RegistryWrite::JoinHost(info) => self.join(index, info),
@@ -86,6 +96,8 @@ impl Registry {
             RegistryWrite::Rebalance => self.rebalance(index),
             RegistryWrite::MoveSlots { slots, to } => self.move_slots(index, &slots, to),
             RegistryWrite::FinishMigration { migration } => self.finish_migration(index, migration),
+            RegistryWrite::RaiseVersion { to } => self.raise_version(index, to),
+            RegistryWrite::SetDefault { tags } => self.set_default(index, &tags),
         }
     }
 

@@ -356,6 +356,7 @@ pub(super) mod tests {
             resp_address: "10.0.0.4:7001".into(),
             resp_cluster_address: "10.0.0.4:7101".into(),
             tags: (0..tags).map(|tag| (format!("{tag:03}"), "v".repeat(252))).collect(),
+            release: tidelock_core::version::Release::default(),
         };
         JoinRequest { cluster_name: Some("blue".into()), data_shards: Some(7), host }
     }
@@ -372,6 +373,8 @@ pub(super) mod tests {
             replica: tidelock_core::types::ReplicaId(19),
             founders: vec!["10.0.0.1:9001".into(), "[::1]:9001".into()],
             data_shards: 512,
+            founding_version: tidelock_core::version::ClusterVersion(1),
+            version: tidelock_core::version::ClusterVersion(2),
             hosts: (1..=hosts).map(host).collect(),
         }
     }

@@ -268,6 +268,7 @@ fn cluster() -> ClusterView {
                 format!("10.0.0.{node}:710{node}")
             },
             tags: Default::default(),
+            release: tidelock_core::version::Release::default(),
         },
         created: LogIndex(1),
         updated: LogIndex(1),
