@@ -11,13 +11,10 @@ matplotlib.rcParams["svg.hashsalt"] = "tidelock"
 matplotlib.rcParams["svg.fonttype"] = "none"
 from matplotlib import pyplot  # noqa: E402  (the backend comes first)
 
+from machine import BUSY_MAX  # noqa: E402
+
 OURS, THEIRS = "#1f6f8b", "#b0b7bd"
 COLOURS = {"met": "#2e8b57", "missed": "#c0563b", "busy": "#b0b7bd"}
-
-# If other processes use more than this share of all processors, a ratio gives no verdict: a single process that waits for a
-# processor loses more than four that share one, and the end of a sync is noticed milliseconds late.
-BUSY_MAX = 0.1
-
 
 def number(value, unit):
     if unit == "/s":

@@ -75,22 +75,24 @@ def redis_is_loaded(port):
 
 
 class Cluster:
-    """A Tidelock cluster on this machine."""
+    """A Tidelock cluster on this machine. Nodes beyond the founders join; without a number, all are founders."""
 
-    def __init__(self, binary, directory, nodes, port_base, options=()):
+    def __init__(self, binary, directory, nodes, port_base, options=(), founders=None):
         shutil.rmtree(directory, ignore_errors=True)
         self.http = [port_base + index for index in range(nodes)]
         self.resp = [port_base + 10 + index for index in range(nodes)]
         peer = [port_base + 20 + index for index in range(nodes)]
-        peers = ",".join(f"127.0.0.1:{port}" for port in peer)
-        founders = ["--peers", peers] if nodes > 1 else []
+        founders = min(nodes, founders or nodes)
+        peers = ",".join(f"127.0.0.1:{port}" for port in peer[:founders])
+        founding = ["--peers", peers] if founders > 1 else []
         self.servers = []
         for index in range(nodes):
             own = os.path.join(directory, f"node{index + 1}")
             command = [binary, "serve", "--data-dir", os.path.join(own, "data"), "--log", "warn"]
             command += ["--http", f"127.0.0.1:{self.http[index]}", "--resp", f"127.0.0.1:{self.resp[index]}"]
             command += ["--resp-cluster", "off"]
-            command += ["--peer", f"127.0.0.1:{peer[index]}", *founders, *options]
+            origin = founding if index < founders else ["--join", peers]
+            command += ["--peer", f"127.0.0.1:{peer[index]}", *origin, *options]
             # A founder is ready only once a majority is up, so all are started before any is waited for.
             probe = (lambda: True) if nodes > 1 else (lambda port=self.http[index]: get(f"http://127.0.0.1:{port}/readyz") is not None)
             self.servers.append(Server(f"tidelock node {index + 1}", command, own, probe))

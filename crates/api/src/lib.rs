@@ -32,5 +32,8 @@ pub mod problem;
 pub mod shards;
 pub mod slots;
 
+/// Name of the header with the URL of the node that leads a key's shard, in answers of other nodes.
+pub const LEADER_HEADER: &str = "tidelock-leader";
+
 /// Bytes in base64, of either alphabet.
 pub const BASE64: &str = "^[A-Za-z0-9+/_-]*={0,2}$";

@@ -128,9 +128,10 @@ pub struct MixArgs {
     #[arg(long)]
     pub no_prepare: bool,
     /// Which node is asked for a key. `leader` and `follower` ask the cluster for the leaders once,
-    /// at the beginning
-    #[arg(long, value_enum, default_value_t = Via::Given)]
-    pub via: Via,
+    /// at the beginning [default: `leader` of `bench kv`, `given` of `bench resp` and of keys in
+    /// sequence]
+    #[arg(long, value_enum)]
+    pub via: Option<Via>,
     /// Seed of the choice of keys [default: random]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,

@@ -40,6 +40,7 @@ impl Targets {
 
     /// Distributes connections so that keys are asked of their leaders, or of other nodes.
     pub fn routed(
+        via: Via,
         mix: &MixArgs,
         keys: &KeySpace,
         routes: &Routes,
@@ -50,7 +51,7 @@ impl Targets {
                 "--via leader and follower draw keys at random, not in sequence".to_owned(),
             ));
         }
-        let wants_leader = mix.via == Via::Leader;
+        let wants_leader = via == Via::Leader;
         let index_of = |node| routes.nodes.iter().position(|known| known.node == node);
         let mut key = vec![];
         let leaders: Vec<u8> = (0..keys.count())
@@ -214,7 +215,7 @@ mod tests {
         let keys = Arc::new(KeySpace::new(&mix).unwrap());
         let address = |node| NodeAddresses { node, http: format!("h{node}"), resp: String::new() };
         let routes = Routes { nodes: (1..=3).map(address).collect(), leaders: vec![Some(2); 16384] };
-        let targets = Targets::routed(&mix, &keys, &routes, Listener::Http).unwrap();
+        let targets = Targets::routed(mix.via.unwrap(), &mix, &keys, &routes, Listener::Http).unwrap();
         (mix, keys, targets)
     }
 

@@ -77,47 +77,63 @@ pub fn run(args: BenchArgs) -> Result<(), CliError> {
 
 fn kv(args: &KvBenchArgs) -> Result<(), CliError> {
     let keys = Arc::new(KeySpace::new(&args.mix)?);
-    let targets = match args.mix.via {
+    let default = if args.mix.distribution == Distribution::Sequential { Via::Given } else { Via::Leader };
+    let via = args.mix.via.unwrap_or(default);
+    let targets = match via {
         Via::Given => Targets::given(args.urls.iter().map(NodeUrl::address).collect()),
-        Via::Leader | Via::Follower => routed(&args.mix, &keys, &args.urls, Listener::Http)?,
+        Via::Leader | Via::Follower => routed(via, &args.mix, &keys, &args.urls, Listener::Http)?,
     };
     let (bytes, freshness) = (args.mix.value_size as usize, args.mix.consistency);
     let run = fastrand::u32(..);
     let protocol =
         |keys: &Arc<KeySpace>, host: &str| KeyProtocol::new(Arc::clone(keys), host, bytes, run, freshness);
-    KeyRun::new(&args.load, &args.mix, keys, targets).run(Marks::Versions, run, &protocol)
+    KeyRun::new(&args.load, &args.mix, via, keys, targets).run(Marks::Versions, run, &protocol)
 }
 
 fn resp(args: &RespBenchArgs) -> Result<(), CliError> {
     let keys = Arc::new(KeySpace::new(&args.mix)?);
-    let targets = match args.mix.via {
+    let via = args.mix.via.unwrap_or(Via::Given);
+    let targets = match via {
         Via::Given => Targets::given(args.addresses.clone()),
-        Via::Leader | Via::Follower => routed(&args.mix, &keys, &args.urls, Listener::Resp)?,
+        Via::Leader | Via::Follower => routed(via, &args.mix, &keys, &args.urls, Listener::Resp)?,
     };
     let (bytes, freshness) = (args.mix.value_size as usize, args.mix.consistency);
     let run = fastrand::u32(..);
     let protocol = |keys: &Arc<KeySpace>, _: &str| RespProtocol::new(Arc::clone(keys), bytes, run, freshness);
-    KeyRun::new(&args.load, &args.mix, keys, targets).run(Marks::Sequences, run, &protocol)
+    KeyRun::new(&args.load, &args.mix, via, keys, targets).run(Marks::Sequences, run, &protocol)
 }
 
 /// Asks the cluster for the leaders.
-fn routed(mix: &MixArgs, keys: &KeySpace, urls: &[NodeUrl], listener: Listener) -> Result<Targets, CliError> {
+fn routed(
+    via: Via,
+    mix: &MixArgs,
+    keys: &KeySpace,
+    urls: &[NodeUrl],
+    listener: Listener,
+) -> Result<Targets, CliError> {
     let routes =
         Routes::ask_for_all(&Client::new(urls.to_vec(), Duration::from_secs(10)), Duration::from_secs(10))?;
-    Targets::routed(mix, keys, &routes, listener)
+    Targets::routed(via, mix, keys, &routes, listener)
 }
 
 struct KeyRun<'a> {
     load: &'a LoadArgs,
     mix: &'a MixArgs,
+    via: Via,
     keys: Arc<KeySpace>,
     targets: Targets,
     seed: u64,
 }
 
 impl<'a> KeyRun<'a> {
-    fn new(load: &'a LoadArgs, mix: &'a MixArgs, keys: Arc<KeySpace>, targets: Targets) -> KeyRun<'a> {
-        KeyRun { load, mix, keys, targets, seed: mix.seed.unwrap_or_else(|| fastrand::u64(..)) }
+    fn new(
+        load: &'a LoadArgs,
+        mix: &'a MixArgs,
+        via: Via,
+        keys: Arc<KeySpace>,
+        targets: Targets,
+    ) -> KeyRun<'a> {
+        KeyRun { load, mix, via, keys, targets, seed: mix.seed.unwrap_or_else(|| fastrand::u64(..)) }
     }
 
     fn run<P: Protocol + 'static>(
@@ -183,7 +199,7 @@ impl<'a> KeyRun<'a> {
             Marks::Sequences => "RESP",
         };
         let name = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
-        let (mix, via) = (self.mix, name(&self.mix.via));
+        let (mix, via) = (self.mix, name(&self.via));
         format!(
             "{protocol}, {}% reads, {} ({}), {} keys of {} bytes ({}), values of {} bytes, via {}",
             mix.reads,

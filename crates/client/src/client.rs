@@ -9,14 +9,19 @@
 //! - A write is sent to the next node only if this one certainly did not do it: no connection could
 //!   be made, or the node answered 503, which in Tidelock means "it did not happen and will not".
 //! - A read may go to the next node after any failure; it changes nothing.
+//!
+//! A node that answers for a key names the leader of its shard if that is another node. The client
+//! asks that node first from then on, which saves a forward; the given nodes follow in their order.
 
 use std::fmt;
 use std::io::{self, Read};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::str::FromStr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
+use tidelock_api::LEADER_HEADER;
 use tidelock_api::etag::EntityTag;
 use tidelock_api::problem::Problem;
 use ureq::http;
@@ -113,7 +118,7 @@ impl<'a> Call<'a> {
 }
 
 /// A complete answer to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// URL of the node that answered.
     pub url: String,
@@ -121,6 +126,8 @@ pub struct Response {
     pub status: u16,
     /// The version in the `ETag`, if there is one.
     pub version: Option<u64>,
+    /// The node that leads the key's shard, if the answering node says that another one does.
+    pub leader: Option<NodeUrl>,
     /// The whole body, without its transfer coding.
     pub body: Vec<u8>,
 }
@@ -175,6 +182,8 @@ enum Attempt {
 pub struct Client {
     agent: ureq::Agent,
     nodes: Vec<NodeUrl>,
+    /// The leader that the last answer named, until it cannot be reached.
+    leader: Mutex<Option<NodeUrl>>,
 }
 
 impl Client {
@@ -191,17 +200,40 @@ impl Client {
             .timeout_connect(Some(CONNECT_TIMEOUT.min(timeout)))
             .user_agent(concat!("tidelock/", env!("CARGO_PKG_VERSION")))
             .build();
-        Client { agent: agent.into(), nodes }
+        Client { agent: agent.into(), nodes, leader: Mutex::default() }
     }
 
     /// A client that asks other nodes, otherwise as this one.
     pub fn of(&self, nodes: Vec<NodeUrl>) -> Client {
-        Client { agent: self.agent.clone(), nodes }
+        Client { agent: self.agent.clone(), nodes, leader: Mutex::default() }
     }
 
     /// The first answer that settles the call.
     pub fn ask(&self, call: &Call<'_>) -> Result<Response, CliError> {
-        first_answer(&self.nodes, !call.may_repeat, |node| self.attempt(node, call))
+        let leader = self.leader().clone();
+        let given = self.nodes.iter().filter(|node| Some(*node) != leader.as_ref());
+        first_answer(leader.iter().chain(given), !call.may_repeat, |node| {
+            let attempt = self.attempt(node, call);
+            self.learn(leader.as_ref() == Some(node), &attempt);
+            attempt
+        })
+    }
+
+    /// Takes the leader out of an answer. One that gave no answer, or refused, is not asked first
+    /// again.
+    fn learn(&self, was_leader: bool, attempt: &Attempt) {
+        match attempt {
+            Attempt::Answered(Response { leader: Some(leader), .. }) => {
+                *self.leader() = Some(leader.clone());
+            }
+            Attempt::Answered(answer) if answer.status < 500 => {}
+            _ if was_leader => *self.leader() = None,
+            _ => {}
+        }
+    }
+
+    fn leader(&self) -> MutexGuard<'_, Option<NodeUrl>> {
+        self.leader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The first answer that settles the call, if it has this status; otherwise its refusal.
@@ -248,6 +280,7 @@ impl Client {
             url: node.to_string(),
             status: head.status.as_u16(),
             version: head.headers.get(http::header::ETAG).and_then(|value| version(value.as_bytes())),
+            leader: head.headers.get(LEADER_HEADER).and_then(|value| value.to_str().ok()?.parse().ok()),
             body: body.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?,
         })
     }
@@ -263,18 +296,13 @@ impl Client {
             match self.begin_download(&format!("{node}{target}")) {
                 Ok((200, found)) => {
                     body = Some(found);
-                    Attempt::Answered(Response {
-                        url: node.to_string(),
-                        status: 200,
-                        version: None,
-                        body: vec![],
-                    })
+                    Attempt::Answered(Response { url: node.to_string(), status: 200, ..Response::default() })
                 }
                 Ok((status, found)) => {
                     // Only the first bytes of a refusal are read.
                     let said = found.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
                     let body = said.unwrap_or_default();
-                    Attempt::Answered(Response { url: node.to_string(), status, version: None, body })
+                    Attempt::Answered(Response { url: node.to_string(), status, body, ..Response::default() })
                 }
                 Err(error) => Attempt::Broken(error.to_string()),
             }
@@ -294,8 +322,8 @@ impl Client {
 }
 
 /// Tries the nodes in order until one settles the request; see the module's invariants.
-fn first_answer(
-    nodes: &[NodeUrl],
+fn first_answer<'a>(
+    nodes: impl IntoIterator<Item = &'a NodeUrl>,
     is_write: bool,
     mut attempt: impl FnMut(&NodeUrl) -> Attempt,
 ) -> Result<Response, CliError> {
@@ -341,7 +369,7 @@ mod tests {
     }
 
     fn answered(status: u16) -> Attempt {
-        Attempt::Answered(Response { url: String::new(), status, version: None, body: vec![] })
+        Attempt::Answered(Response { status, ..Response::default() })
     }
 
     fn not_sent() -> Attempt {
@@ -405,6 +433,31 @@ mod tests {
     }
 
     #[test]
+    fn the_leader_is_asked_first_until_it_fails() {
+        let client = Client::new(nodes(), Duration::from_secs(1));
+        let named = |url: &str| {
+            Attempt::Answered(Response {
+                status: 200,
+                leader: Some(url.parse().unwrap()),
+                ..Response::default()
+            })
+        };
+        let first = || client.leader().as_ref().map(NodeUrl::to_string);
+        client.learn(false, &named("http://b:2"));
+        client.learn(true, &answered(404));
+        assert_eq!(first().as_deref(), Some("http://b:2"));
+        client.learn(true, &named("http://d:4"));
+        assert_eq!(first().as_deref(), Some("http://d:4"), "also a node that was not given");
+        for failure in [not_sent(), broken(), answered(503)] {
+            client.learn(false, &failure);
+            assert!(first().is_some(), "another node failed");
+            client.learn(true, &failure);
+            assert_eq!(first(), None);
+            client.learn(false, &named("http://d:4"));
+        }
+    }
+
+    #[test]
     fn urls() {
         for good in ["http://127.0.0.1:8001", "http://[::1]:8001", "http://node-1.example:80"] {
             assert_eq!(good.parse::<NodeUrl>().unwrap().to_string(), good);
@@ -440,8 +493,8 @@ mod tests {
         let answer = |body: &str| Response {
             url: "http://a:1".to_owned(),
             status: 503,
-            version: None,
             body: body.into(),
+            ..Response::default()
         };
         for (body, said) in [
             (

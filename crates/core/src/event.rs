@@ -31,6 +31,7 @@ use crate::trace::TraceEvent;
 use crate::types::{
     LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence,
 };
+use crate::version::ClusterVersion;
 
 /// Options of a node, set at its start.
 #[derive(Clone, Debug)]
@@ -51,6 +52,8 @@ pub struct NodeOptions {
     pub replicas: Option<u64>,
     /// See [`Founding::shard_tags`].
     pub shard_tags: BTreeMap<String, String>,
+    /// The version at which the cluster was founded.
+    pub founding_version: ClusterVersion,
     /// Timeouts and intervals, in ticks.
     pub timing: Timing,
     /// Minimum size, in bytes, of the full log segments before a snapshot is made and the log is

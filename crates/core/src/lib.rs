@@ -38,3 +38,4 @@ pub mod storage;
 pub mod topology;
 pub mod trace;
 pub mod types;
+pub mod version;

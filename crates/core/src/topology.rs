@@ -13,6 +13,7 @@ use crate::codec::{self, DecodeError, Decoder};
 use crate::membership::{Role, decode_nodes, encode_nodes, role_code, role_of};
 use crate::slots::slot_set::SlotSet;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId};
+use crate::version::Release;
 
 /// The role that the registry wants a host to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct HostInfo {
     pub resp_cluster_address: String,
     /// Tags from `--tag K=V`. Placement policies refer to them.
     pub tags: BTreeMap<String, String>,
+    /// The release that it runs.
+    pub release: Release,
 }
 
 /// The entry of a node number.

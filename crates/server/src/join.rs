@@ -11,6 +11,7 @@ use std::rc::Rc;
 use tidelock_core::command::{HostInfo, Refusal};
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::types::{NodeId, ReplicaId};
+use tidelock_core::version::{Release, SupportedVersions};
 use uuid::Uuid;
 
 use crate::config::{Address, Settings};
@@ -37,7 +38,13 @@ pub fn host_info(settings: &Settings, node: NodeId, uuid: Uuid) -> HostInfo {
             }
         }),
         tags: settings.tags.clone(),
+        release: own_release(),
     }
+}
+
+/// The release of this binary.
+pub fn own_release() -> Release {
+    Release { name: env!("CARGO_PKG_VERSION").to_owned(), versions: SupportedVersions::OWN }
 }
 
 /// Asks the members in the settings until one admits this host. May be dropped, and called again
@@ -62,6 +69,8 @@ pub async fn become_member(settings: &Settings, host_uuid: Uuid) -> Result<Ident
         data_shards: welcome.data_shards,
         replicas: welcome.replicas,
         shard_tags: welcome.shard_tags,
+        founding_version: welcome.founding_version,
+        version: welcome.version,
         hosts: welcome.hosts,
         ..Identity::joining(host_uuid)
     })
@@ -93,6 +102,10 @@ fn check(identity: &Identity, request: &JoinRequest) -> Result<(), JoinRefusal> 
             identity.data_shards
         ));
     }
+    let release = &request.host.release;
+    if let Err(unsupported) = release.versions.check(identity.version) {
+        return refused(unsupported.to_string());
+    }
     let address = &request.host.peer_address;
     if !Address::parse("peer", address).is_ok_and(|address| address.is_reachable()) {
         return refused(format!("`{address}` is not an address at which peers could reach the host"));
@@ -120,6 +133,8 @@ fn welcome(worker: &Worker, identity: &Identity, node: NodeId, replica: ReplicaI
         data_shards: identity.data_shards,
         replicas: identity.replicas,
         shard_tags: identity.shard_tags.clone(),
+        founding_version: identity.founding_version,
+        version: identity.version,
         hosts: worker.known_hosts(),
     }
 }

@@ -15,6 +15,7 @@ pub mod http;
 pub mod identity;
 pub mod identity_store;
 pub mod join;
+pub mod leaders;
 pub mod listen;
 pub mod memory;
 pub mod metrics;

@@ -19,6 +19,7 @@ use tidelock_core::event::NodeStatus;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{ClientId, ShardId};
 
+use crate::leaders::LeaderUrls;
 use crate::memory::Reservation;
 use crate::requests::{NoAnswer, TypedRequest};
 use crate::watch::WatchRegistry;
@@ -55,6 +56,9 @@ pub trait Store: Clone + 'static {
     /// By how many milliseconds the clock of a shard's leader is ahead of this node's, as last
     /// measured.
     fn leader_ahead_ms(&self, shard: ShardId) -> i64;
+
+    /// Where the leaders of shards that other nodes lead are reached.
+    fn leaders(&self) -> &LeaderUrls;
 
     /// The watchers of configuration on this worker.
     fn watch_registry(&self) -> &Arc<WatchRegistry>;

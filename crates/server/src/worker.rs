@@ -45,6 +45,7 @@ use uuid::Uuid;
 
 use crate::clock::{LeaderClocks, WallClock};
 use crate::exchange::{Exchange, WorkerMessage, WorkerRequest};
+use crate::leaders::LeaderUrls;
 use crate::remote::WorkerLink;
 use crate::store::{Mailbox, Store};
 use crate::turns::{Turn, TurnGauges, Turns};
@@ -159,6 +160,7 @@ struct WorkerState {
     reports: Arc<DiskReports>,
     watch_registry: Arc<WatchRegistry>,
     clocks: LeaderClocks,
+    leaders: LeaderUrls,
     durable_seen: Cell<u64>,
     events_since_drive: Cell<u32>,
     /// Why the disk takes no writes, as last reported to the node.
@@ -185,6 +187,7 @@ impl Worker {
             reports,
             watch_registry: Arc::default(),
             clocks: LeaderClocks::default(),
+            leaders: LeaderUrls::default(),
             durable_seen: Cell::new(0),
             events_since_drive: Cell::new(0),
             disk_error: Arc::default(),
@@ -201,7 +204,8 @@ impl Worker {
         let exchange = Arc::new(Exchange::new(self.0.reports.wake.clone()));
         others.push(Other { exchange: exchange.clone(), messages: Vec::new() });
         let (slots, watch_registry) = (self.0.slots.borrow().clone(), self.0.watch_registry.beside().into());
-        WorkerLink { exchange, slots, watch_registry, clocks: self.0.clocks.clone() }
+        let (clocks, leaders) = (self.0.clocks.clone(), self.0.leaders.clone());
+        WorkerLink { exchange, slots, watch_registry, clocks, leaders }
     }
 
     /// Disconnects all other workers, which notice it.
@@ -284,11 +288,13 @@ impl Worker {
         self.0.reports.set_slow(slow);
     }
 
-    /// Publishes to all workers how far the clocks of the shards' leaders are ahead of this node's.
-    pub fn show_leader_clocks(&self) {
+    /// Publishes to all workers where the leaders of the shards are reached, and how far their
+    /// clocks are ahead of this node's.
+    pub fn show_leaders(&self) {
         let node = self.0.node.borrow();
         for shard in node.slot_map().shards() {
             self.0.clocks.set(shard, node.leader_clock_ahead_ms(shard));
+            self.0.leaders.set(shard, node.leader_elsewhere(shard));
         }
     }
 
@@ -508,6 +514,10 @@ impl Store for Worker {
 
     fn leader_ahead_ms(&self, shard: ShardId) -> i64 {
         self.0.clocks.ahead_ms(shard)
+    }
+
+    fn leaders(&self) -> &LeaderUrls {
+        &self.0.leaders
     }
 
     fn watch_registry(&self) -> &Arc<WatchRegistry> {

@@ -141,7 +141,8 @@ impl Plan {
         let severity = Severity {
             nodes: hosts,
             data_shards,
-            is_fixed: !operator_actions::changes_members(&operator_actions),
+            // A shard's only voter asks nobody, so nobody can tell it that its disk is an old copy.
+            is_fixed: !operator_actions::changes_members(&operator_actions) && replicas != Some(1),
             from,
             until: duration,
             interval_max,

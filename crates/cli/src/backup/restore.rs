@@ -118,8 +118,7 @@ mod tests {
 
     #[test]
     fn what_may_pass_is_tried_again_and_nothing_else() {
-        let answer =
-            |status| Ok(Response { url: "http://a:1".to_owned(), status, version: None, body: vec![] });
+        let answer = |status| Ok(Response { url: "http://a:1".to_owned(), status, ..Response::default() });
         assert!(matches!(judge(answer(204)), RequestOutcome::Done));
         for status in [503, 504] {
             assert!(matches!(judge(answer(status)), RequestOutcome::Again(_)), "{status}");

@@ -193,11 +193,11 @@ mod tests {
         let answer = |problem: &str| Response {
             url: "http://a:1".to_owned(),
             status: 409,
-            version: None,
             body: format!(
                 r#"{{"type":"https://tidelock.dev/problems/{problem}","title":"","status":409,"detail":""}}"#
             )
             .into_bytes(),
+            ..Response::default()
         };
         assert!(is_removed_already(&answer("host-removed")));
         assert!(!is_removed_already(&answer("last-voter")));

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     fn answered(status: u16) -> Result<Response, CliError> {
-        Ok(Response { url: "http://a:1".to_owned(), status, version: None, body: vec![] })
+        Ok(Response { url: "http://a:1".to_owned(), status, ..Response::default() })
     }
 
     fn silent() -> Result<Response, CliError> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rustix::process::Signal;
 
 use crate::harness::client::Raw;
-use crate::harness::{Cluster, Options};
+use crate::harness::{Cluster, Options, eventually};
 
 const WORKERS: usize = 3;
 
@@ -117,4 +117,15 @@ fn every_worker_answers_what_it_has_begun_before_the_end() {
     for number in 0..CLIENTS {
         assert_eq!(cluster.get(1, &format!("/v1/keys/slow{number}")).text(), "0123456789");
     }
+}
+
+#[test]
+fn followers_name_the_leader_of_a_keys_shard() {
+    let cluster = Cluster::start_with(3, &Options { flags: vec!["--workers", "2"] });
+    eventually("the two followers name the third node, which names none", || {
+        let named = [1, 2, 3].map(|node| cluster.get(node, "/v1/keys/a").leader);
+        let leader = named.iter().position(Option::is_none)?;
+        let url = cluster.url(leader + 1, "");
+        (named.iter().flatten().filter(|named| **named == url).count() == 2).then_some(())
+    });
 }

@@ -33,7 +33,7 @@ pub use outcome::{
 pub use placement::{Assignment, ShardTags};
 pub use read::Read;
 pub use refusal::{Refusal, ShardError, ShardRefusal};
-pub use registry::{Denial, HostChange, RegistryWrite};
+pub use registry::{Denial, HostChange, RELEASE_TAG, RegistryWrite};
 pub use reply::{Item, NodeReply, Page, ReadReply, Reply, ScanStep, ShardAnswer, StoredValue, WriteReply};
 pub use restoration::{Discard, Restoration, RestoreWrite, RestoredKey, RowLayout};
 pub use transaction::{Transaction, Watch};
@@ -105,6 +105,27 @@ impl Request {
     /// Whether its effect depends on the time at which the shard's leader proposes it.
     pub fn needs_clock(&self) -> bool {
         matches!(self, Request::Write(write) if write.needs_clock())
+    }
+
+    /// A key whose shard serves the request; `None` for requests that several shards or the node
+    /// itself answer, and for those that name their shard.
+    pub fn routing_key(&self) -> Option<&[u8]> {
+        match self {
+            Request::Write(Write::Keys(transaction)) => transaction.keys().next(),
+            Request::Write(Write::Config(write)) => Some(write.namespace.routing_key()),
+            Request::Read { read: Read::Get { key }, .. } => Some(key),
+            Request::Read { read: Read::Operations { operations, .. }, .. } => {
+                Some(operations.iter().next()?.key())
+            }
+            Request::Read { read: Read::Config(read), .. } => Some(read.namespace.routing_key()),
+            Request::Write(_)
+            | Request::Read { .. }
+            | Request::Cluster
+            | Request::Registry
+            | Request::Explain { .. }
+            | Request::Transfer { .. }
+            | Request::SnapshotHere => None,
+        }
     }
 }
 

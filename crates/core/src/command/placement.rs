@@ -47,20 +47,7 @@ impl Assignment {
 
 impl ShardTags {
     pub(super) fn validate(&self) -> Result<(), ShardRefusal> {
-        let bytes: usize =
-            self.tags.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, String::len)).sum();
-        if bytes > limits::SHARD_TAGS_BYTES_MAX {
-            return Err(ShardRefusal::invalid("the tags of a shard are longer than 4 KiB"));
-        }
-        if self.tags.iter().any(|(name, _)| name.is_empty()) {
-            return Err(ShardRefusal::invalid("a tag has no name"));
-        }
-        if self.tags.iter().any(|(name, value)| value.is_some() && placement_policy::is_misspelt(name)) {
-            let reason = "a tag looks like a policy that is misspelt: policies are placement:member, placement:vary, \
-                          placement:replica:<group> and placement:cover";
-            return Err(ShardRefusal::invalid(reason));
-        }
-        Ok(())
+        validate_changes(&self.tags)
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -81,6 +68,23 @@ pub(super) fn validate_default(tags: &[(String, Option<String>)]) -> Result<(), 
         || PlacementPolicy::parse(&set.collect()).is_err()
     {
         let reason = "the default of the cluster consists of placement policies: placement:member, placement:vary, \
+                      placement:replica:<group> and placement:cover";
+        return Err(ShardRefusal::invalid(reason));
+    }
+    Ok(())
+}
+
+fn validate_changes(tags: &[(String, Option<String>)]) -> Result<(), ShardRefusal> {
+    let bytes: usize =
+        tags.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, String::len)).sum();
+    if bytes > limits::SHARD_TAGS_BYTES_MAX {
+        return Err(ShardRefusal::invalid("the tags of a shard are longer than 4 KiB"));
+    }
+    if tags.iter().any(|(name, _)| name.is_empty()) {
+        return Err(ShardRefusal::invalid("a tag has no name"));
+    }
+    if tags.iter().any(|(name, value)| value.is_some() && placement_policy::is_misspelt(name)) {
+        let reason = "a tag looks like a policy that is misspelt: policies are placement:member, placement:vary, \
                       placement:replica:<group> and placement:cover";
         return Err(ShardRefusal::invalid(reason));
     }

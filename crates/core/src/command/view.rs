@@ -140,7 +140,7 @@ pub struct RegistryView {
     pub last_migration: MigrationId,
     /// The placement policies that shards inherit, by name; `None` if the cluster has no default
     /// placement.
-    pub default_policy: Option<BTreeMap<String, String>>,
+    pub default_tags: Option<BTreeMap<String, String>>,
 }
 
 /// Why each replica of a shard is placed where it is, and why other hosts have none.

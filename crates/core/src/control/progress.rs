@@ -248,6 +248,7 @@ mod tests {
             resp_address: String::new(),
             resp_cluster_address: String::new(),
             tags: BTreeMap::new(),
+            release: crate::version::Release::default(),
         };
         view.hosts.push(HostView {
             info,

@@ -22,6 +22,7 @@ use crate::deliberate::Faults;
 use crate::founding::Founding;
 use crate::membership::Membership;
 use crate::types::{LogIndex, MigrationId, ShardId, UnixMillis};
+use crate::version::ClusterVersion;
 pub use data::Data;
 pub use restore::{BlockKind, Restore, RestoreError, Restored, SnapshotScan};
 
@@ -41,6 +42,14 @@ impl Machine {
             Machine::Registry(Box::new(Registry::founded(founding)))
         } else {
             Machine::Data(Box::default())
+        }
+    }
+
+    /// The initial state in a cluster that was founded at a version.
+    pub fn founded_at(self, version: ClusterVersion) -> Machine {
+        match self {
+            Machine::Registry(registry) => Machine::Registry(Box::new(registry.founded_at(version))),
+            Machine::Data(data) => Machine::Data(data),
         }
     }
 

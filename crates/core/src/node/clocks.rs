@@ -124,9 +124,7 @@ impl Node {
     /// By how many milliseconds the clock of a shard's leader is ahead of this node's; 0 if this
     /// node leads or the offset is not known.
     pub fn leader_clock_ahead_ms(&self, shard: ShardId) -> i64 {
-        let leader =
-            self.groups.find(shard).map_or_else(|| self.router.leader(shard), |group| group.leader());
-        let exchange = leader.and_then(|leader| self.clocks.peers.get(&leader));
+        let exchange = self.leader(shard).and_then(|leader| self.clocks.peers.get(&leader));
         exchange.and_then(|exchange| exchange.estimate).map_or(0, |estimate| estimate.offset_ms)
     }
 }

@@ -88,7 +88,7 @@ impl LocalReplicas {
             shard,
             replica,
             founding,
-            machine: Machine::new(shard, &options.founding()),
+            machine: Machine::new(shard, &options.founding()).founded_at(options.founding_version),
             timing: options.timing,
             seed: self.seeds.u64(..),
             faults: options.faults,

@@ -108,6 +108,7 @@ impl Node {
             Machine::Data(_) => unreachable!("invariant: the prime shard holds the registry"),
         };
         let replicas = registry.replicas().values().filter(|replica| replica.wanted.is_some());
+        self.router.set_version(registry.version());
         self.router.set_map(registry.slots(), replicas.map(|replica| (replica.shard, replica.node)));
     }
 

@@ -21,7 +21,7 @@ impl Node {
         let registry = self.registry();
         ClusterView {
             node: self.options.host.node,
-            has_default: registry.default_policy().is_some(),
+            has_default: registry.default_tags().is_some(),
             hosts: registry
                 .host_entries()
                 .iter()
@@ -30,6 +30,19 @@ impl Node {
             shards: registry.shards().iter().map(|(&shard, row)| self.shard(shard, row)).collect(),
             replicas: registry.shards().keys().flat_map(|&shard| self.replicas(shard)).collect(),
         }
+    }
+
+    /// The node that leads a shard, as far as this node knows.
+    pub(super) fn leader(&self, shard: ShardId) -> Option<NodeId> {
+        self.groups.find(shard).map_or_else(|| self.router.leader(shard), Group::leader)
+    }
+
+    /// `HOST:PORT` at which HTTP clients reach the leader of a shard that another node leads.
+    /// `None` if this node leads it, or the leader or its address is not known.
+    pub fn leader_elsewhere(&self, shard: ShardId) -> Option<&str> {
+        let leader = self.leader(shard).filter(|leader| *leader != self.options.host.node)?;
+        let address = &self.host_entry(leader)?.host.as_ref()?.info.http_address;
+        (!address.is_empty()).then_some(address)
     }
 
     /// The tables of the registry, as this node has applied them.
@@ -73,6 +86,7 @@ impl Node {
             resp_address: String::new(),
             resp_cluster_address: String::new(),
             tags: BTreeMap::new(),
+            release: crate::version::Release::default(),
         }
     }
 

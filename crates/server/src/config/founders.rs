@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use tidelock_core::version::ClusterVersion;
 use uuid::Uuid;
 
 use super::{Address, ConfigError};
@@ -52,21 +53,22 @@ pub(super) fn parse(list: &[String]) -> Result<Vec<Address>, ConfigError> {
 
 /// The id of the cluster with these sorted founders, this name and these terms. A founder with
 /// different settings derives another id and is refused by the others, instead of mapping keys
-/// differently or counting other votes. The name comes first, and neither it nor an address contains
-/// a line break, so different clusters have different texts. Earlier releases have no number of
-/// replicas in the text, so none of them founds a cluster together with this one.
+/// differently or counting other votes. So is a founder of a release that founds clusters of another
+/// version. The name comes first, and neither it nor an address contains a line break, so different
+/// clusters have different texts.
 pub fn cluster_id<S: AsRef<str> + Ord>(
     founders: &[S],
     cluster_name: &str,
     terms: &FoundingTerms<'_>,
 ) -> Uuid {
     assert!(founders.is_sorted(), "invariant: founders are sorted");
-    let mut name = format!("{cluster_name}\n{}\n{} replicas", terms.data_shards, terms.replicas);
+    let (version, FoundingTerms { data_shards, replicas, shard_tags }) = (ClusterVersion::NEWEST, terms);
+    let mut name = format!("{cluster_name}\n{data_shards}\n{replicas} replicas\nversion {version}");
     for founder in founders {
         name.push('\n');
         name.push_str(founder.as_ref());
     }
-    for (tag, value) in terms.shard_tags {
+    for (tag, value) in *shard_tags {
         name.push_str(&format!("\n{tag}={value}"));
     }
     Uuid::new_v5(&CLUSTER_NAMESPACE, name.as_bytes())

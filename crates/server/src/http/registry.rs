@@ -61,7 +61,7 @@ pub(super) async fn tag<S: Store>(mut call: Call<'_, S>, raw_shard: &str) -> Res
 
 /// The policies that shards inherit.
 pub(super) async fn default_placement<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
-    let tags = call.ask(requests::registry()).await?.default_policy;
+    let tags = call.ask(requests::registry()).await?.default_tags;
     Ok(response::json(encode(&DefaultPlacement { tags })))
 }
 
@@ -69,7 +69,7 @@ pub(super) async fn default_placement<S: Store>(call: Call<'_, S>) -> Result<Res
 pub(super) async fn set_default<S: Store>(mut call: Call<'_, S>) -> Result<Response, Problem> {
     let TagChanges(changes) = read_changes(&mut call).await?;
     // The registry checks the result. This node knows about what that will be, and can say more.
-    let known = call.ask(requests::registry()).await?.default_policy;
+    let known = call.ask(requests::registry()).await?.default_tags;
     let mut tags = known.unwrap_or_default();
     for (name, value) in &changes {
         match value {

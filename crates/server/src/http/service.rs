@@ -4,15 +4,17 @@
 //! origin, the route, counting, discarding the body. It is generic over the store and allocates
 //! nothing itself.
 
+use std::cell::Cell;
 use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_LENGTH, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{CONTENT_LENGTH, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
 use tidelock_core::command::{Consistency, Item, Page, Read, StoredValue};
 use tidelock_core::limits;
+use tidelock_core::types::ShardId;
 
 use super::body::{BodyLimit, RequestBody};
 use super::config::ApiError;
@@ -37,6 +39,8 @@ pub(super) struct Call<'a, S> {
     body: &'a mut RequestBody,
     /// The part of the memory budget that this request holds.
     memory: &'a mut Reservation,
+    /// The shard that serves the request, if another node may lead it.
+    led_elsewhere: &'a Cell<Option<ShardId>>,
 }
 
 impl<'a, S: Store> Call<'a, S> {
@@ -64,6 +68,12 @@ impl<'a, S: Store> Call<'a, S> {
 
     /// Submits a request to the store. A refusal is returned as a problem.
     pub async fn ask<A>(&self, request: TypedRequest<A>) -> Result<A, Problem> {
+        if !self.store.leaders().is_empty()
+            && !request.is_stale_read()
+            && let Some(key) = request.routing_key()
+        {
+            self.led_elsewhere.set(Some(self.store.shard_of(key)));
+        }
         Ok(self.store.ask(request).await?)
     }
 
@@ -125,6 +135,10 @@ fn page_bytes(page: &Page) -> usize {
 /// Bytes of a list's item besides key and value.
 const ITEM_BYTES: usize = size_of::<Item>() + 48;
 
+/// Names the node that leads the key's shard, if it is another than the one that answers. A client
+/// that sends its next request there saves a forward.
+const LEADER: HeaderName = HeaderName::from_static(tidelock_api::LEADER_HEADER);
+
 pub(super) async fn answer<S: Store>(
     request: hyper::Request<Incoming>,
     store: &S,
@@ -134,13 +148,15 @@ pub(super) async fn answer<S: Store>(
     let (head, incoming) = request.into_parts();
     let mut body = RequestBody::new(incoming, &head.headers, context.options.body_read_timeout);
     let mut memory = context.memory.request();
+    let led_elsewhere = Cell::new(None);
     let fields = Fields::of(&head.headers);
     let route = Route::of(&head.method, head.uri.path());
     let checked = check_head(&head, &fields, context).and_then(|()| checked_route(&head, &route));
     let result = match checked {
         Ok(route) => {
             let (head, fields, body, memory) = (&head, &fields, &mut body, &mut memory);
-            dispatch(Call { store, context, head, fields, body, memory }, route).await
+            let led_elsewhere = &led_elsewhere;
+            dispatch(Call { store, context, head, fields, body, memory, led_elsewhere }, route).await
         }
         Err(problem) => Err(problem),
     };
@@ -150,6 +166,9 @@ pub(super) async fn answer<S: Store>(
     let mut response = count(response, memory, interface);
     // Values are arbitrary bytes from clients: a browser must not treat one as a page or a script.
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Some(url) = led_elsewhere.get().and_then(|shard| store.leaders().of(shard)) {
+        response.headers_mut().insert(LEADER, url);
+    }
     if head.method == Method::HEAD {
         state_empty_length(&mut response);
     }

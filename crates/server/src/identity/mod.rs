@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use tidelock_core::storage::control_file::{self, ControlFileError, Identity};
 use tidelock_core::storage::start_counter::{self, StartCounterError};
 use tidelock_core::types::NodeId;
+use tidelock_core::version::ClusterVersion;
 use uuid::Uuid;
 
 use crate::config::{ConfigError, Settings};
@@ -182,6 +183,8 @@ fn found(settings: &Settings) -> Result<Identity, ConfigError> {
         data_shards: settings.shards,
         replicas: Some(settings.replicas),
         shard_tags: settings.shard_tags.clone(),
+        founding_version: ClusterVersion::NEWEST,
+        version: ClusterVersion::NEWEST,
         ..Identity::joining(Uuid::new_v4())
     })
 }
@@ -271,6 +274,8 @@ mod tests {
             replicas: Some(3),
             shard_tags: BTreeMap::new(),
             data_shards: 9,
+            founding_version: ClusterVersion(2),
+            version: ClusterVersion(2),
             hosts: [host(1, 1, "a:1"), host(3, 3, "c:1")].into(),
         }
     }

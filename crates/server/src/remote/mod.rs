@@ -26,6 +26,7 @@ use tokio::sync::oneshot;
 use crate::clock::LeaderClocks;
 use crate::counters::{Counter, PerWorker};
 use crate::exchange::{Exchange, WorkerMessage, WorkerRequest};
+use crate::leaders::LeaderUrls;
 use crate::store::{Mailbox, Store};
 use crate::waiting::Waiting;
 use crate::watch::WatchRegistry;
@@ -37,6 +38,7 @@ pub struct WorkerLink {
     pub(crate) slots: Arc<SlotMap>,
     pub(crate) watch_registry: Arc<WatchRegistry>,
     pub(crate) clocks: LeaderClocks,
+    pub(crate) leaders: LeaderUrls,
 }
 
 impl Drop for WorkerLink {
@@ -153,6 +155,10 @@ impl Store for Remote {
 
     fn leader_ahead_ms(&self, shard: ShardId) -> i64 {
         self.0.link.clocks.ahead_ms(shard)
+    }
+
+    fn leaders(&self) -> &LeaderUrls {
+        &self.0.link.leaders
     }
 
     fn watch_registry(&self) -> &Arc<WatchRegistry> {

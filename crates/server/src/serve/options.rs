@@ -35,6 +35,7 @@ pub(super) fn node_options(settings: &Settings, identity: &Identity, seed: u64) 
         data_shards: identity.data_shards,
         replicas: identity.replicas,
         shard_tags: identity.shard_tags.clone(),
+        founding_version: identity.founding_version,
         timing: settings.timing(),
         snapshot_log_bytes_min: SNAPSHOT_LOG_BYTES_MIN,
         seed,

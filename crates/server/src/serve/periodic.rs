@@ -40,7 +40,7 @@ pub(super) async fn tick(worker: Worker, period: Duration, timeout: Duration, mu
             worker.tell(Event::Tick);
         }
         worker.tick_turns(timeout);
-        worker.show_leader_clocks();
+        worker.show_leaders();
         let now = log.counters.held();
         if std::mem::replace(&mut held, now) != now {
             worker.tell(Event::LogHeld(now));

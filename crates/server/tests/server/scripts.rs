@@ -38,6 +38,7 @@ use tidelock_server::http::HttpOptions;
 use crate::client::{Answer, Client};
 use crate::harness::Server;
 use crate::openapi;
+use crate::store::SHARD;
 
 macro_rules! scripts {
     ($($name:ident)*) => {
@@ -83,6 +84,7 @@ scripts! {
     keys_are_any_bytes
     keys_are_limited
     keys_expire
+    keys_name_the_leader_elsewhere
     kv1_fields_come_from_forms
     kv1_locks_optimistically
     kv1_refuses_what_it_does_not_understand
@@ -256,6 +258,11 @@ impl goldenscript::Runner for Runner {
                 self.server.store.state().leader_ahead_ms = ahead_ms;
                 Ok(String::new())
             }
+            "leader" => {
+                let mut arguments = command.consume_args();
+                self.server.store.leaders.set(SHARD, arguments.next_pos());
+                Ok(String::new())
+            }
             "node" => self.change_node(command),
             "registry" => Ok(self.show_registry()),
             "finish-moves" => {
@@ -368,6 +375,7 @@ fn cluster() -> ClusterView {
             resp_address: format!("127.0.0.1:700{node}"),
             resp_cluster_address: String::new(),
             tags: [("geo:region".to_owned(), "us-central1".to_owned())].into(),
+            release: tidelock_core::version::Release::default(),
         },
         created: LogIndex(4),
         updated: LogIndex(5),

@@ -13,6 +13,7 @@ use tidelock_core::founding::Founding;
 use tidelock_core::machine::Machine;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{LogIndex, MigrationId, ShardId, UnixMillis};
+use tidelock_server::leaders::LeaderUrls;
 use tidelock_server::store::{Mailbox, Store};
 use tidelock_server::watch::WatchRegistry;
 use tokio::sync::watch;
@@ -23,6 +24,7 @@ pub struct FakeStore {
     state: Arc<Mutex<State>>,
     open: watch::Sender<bool>,
     watch_registry: Arc<WatchRegistry>,
+    pub leaders: LeaderUrls,
 }
 
 pub struct State {
@@ -57,6 +59,7 @@ impl FakeStore {
             state: Arc::new(Mutex::new(state)),
             open: watch::Sender::new(true),
             watch_registry: Arc::default(),
+            leaders: LeaderUrls::default(),
         }
     }
 
@@ -100,6 +103,10 @@ impl Store for FakeStore {
         reply
     }
 
+    fn leaders(&self) -> &LeaderUrls {
+        &self.leaders
+    }
+
     fn watch_registry(&self) -> &Arc<WatchRegistry> {
         &self.watch_registry
     }
@@ -129,7 +136,8 @@ impl Store for FakeStore {
 pub const NOW: UnixMillis = UnixMillis(1_795_219_200_000);
 
 /// The only shard.
-const SHARD: ShardId = ShardId(1);
+/// Serves every key.
+pub const SHARD: ShardId = ShardId(1);
 
 impl State {
     /// Number of keys.

@@ -133,7 +133,7 @@ impl World<'_> {
             Some(PlacedShard { shard: *shard, tags: row.tags.clone(), voters, learners })
         });
         let cluster = PlacedCluster {
-            default: registry.default_policy.clone(),
+            default: registry.default_tags.clone(),
             hosts: hosts.collect(),
             shards: shards.collect(),
         };

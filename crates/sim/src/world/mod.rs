@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use tidelock_core::command::{Consistency, HostInfo, Reply, Request};
 use tidelock_core::event::{Event, NodeOptions};
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
+use tidelock_core::version::{ClusterVersion, Release, SupportedVersions};
 use uuid::Uuid;
 
 use crate::checkers::Violation;
@@ -553,6 +554,7 @@ pub(crate) fn host_info(node: NodeId) -> HostInfo {
             .into_iter()
             .chain([("geo:rack".to_owned(), (node.0 % 2).to_string())])
             .collect(),
+        release: Release { name: String::new(), versions: SupportedVersions::OWN },
     }
 }
 
@@ -572,6 +574,7 @@ fn options(plan: &Plan, node: NodeId) -> NodeOptions {
         data_shards: plan.data_shards,
         replicas: plan.replicas,
         shard_tags: BTreeMap::new(),
+        founding_version: ClusterVersion::NEWEST,
         timing: plan.timing,
         snapshot_log_bytes_min: plan.snapshot_log_bytes_min,
         seed: 0,

@@ -17,6 +17,8 @@ pub struct Response {
     pub status: u16,
     /// The raw `ETag`.
     pub etag: Option<String>,
+    /// URL of the node that leads the key's shard, if it is another one.
+    pub leader: Option<String>,
     pub content_type: String,
     pub body: Vec<u8>,
 }
@@ -83,11 +85,12 @@ impl Client {
             _ => self.agent.run(request.body(())?),
         }?;
         let (head, body) = response.into_parts();
-        let header =
-            |name| head.headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let header = |name| head.headers.get(name).map(text);
         Ok(Response {
             status: head.status.as_u16(),
             etag: header(http::header::ETAG),
+            leader: head.headers.get("tidelock-leader").map(text),
             content_type: header(http::header::CONTENT_TYPE).unwrap_or_default(),
             body: body.into_with_config().limit(64 << 20).read_to_vec()?,
         })

@@ -39,7 +39,7 @@ pub fn balance(registry: &Registry) -> Vec<Assignment> {
 
 /// The next vote that should move, with its shard.
 pub(super) fn next_move(registry: &Registry) -> Option<(ShardId, VoteMove)> {
-    registry.default_policy()?;
+    registry.default_tags()?;
     let hosts = host_facts(registry);
     let is_fit = |host: &&HostFacts| {
         host.standing == HostRole::Voter && host.tags.is_some() && !host.is_dead && !host.is_draining

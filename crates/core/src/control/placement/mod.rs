@@ -173,7 +173,7 @@ fn host_facts(registry: &Registry) -> Vec<HostFacts> {
     for replica in registry.replicas().values() {
         let (votes, data_shards) = votes.entry(replica.node).or_default();
         let is_data = replica.shard != ShardId::PRIME;
-        let counts = is_data || registry.default_policy().is_none();
+        let counts = is_data || registry.default_tags().is_none();
         *votes += usize::from(counts && replica.wanted == Some(Role::Voter));
         *data_shards += usize::from(is_data);
     }

@@ -15,6 +15,7 @@ use crate::membership::Role;
 use crate::placement_policy::{self, PlacementPolicy};
 use crate::topology::Replica;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Version};
+use crate::version::ClusterVersion;
 
 impl Registry {
     /// Assigns replicas to hosts, changes their roles, or removes them, if nothing has changed
@@ -80,14 +81,17 @@ impl Registry {
     /// Sets policies that shards inherit, and removes those with the value `None`. The result must
     /// be a complete default. With the first one, every host that was not barred may vote.
     pub fn set_default(&mut self, index: LogIndex, tags: &[(String, Option<String>)]) -> WriteReply {
-        let mut changed = self.default_policy.clone().unwrap_or_default();
+        if self.version < ClusterVersion::WITH_DEFAULTS {
+            return WriteReply::Denied(Denial::VersionTooLow);
+        }
+        let mut changed = self.default_tags.clone().unwrap_or_default();
         change_tags(&mut changed, tags);
         if tags_bytes(&changed) > limits::SHARD_TAGS_BYTES_MAX
             || placement_policy::check_default(&changed).is_err()
         {
             return WriteReply::Denied(Denial::InvalidPolicy);
         }
-        if self.default_policy.is_none() {
+        if self.default_tags.is_none() {
             for host_entry in self.host_entries.values_mut() {
                 if host_entry.standing == HostRole::Learner && !host_entry.is_barred {
                     host_entry.standing = HostRole::Voter;
@@ -95,8 +99,8 @@ impl Registry {
                 }
             }
         }
-        if self.default_policy.as_ref() != Some(&changed) {
-            self.default_policy = Some(changed);
+        if self.default_tags.as_ref() != Some(&changed) {
+            self.default_tags = Some(changed);
             self.changed = index;
         }
         WriteReply::HostChanged

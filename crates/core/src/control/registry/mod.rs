@@ -17,6 +17,7 @@ pub mod migrations;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+pub mod version;
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -32,6 +33,7 @@ use crate::placement_policy::MEMBER_POLICY;
 use crate::slots::slot_map::SlotMap;
 use crate::topology::{Host, HostEntry, Migration, Replica, Shard};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Version};
+use crate::version::ClusterVersion;
 
 /// The state of the prime shard: hosts, shards, replicas and slots.
 #[derive(Debug, Default)]
@@ -47,9 +49,11 @@ pub struct Registry {
     /// In the order in which they are carried out.
     migrations: BTreeMap<MigrationId, Migration>,
     last_migration: MigrationId,
+    /// The version of the cluster, which never falls.
+    version: ClusterVersion,
     /// The placement policies that shards inherit; `None` in a cluster of an earlier release, until
-    /// an operator sets one.
-    default_policy: Option<BTreeMap<String, String>>,
+    /// an operator sets them.
+    default_tags: Option<BTreeMap<String, String>>,
     /// Log index of the last change.
     changed: LogIndex,
     /// A snapshot that was begun and not taken yet.
@@ -81,13 +85,16 @@ impl Registry {
             last_replica: founding.last_replica(),
             last_shard: ShardId(founding.data_shards),
             slots: SlotMap::founded(founding.data_shards),
-            default_policy: founding.replicas.map(|replicas| [member(replicas)].into()),
+            default_tags: founding.replicas.map(|replicas| [member(replicas)].into()),
             ..Registry::default()
         }
     }
 
     /// Applies the change of the entry at `index`, and answers it.
     pub fn apply(&mut self, index: LogIndex, write: RegistryWrite) -> WriteReply {
+        if let Some(denial) = self.version_denial(&write) {
+            return WriteReply::Denied(denial);
+        }
         match write {
             RegistryWrite::RegisterHost(info) => self.register(index, info),
             RegistryWrite::JoinHost(info) => self.join(index, info),
@@ -95,12 +102,13 @@ impl Registry {
             RegistryWrite::Assign { seen, assignments } => self.assign(index, seen, &assignments),
             RegistryWrite::ForgetReplica { replica } => self.forget_replica(index, replica),
             RegistryWrite::TagShard(tags) => self.tag_shard(index, tags.shard, &tags.tags),
-            RegistryWrite::SetDefault { tags } => self.set_default(index, &tags),
             RegistryWrite::AddShard { name, tags } => self.add_shard(index, name, tags),
             RegistryWrite::RemoveShard { shard } => self.remove_shard(index, shard),
             RegistryWrite::Rebalance => self.rebalance(index),
             RegistryWrite::MoveSlots { slots, to } => self.move_slots(index, &slots, to),
             RegistryWrite::FinishMigration { migration } => self.finish_migration(index, migration),
+            RegistryWrite::RaiseVersion { to } => self.raise_version(index, to),
+            RegistryWrite::SetDefault { tags } => self.set_default(index, &tags),
         }
     }
 
@@ -154,7 +162,7 @@ impl Registry {
         let node = NodeId(last + 1);
         info.node = node;
         let host = Some(Host { info, created: index, updated: index });
-        let role = if self.default_policy.is_some() { HostRole::Voter } else { HostRole::Learner };
+        let role = if self.default_tags.is_some() { HostRole::Voter } else { HostRole::Learner };
         self.host_entries.insert(node, HostEntry::new(role, host));
         self.changed = index;
         let replica = self.add_replica(index, (ShardId::PRIME, node), Role::Learner);
@@ -240,19 +248,13 @@ impl Registry {
         (self.last_replica, self.last_shard)
     }
 
-    /// The placement policies that shards inherit, by name; `None` if the cluster has no default
-    /// placement.
-    pub fn default_policy(&self) -> Option<&BTreeMap<String, String>> {
-        self.default_policy.as_ref()
-    }
-
     /// The placement policies that a shard inherits.
     pub(crate) fn default_of(&self, shard: ShardId) -> Option<&BTreeMap<String, String>> {
         let is_new = self.shards.get(&shard).is_some_and(|row| row.created > LogIndex(0));
         if is_new && self.faults.has(Fault::DefaultIgnoredByNewShards) {
             return None;
         }
-        self.default_policy()
+        self.default_tags()
     }
 
     /// Returns the slot map: which shard holds which slots.
@@ -276,7 +278,7 @@ impl Registry {
             slots: self.slots.clone(),
             migrations: self.migrations.iter().map(|(&id, row)| (id, row.clone())).collect(),
             last_migration: self.last_migration,
-            default_policy: self.default_policy.clone(),
+            default_tags: self.default_tags.clone(),
         }
     }
 

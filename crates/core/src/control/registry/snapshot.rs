@@ -1,6 +1,7 @@
 //! The registry as the one block of its snapshot.
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{Host, HostEntry, Registry};
@@ -10,6 +11,7 @@ use crate::deliberate::Faults;
 use crate::slots::slot_map::SlotMap;
 use crate::topology::{self, Migration, Replica, Shard};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId};
+use crate::version::ClusterVersion;
 
 impl Registry {
     /// Begins a snapshot after `header`. The registry is small, so its only block is made at once.
@@ -54,9 +56,13 @@ impl Registry {
             codec::put_varint(out, id.0);
             migration.encode(out);
         }
-        // Last and only if there is one, so that registries without a default keep their layout.
-        if let Some(tags) = &self.default_policy {
-            topology::put_tags(out, tags);
+        // A cluster of the first version keeps the layout of the releases that know no other.
+        if self.version > ClusterVersion::FIRST {
+            codec::put_varint(out, self.version.0);
+            out.push(u8::from(self.default_tags.is_some()));
+            if let Some(tags) = &self.default_tags {
+                topology::put_tags(out, tags);
+            }
         }
     }
 
@@ -87,7 +93,7 @@ impl Registry {
             let id = MigrationId(decoder.varint()?);
             migrations.insert(id, Migration::decode(decoder)?);
         }
-        let default_policy = if decoder.is_empty() { None } else { Some(topology::tags(decoder)?) };
+        let (version, default_tags) = decode_version(decoder)?;
         Ok(Registry {
             host_entries,
             shards,
@@ -97,12 +103,29 @@ impl Registry {
             slots,
             migrations,
             last_migration,
-            default_policy,
+            version,
+            default_tags,
             changed,
             snapshot: None,
             faults: Faults::NONE,
         })
     }
+}
+
+/// What follows the tables from the second version on: the version, and the tags that shards
+/// inherit.
+fn decode_version(
+    decoder: &mut Decoder<'_>,
+) -> Result<(ClusterVersion, Option<BTreeMap<String, String>>), DecodeError> {
+    if decoder.is_empty() {
+        return Ok((ClusterVersion::FIRST, None));
+    }
+    let version = ClusterVersion(decoder.varint()?);
+    if version <= ClusterVersion::FIRST {
+        return Err(DecodeError::Invalid("version of the cluster"));
+    }
+    let tags = if decoder.bool()? { Some(topology::tags(decoder)?) } else { None };
+    Ok((version, tags))
 }
 
 const FLAG_DRAINING: u8 = 1;

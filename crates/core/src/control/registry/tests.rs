@@ -1,10 +1,12 @@
 //! Rules about numbers, and round trips of snapshots.
 
+use super::version::HOLD_TAG;
 use super::*;
 use crate::codec::Decoder;
 use crate::command::{Assignment, WriteReply};
 use crate::founding::Founding;
 use crate::machine::Machine;
+use crate::version::{Release, SupportedVersions};
 use alloc::string::String;
 use uuid::Uuid;
 
@@ -17,6 +19,7 @@ fn info(node: u64, uuid: u128, http_address: &str) -> HostInfo {
         resp_address: String::new(),
         resp_cluster_address: String::new(),
         tags: BTreeMap::new(),
+        release: Release::default(),
     }
 }
 
@@ -196,4 +199,59 @@ fn only_shards_that_are_there_count_towards_their_limit() {
         assert_eq!(registry.remove_shard(LogIndex(number), ShardId(number - 1)), WriteReply::HostChanged);
         assert_eq!(add(&mut registry), WriteReply::ShardAdded { shard: ShardId(number) });
     }
+}
+
+fn supporting(node: u64, newest: u64) -> HostInfo {
+    let versions = SupportedVersions { oldest: ClusterVersion(1), newest: ClusterVersion(newest) };
+    let release = Release { name: "test".into(), versions };
+    HostInfo { release, ..info(node, u128::from(node), "") }
+}
+
+#[test]
+fn the_version_rises_once_every_host_supports_it_and_it_is_not_held() {
+    let mut registry = Registry::founded(&Founding::new(2, 1));
+    let raise = |registry: &mut Registry, to| registry.raise_version(LogIndex(9), ClusterVersion(to));
+    registry.apply(LogIndex(1), RegistryWrite::RegisterHost(supporting(1, 2)));
+    assert_eq!(raise(&mut registry, 2), WriteReply::Denied(Denial::HostTooOld), "node 2 is unknown");
+    registry.apply(LogIndex(2), RegistryWrite::RegisterHost(supporting(2, 1)));
+    assert_eq!(raise(&mut registry, 2), WriteReply::Denied(Denial::HostTooOld));
+    registry.apply(LogIndex(3), RegistryWrite::RegisterHost(supporting(2, 3)));
+    assert_eq!(raise(&mut registry, 3), WriteReply::Denied(Denial::HostTooOld));
+    registry.tag_shard(LogIndex(4), ShardId::PRIME, &[(HOLD_TAG.into(), Some("yes".into()))]);
+    assert_eq!(raise(&mut registry, 2), WriteReply::Denied(Denial::VersionHeld));
+    registry.tag_shard(LogIndex(5), ShardId::PRIME, &[(HOLD_TAG.into(), None)]);
+    assert_eq!(raise(&mut registry, 2), WriteReply::HostChanged);
+    assert_eq!((registry.version(), registry.changed()), (ClusterVersion(2), LogIndex(9)));
+    assert_eq!(raise(&mut registry, 1), WriteReply::HostChanged, "it never falls");
+    assert_eq!(registry.version(), ClusterVersion(2));
+    let denied = WriteReply::Denied(Denial::HostTooOld);
+    assert_eq!(registry.apply(LogIndex(10), RegistryWrite::RegisterHost(supporting(2, 1))), denied);
+    assert_eq!(registry.apply(LogIndex(11), RegistryWrite::JoinHost(supporting(3, 1))), denied);
+    assert_eq!(registry.changed(), LogIndex(9));
+}
+
+#[test]
+fn a_snapshot_has_the_version_and_the_default_from_version_2_on() {
+    let mut registry = Registry::founded(&Founding::new(2, 1));
+    let encoded = |registry: &Registry| {
+        let mut bytes = alloc::vec![];
+        registry.encode(&mut bytes);
+        bytes
+    };
+    let first = encoded(&registry);
+    let default = |registry: &mut Registry| {
+        let tags = [("placement:member".into(), Some("3".into()))].into();
+        registry.apply(LogIndex(0), RegistryWrite::SetDefault { tags })
+    };
+    assert_eq!(default(&mut registry), WriteReply::Denied(Denial::VersionTooLow));
+    assert_eq!(encoded(&registry), first);
+    let mut registry = registry.founded_at(ClusterVersion(2));
+    assert_eq!(encoded(&registry), [&first[..], &[2, 0]].concat());
+    assert_eq!(default(&mut registry), WriteReply::HostChanged);
+    assert_eq!(encoded(&registry), [&first[..], &[2, 1, 1, 16], b"placement:member", &[1, b'3']].concat());
+    let bytes = encoded(&registry);
+    let restored = Registry::restore(&mut Decoder::new(&bytes)).expect("decodes");
+    assert_eq!((restored.version(), restored.default_tags()), (registry.version(), registry.default_tags()));
+    assert_eq!(restored.digest(), registry.digest());
+    assert!(Registry::restore(&mut Decoder::new(&[&first[..], &[1, 0]].concat())).is_err());
 }

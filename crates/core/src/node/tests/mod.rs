@@ -230,6 +230,7 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
             resp_address: String::new(),
             resp_cluster_address: String::new(),
             tags: BTreeMap::new(),
+            release: crate::version::Release::default(),
         },
         founders: founders.to_vec(),
         hosts: BTreeMap::new(),
@@ -238,6 +239,7 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
         data_shards: 2,
         replicas: None,
         shard_tags: BTreeMap::new(),
+        founding_version: crate::version::ClusterVersion::FIRST,
         timing: Timing {
             election_ticks: 20,
             heartbeat_ticks: 2,

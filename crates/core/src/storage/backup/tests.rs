@@ -62,6 +62,7 @@ fn registry() -> Machine {
         resp_address: alloc::string::String::new(),
         resp_cluster_address: alloc::string::String::new(),
         tags: alloc::collections::BTreeMap::new(),
+        release: crate::version::Release::default(),
     };
     machine.apply(LogIndex(3), Write::from(RegistryWrite::RegisterHost(host))).expect("applied");
     machine

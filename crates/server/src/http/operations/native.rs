@@ -63,6 +63,7 @@ fn keys() -> Vec<Operation> {
     };
     let page = json!({ "type": "integer", "minimum": 1, "maximum": limits::LIST_PAGE_ITEMS_MAX });
     let version = "The key's version, quoted";
+    let leader = "URL of the node that leads the key's shard, if another node answers";
     let remaining = "Milliseconds that the key has left, if it expires";
     vec![
         KEYS.operation("get /v1/keys/{key}", Keys::Get, "getKey", "The value of a key")
@@ -74,6 +75,7 @@ fn keys() -> Vec<Operation> {
             .gives(200, [(OCTETS, bytes())], "The value")
             .with_header(200, "ETag", version)
             .with_header(200, "Tidelock-TTL-Ms", remaining)
+            .with_header(200, "Tidelock-Leader", leader)
             .gives_nothing(304, "The client has it")
             .fails([404, 412]),
         KEYS.operation("put /v1/keys/{key}", Keys::Put, "putKey", "Writes a key")
@@ -87,12 +89,15 @@ fn keys() -> Vec<Operation> {
             .or_nothing()
             .gives_nothing(200, "It was replaced")
             .with_header(200, "ETag", version)
+            .with_header(200, "Tidelock-Leader", leader)
             .gives_nothing(201, "It is new")
             .with_header(201, "ETag", version)
+            .with_header(201, "Tidelock-Leader", leader)
             .fails([412]),
         KEYS.operation("delete /v1/keys/{key}", Keys::Delete, "deleteKey", "Deletes a key")
             .asks(writes())
             .gives_nothing(204, "It is gone")
+            .with_header(204, "Tidelock-Leader", leader)
             .fails([404, 412]),
         KEYS.operation(
             "get /v1/keys",

@@ -45,6 +45,7 @@ use tidelock_core::command::HostInfo;
 use tidelock_core::limits::{HOSTS_MAX, SHARDS_MAX};
 use tidelock_core::storage::control_file::KnownHost;
 use tidelock_core::types::{NodeId, ReplicaId};
+use tidelock_core::version::{ClusterVersion, Release};
 use uuid::Uuid;
 
 use super::handshake::{FIRST_WITH_NONCES, VersionRange};
@@ -104,6 +105,10 @@ pub struct Welcome {
     pub replicas: Option<u64>,
     /// Tags of the data shards at the founding.
     pub shard_tags: BTreeMap<String, String>,
+    /// The version at which the cluster was founded.
+    pub founding_version: ClusterVersion,
+    /// The newest version of anything that members send; at least `founding_version`.
+    pub version: ClusterVersion,
     /// The members that the answering member knows.
     pub hosts: BTreeMap<NodeId, KnownHost>,
 }
@@ -136,11 +141,9 @@ impl JoinRequest {
         for text in [name, &host.peer_address, &host.http_address, &host.resp_address] {
             put_bytes(body, text.as_bytes());
         }
-        // As in the log: the value under an empty name is not a tag, but the Redis Cluster address.
-        let cluster = Some(("", &host.resp_cluster_address)).filter(|(_, address)| !address.is_empty());
-        put_varint(body, (host.tags.len() + cluster.iter().len()) as u64);
-        let tags = host.tags.iter().map(|(name, value)| (name.as_str(), value));
-        for (name, value) in cluster.into_iter().chain(tags) {
+        let tags = host.announced_tags();
+        put_varint(body, tags.len() as u64);
+        for (name, value) in &tags {
             put_bytes(body, name.as_bytes());
             put_bytes(body, value.as_bytes());
         }
@@ -155,7 +158,7 @@ impl JoinRequest {
         let versions = VersionRange { min: read_u16(&mut decoder)?, max: read_u16(&mut decoder)? };
         let uuid = read_uuid(&mut decoder)?;
         let name = read_text(&mut decoder)?;
-        let mut host = HostInfo {
+        let host = HostInfo {
             node: NodeId(0),
             uuid,
             peer_address: read_text(&mut decoder)?,
@@ -163,12 +166,14 @@ impl JoinRequest {
             resp_address: read_text(&mut decoder)?,
             resp_cluster_address: String::new(),
             tags: BTreeMap::new(),
+            release: Release::default(),
         };
+        let mut tags = BTreeMap::new();
         for _ in 0..decoder.varint().ok()? {
             let name = read_text(&mut decoder)?;
-            host.tags.insert(name, read_text(&mut decoder)?);
+            tags.insert(name, read_text(&mut decoder)?);
         }
-        host.resp_cluster_address = host.tags.remove("").unwrap_or_default();
+        let host = host.with_announced_tags(tags);
         let cluster_name = (!name.is_empty()).then_some(name);
         let (mut data_shards, mut nonce) = (None, Uuid::nil());
         if versions.max >= FIRST_WITH_NONCES {
@@ -196,10 +201,10 @@ impl Welcome {
             put_bytes(body, host.peer_address.as_bytes());
         }
         put_bytes(body, self.cluster_name.as_bytes());
-        // Left out for a cluster without a default placement: members of earlier releases send
-        // nothing here, and hosts of earlier releases join only such clusters.
-        if let Some(replicas) = self.replicas {
-            put_varint(body, replicas);
+        put_varint(body, self.founding_version.0);
+        put_varint(body, self.version.0);
+        if self.founding_version >= ClusterVersion::WITH_DEFAULTS {
+            put_varint(body, self.replicas.unwrap_or_default());
             put_varint(body, self.shard_tags.len() as u64);
             for (name, value) in &self.shard_tags {
                 put_bytes(body, name.as_bytes());
@@ -216,6 +221,8 @@ impl Welcome {
             node: NodeId(decoder.varint().ok()?),
             replica: ReplicaId(decoder.varint().ok()?),
             data_shards: decoder.bounded(SHARDS_MAX, "number of shards").ok()?,
+            founding_version: ClusterVersion::FIRST,
+            version: ClusterVersion::FIRST,
             founders: vec![],
             replicas: None,
             shard_tags: BTreeMap::new(),
@@ -231,8 +238,14 @@ impl Welcome {
             welcome.hosts.insert(node, KnownHost { uuid, peer_address: read_text(&mut decoder)? });
         }
         welcome.cluster_name = read_text(&mut decoder)?;
+        // Releases without versions send none: their clusters have the first.
         if !decoder.is_empty() {
-            welcome.replicas = Some(decoder.bounded(HOSTS_MAX as u64, "number of replicas").ok()?);
+            welcome.founding_version = ClusterVersion(decoder.varint().ok()?);
+            welcome.version = ClusterVersion(decoder.varint().ok()?);
+        }
+        if welcome.founding_version >= ClusterVersion::WITH_DEFAULTS {
+            let replicas = decoder.bounded(HOSTS_MAX as u64, "number of replicas").ok()?;
+            welcome.replicas = (replicas > 0).then_some(replicas);
             for _ in 0..decoder.varint().ok()? {
                 let name = read_text(&mut decoder)?;
                 welcome.shard_tags.insert(name, read_text(&mut decoder)?);

@@ -21,6 +21,7 @@ use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::topology::Migration;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis};
+use tidelock_server::leaders::LeaderUrls;
 use tidelock_server::store::{Mailbox, Store};
 use tidelock_server::watch::WatchRegistry;
 use uuid::Uuid;
@@ -38,6 +39,7 @@ pub struct RespStore {
     state: Arc<Mutex<State>>,
     /// Without watchers.
     watch_registry: Arc<WatchRegistry>,
+    pub leaders: LeaderUrls,
 }
 
 pub struct State {
@@ -65,7 +67,7 @@ impl RespStore {
             commands: 0,
             leader_ahead_ms: 0,
         }));
-        RespStore { state, watch_registry: Arc::default() }
+        RespStore { state, watch_registry: Arc::default(), leaders: LeaderUrls::default() }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -93,6 +95,10 @@ impl Store for RespStore {
 
     fn leader_ahead_ms(&self, _: ShardId) -> i64 {
         self.state().leader_ahead_ms
+    }
+
+    fn leaders(&self) -> &LeaderUrls {
+        &self.leaders
     }
 
     fn watch_registry(&self) -> &Arc<WatchRegistry> {
@@ -265,6 +271,7 @@ fn cluster() -> ClusterView {
                 format!("10.0.0.{node}:710{node}")
             },
             tags: Default::default(),
+            release: tidelock_core::version::Release::default(),
         },
         created: LogIndex(1),
         updated: LogIndex(1),

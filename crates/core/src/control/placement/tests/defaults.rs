@@ -4,6 +4,7 @@ use super::*;
 use crate::command::{HostChange, HostInfo};
 use crate::placement_policy::MEMBER_POLICY;
 use crate::types::LogIndex;
+use crate::version::{ClusterVersion, Release, SupportedVersions};
 
 fn geo(zone: &str, rack: Option<&str>) -> BTreeMap<String, String> {
     let rack = rack.map(|rack| (String::from("geo:rack"), String::from(rack)));
@@ -116,7 +117,8 @@ fn the_registry_has_three_voters_and_five_from_seven_hosts_on() {
 }
 
 fn founded(founders: u64, data_shards: u64) -> Registry {
-    Registry::founded(&Founding { replicas: Some(3), ..Founding::new(founders, data_shards) })
+    let founding = Founding { replicas: Some(3), ..Founding::new(founders, data_shards) };
+    Registry::founded(&founding).founded_at(ClusterVersion::NEWEST)
 }
 
 fn info(node: u64, zone: &str) -> HostInfo {
@@ -128,6 +130,7 @@ fn info(node: u64, zone: &str) -> HostInfo {
         resp_address: String::new(),
         resp_cluster_address: String::new(),
         tags: geo(zone, None),
+        release: Release { name: String::new(), versions: SupportedVersions::OWN },
     }
 }
 
@@ -221,7 +224,7 @@ fn shards_with_their_own_number_of_voters_are_left_alone() {
 
 #[test]
 fn a_cluster_without_a_default_keeps_its_placement_until_one_is_set() {
-    let mut registry = Registry::founded(&Founding::new(5, 2));
+    let mut registry = Registry::founded(&Founding::new(5, 2)).founded_at(ClusterVersion::NEWEST);
     for (node, zone) in (1..).zip(["a", "b", "c", "a", "b"]) {
         registry.register(LogIndex(node), info(node, zone));
     }
@@ -247,7 +250,7 @@ fn any_registry() -> impl Strategy<Value = Registry> {
     (hosts, zones, prop::collection::vec(0..12_u64, 4)).prop_map(
         |((founders, joins, shards, replicas), zones, changes)| {
             let founding = Founding { replicas: Some(replicas), ..Founding::new(founders, shards) };
-            let mut registry = Registry::founded(&founding);
+            let mut registry = Registry::founded(&founding).founded_at(ClusterVersion::NEWEST);
             for node in 1..=founders + joins {
                 let zone = ZONES[zones[node as usize % zones.len()]];
                 if node <= founders {
@@ -275,7 +278,7 @@ proptest! {
     #[test]
     fn a_cluster_comes_to_rest_spread_and_balanced(mut registry in any_registry()) {
         settle(&mut registry);
-        let default = registry.default_policy().map(|tags| PlacementPolicy::parse(tags).expect("a policy"));
+        let default = registry.default_tags().map(|tags| PlacementPolicy::parse(tags).expect("a policy"));
         let wanted = default.and_then(|policy| policy.member).expect("a default").count;
         let entries = registry.host_entries();
         let may_vote = |node: &NodeId| entries[node].standing == HostRole::Voter;

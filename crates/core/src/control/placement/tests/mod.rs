@@ -159,6 +159,7 @@ fn a_registry_comes_to_rest() {
         resp_address: String::new(),
         resp_cluster_address: String::new(),
         tags: BTreeMap::new(),
+        release: crate::version::Release::default(),
     };
     registry.join(crate::types::LogIndex(1), info);
     let mut rounds = 0;

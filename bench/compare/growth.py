@@ -1,0 +1,124 @@
+"""What a request costs clusters of one to nine nodes: processor time of all nodes and of the busiest one, and bytes written.
+
+All nodes and the client share one machine, so throughput says nothing about larger clusters; processor time per request does.
+A request's cost is the time that the nodes' processes used, as the kernel counts it, divided by the requests. See README.md.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+
+from machine import ROOT, machine
+from servers import Cluster, get
+
+NODES = (1, 3, 5, 7, 9)
+# The nodes beyond these join.
+FOUNDERS = 3
+VALUE_BYTES, KEY_BYTES = 32, 16
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+# name, arguments of bench: everything at its default, so each request goes to the leader of its key.
+LOADS = (
+    ("HTTP write", ("kv", "-c", 64, "--reads", 0)),
+    ("HTTP linearizable read", ("kv", "-c", 64, "--reads", 100)),
+    ("RESP SET, 8 × 256", ("resp", "--via", "leader", "-c", 8, "-P", 256, "--reads", 0)),
+    ("RESP GET, 8 × 256", ("resp", "--via", "leader", "-c", 8, "-P", 256, "--reads", 100)),
+)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="bench/compare/growth", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="short rounds: to see that it works, not to quote")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, help="of each load (default: 5, with --quick 1)")
+    parser.add_argument("--nodes", default=",".join(map(str, NODES)), help="sizes of the clusters")
+    parser.add_argument("--binary", default=os.path.join(ROOT, "target", "release", "tidelock"))
+    parser.add_argument("--options", default="", help="more flags of every node, separated by spaces")
+    parser.add_argument("--out", default=os.path.join(ROOT, "docs", "benchmarks"))
+    parser.add_argument("--work", default=os.path.join(ROOT, "target", "compare"))
+    parser.add_argument("--port-base", type=int, default=24700, help="the first of 40 free ports")
+    found = parser.parse_args()
+    found.seconds = found.seconds or (1 if found.quick else 5)
+    found.sizes = [int(size) for size in found.nodes.split(",")]
+    found.work, found.out = os.path.abspath(found.work), os.path.abspath(found.out)
+    return found
+
+
+def processor_seconds(server):
+    with open(f"/proc/{server.process.pid}/stat", encoding="utf-8") as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+
+def logged_bytes(cluster):
+    """Bytes that all nodes have written to their logs."""
+    found = [re.search(rb"^tidelock_wal_bytes_written_total (\d+)", get(f"http://127.0.0.1:{port}/metrics"), re.M) for port in cluster.http]
+    return sum(int(match.group(1)) for match in found)
+
+
+def measure(settings, cluster, line):
+    """Microseconds of all nodes and of the busiest one, and bytes logged, each per request."""
+    addresses = ("--url", cluster.urls)
+    command = [settings.binary, "bench", *map(str, line), *addresses, "--json"]
+    # Writes every key, so that the measured part changes keys that are there.
+    subprocess.run([*command, "-n", "1"], check=True, capture_output=True)
+    before, logged = [processor_seconds(server) for server in cluster.servers], logged_bytes(cluster)
+    done = subprocess.run([*command, "--no-prepare", "--warm-up-s", "0", "-d", str(settings.seconds)], check=True, capture_output=True, text=True)
+    found = json.loads(done.stdout)
+    used = [processor_seconds(server) - earlier for server, earlier in zip(cluster.servers, before)]
+    requests = found["requests_per_second"] * found["seconds"] if "seconds" in found else found["requests"]
+    if found["errors"]:
+        raise RuntimeError(f"{line}: {found['error_counts']}")
+    return sum(used) * 1e6 / requests, max(used) * 1e6 / requests, (logged_bytes(cluster) - logged) / requests
+
+
+def run(settings):
+    """Figures by load and size, each the medians of the rounds."""
+    rounds = {}
+    for turn in range(settings.rounds):
+        sizes = settings.sizes if turn % 2 == 0 else settings.sizes[::-1]
+        for size in sizes:
+            directory = os.path.join(settings.work, "data", f"growth-{size}")
+            cluster = Cluster(settings.binary, directory, size, settings.port_base, settings.options.split(), FOUNDERS)
+            try:
+                cluster.start()
+                for name, line in LOADS:
+                    figures = measure(settings, cluster, line)
+                    rounds.setdefault((name, size), []).append(figures)
+                    print(f"round {turn + 1}, {size} nodes, {name}: {figures[0]:.1f} µs, busiest {figures[1]:.1f} µs, {figures[2]:.0f} bytes", flush=True)
+            finally:
+                cluster.stop()
+                shutil.rmtree(directory, ignore_errors=True)
+    return {key: [statistics.median(column) for column in zip(*found)] for key, found in rounds.items()}
+
+
+def markdown(settings, described, figures):
+    lines = ["# What a request costs larger clusters", "", "Made by `bench/compare/growth`; do not edit. How to read and repeat it: [README.md](README.md).", ""]
+    lines.append("- " + "; ".join(described[name] if name == "machine" else f"{name} {described[name]}" for name in described))
+    lines += ["- Microseconds of processor time per request: of all nodes together / of the busiest node."]
+    lines += ["- Bytes logged: what all nodes write to their logs per byte of key and value, during HTTP writes.", ""]
+    lines += ["| nodes | " + " | ".join(name for name, _ in LOADS) + " | bytes logged |", "|---|" + "---|" * (len(LOADS) + 1)]
+    payload = VALUE_BYTES + KEY_BYTES
+    for size in settings.sizes:
+        cells = [f"{figures[name, size][0]:.1f} / {figures[name, size][1]:.1f}" for name, _ in LOADS]
+        lines.append(f"| {size} | " + " | ".join(cells) + f" | {figures[LOADS[0][0], size][2] / payload:.1f} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    settings = arguments()
+    os.makedirs(settings.work, exist_ok=True)
+    described = machine(settings)
+    figures = run(settings)
+    text = markdown(settings, described, figures)
+    os.makedirs(settings.out, exist_ok=True)
+    with open(os.path.join(settings.out, "growth.md"), "w", encoding="utf-8") as out:
+        out.write(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
