@@ -285,7 +285,6 @@ fn decode_uuid(body: &mut &[u8]) -> Option<Uuid> {
 pub(super) mod tests {
     use super::super::refusal::REFUSAL_CODES;
     use super::*;
-    use std::collections::BTreeMap;
     use tidelock_core::command::HostInfo;
     use tidelock_core::storage::control_file::KnownHost;
 
