@@ -1,10 +1,10 @@
 //! Settings that contradict the data directory.
 //!
 //! Owns the comparison of `--peers`, `--shards`, `--replicas`, `--shard-tag`, `--cluster-name` and
-//! `--join` with the cluster that the directory belongs to, and error texts that name both sides. A node that ignored such a
-//! setting would serve another cluster than its operator intends. An absent setting contradicts
-//! nothing. Neither does the setting with which the cluster was founded, even if the cluster has
-//! changed since: nodes are restarted with the flags of their first start.
+//! `--join` with the cluster that the directory belongs to, and error texts that name both sides. A
+//! node that ignored such a setting would serve another cluster than its operator intends. An
+//! absent setting contradicts nothing. Neither does the setting with which the cluster was founded,
+//! even if the cluster has changed since: nodes are restarted with the flags of their first start.
 
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::types::NodeId;

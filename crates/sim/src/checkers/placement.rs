@@ -1,8 +1,8 @@
 //! The replicas of a healed cluster are where its default placement and the policies of its shards
 //! ask for, and nowhere else.
 //!
-//! It reads the policies by itself, and shares no code with the store's placement. A cluster without
-//! a default placement is not judged: there, the roles of hosts decide.
+//! It reads the policies by itself, and shares no code with the store's placement. A cluster
+//! without a default placement is not judged: there, the roles of hosts decide.
 
 use std::collections::{BTreeMap, BTreeSet};
 

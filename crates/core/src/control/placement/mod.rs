@@ -3,11 +3,11 @@
 //! Owns the choice of hosts, by these goals in order:
 //! - As many voters as wanted, on hosts that the policy allows, never two on one host. This number
 //!   has priority, so a choice never weakens a shard.
-//! - Voters in as many distinct places as possible. A place is a value of the `vary` tags, or, where
-//!   no policy has any, of `geo:zone`, then of `geo:rack`.
+//! - Voters in as many distinct places as possible. A place is a value of the `vary` tags. Where no
+//!   policy has any, it is one of `geo:zone`, then of `geo:rack`.
 //! - Hosts that are alive, then hosts that are not drained, then current voters, then current
-//!   learners, then the hosts with the fewest votes of data shards. So nothing moves without a gain.
-//!   Where a policy names the places, a dead host keeps its vote if its replacement would bring two
+//!   learners, then the hosts with the fewest votes of data shards. So nothing moves without a
+//!   gain. Where a policy names the places, a dead host keeps its vote if its replacement would bring two
 //!   voters to one place.
 //! - Hosts that policies name are learners. Every host has a replica of the prime shard, whatever
 //!   the policies say.

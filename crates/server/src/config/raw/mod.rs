@@ -86,8 +86,7 @@ raw_settings! {
         /// Number of data shards of a new cluster [default: 4]
         #[arg(long, env = "TIDELOCK_SHARDS", value_name = "N")]
         pub shards: Option<u64>,
-        /// Number of voters of each data shard of a new cluster: 1, 3, 5 or 7. Hosts that join later
-        /// get votes, too, not more votes a shard [default: 3]
+        /// Number of voters of each data shard of a new cluster: 1, 3, 5 or 7 [default: 3]
         #[arg(long, env = "TIDELOCK_REPLICAS", value_name = "N")]
         pub replicas: Option<u64>,
         /// A tag of the data shards of a new cluster, such as a placement policy; repeatable
