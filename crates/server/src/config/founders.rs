@@ -54,8 +54,8 @@ pub(super) fn parse(list: &[String]) -> Result<Vec<Address>, ConfigError> {
 /// The id of the cluster with these sorted founders, this name and these terms. A founder with
 /// different settings derives another id and is refused by the others, instead of mapping keys
 /// differently or counting other votes. So is a founder of a release that founds clusters of
-/// another version. The name comes first, and neither it nor an address contains a line break, so different
-/// clusters have different texts.
+/// another version. The name comes first, and neither it nor an address contains a line break, so
+/// different clusters have different texts.
 pub fn cluster_id<S: AsRef<str> + Ord>(
     founders: &[S],
     cluster_name: &str,

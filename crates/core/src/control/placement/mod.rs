@@ -7,8 +7,8 @@
 //!   policy has any, it is one of `geo:zone`, then of `geo:rack`.
 //! - Hosts that are alive, then hosts that are not drained, then current voters, then current
 //!   learners, then the hosts with the fewest votes of data shards. So nothing moves without a
-//!   gain. Where a policy names the places, a dead host keeps its vote if its replacement would bring two
-//!   voters to one place.
+//!   gain. Where a policy names the places, a dead host keeps its vote if its replacement would
+//!   bring two voters to one place.
 //! - Hosts that policies name are learners. Every host has a replica of the prime shard, whatever
 //!   the policies say.
 //! - Hosts vote in about equally many data shards: `balance` moves a vote to a host that has at
