@@ -117,7 +117,8 @@ clean-data: ## Delete the data of local clusters, ./tidelock-data
 	rm -rf ./tidelock-data
 
 # One node each of a cluster, to be started in a terminal each: three founders in three zones, and up to three that join
-# them, in zones that are covered already. Node N has the ports 800N, 700N and 900N. `make clean-data` begins anew.
+# them, in zones that are covered already. The policies of the shards name three voters in three zones, so the other
+# nodes have no vote. Node N has the ports 800N, 700N and 900N. `make clean-data` begins anew.
 FOUNDERS := test-node-1 test-node-2 test-node-3
 JOINERS := test-node-4 test-node-5 test-node-6
 ZONE_1 := us-west-1a
@@ -135,8 +136,9 @@ test-node-4: ## Run node 4, which joins the three
 test-node-5: ## Run node 5
 test-node-6: ## Run node 6
 $(FOUNDERS): CLUSTER := --peers 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003
+$(FOUNDERS): POLICIES := --shard-tag 'placement:member=3;geo:region=us-central1' --shard-tag placement:vary=geo:zone
 $(JOINERS): CLUSTER := --join 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003
 $(FOUNDERS) $(JOINERS): test-node-%:
 	@$(TIDELOCK) serve --data-dir ./tidelock-data/test-node-$* \
-		--http 127.0.0.1:800$* --resp 127.0.0.1:700$* --peer 127.0.0.1:900$* $(CLUSTER) \
+		--http 127.0.0.1:800$* --resp 127.0.0.1:700$* --peer 127.0.0.1:900$* $(CLUSTER) $(POLICIES) \
 		--tag geo:region=us-central1 --tag geo:zone=$(ZONE_$*)

@@ -38,6 +38,14 @@ pub struct ChangedShard {
 #[schemars(rename = "ShardTags", extend("propertyNames" = {"minLength": 1}))]
 pub struct TagChanges(pub BTreeMap<String, Option<String>>);
 
+/// The answer to `GET /v1/cluster/default`: the placement policies that shards inherit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DefaultPlacement {
+    /// The policies by name; null if the cluster was founded by a release that had no default, and
+    /// none was set since.
+    pub tags: Option<BTreeMap<String, String>>,
+}
+
 /// The answer to `GET /v1/cluster/shards/{shard}/explain`: the placement of a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {

@@ -24,12 +24,14 @@ pub use crate::command::PeerClock;
 pub use crate::command::config::ConfigUpdate;
 use crate::command::{Checkpoint, HostInfo, Refusal, Reply, Request};
 use crate::deliberate::Faults;
+use crate::founding::Founding;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
 use crate::storage::{LogHeld, WalBatch};
 use crate::trace::TraceEvent;
 use crate::types::{
     LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence,
 };
+use crate::version::ClusterVersion;
 
 /// Options of a node, set at its start.
 #[derive(Clone, Debug)]
@@ -46,6 +48,12 @@ pub struct NodeOptions {
     /// Number of data shards with which the cluster was founded, 1 to
     /// [`crate::limits::SHARDS_MAX`], not counting the prime shard.
     pub data_shards: u64,
+    /// See [`Founding::replicas`].
+    pub replicas: Option<u64>,
+    /// See [`Founding::shard_tags`].
+    pub shard_tags: BTreeMap<String, String>,
+    /// The version at which the cluster was founded.
+    pub founding_version: ClusterVersion,
     /// Timeouts and intervals, in ticks.
     pub timing: Timing,
     /// Minimum size, in bytes, of the full log segments before a snapshot is made and the log is
@@ -59,6 +67,18 @@ pub struct NodeOptions {
     pub seed: u64,
     /// [`Faults::NONE`], except in tests of the simulator.
     pub faults: Faults,
+}
+
+impl NodeOptions {
+    /// The founding of the node's cluster.
+    pub fn founding(&self) -> Founding {
+        Founding {
+            founders: self.founders.len() as u64,
+            data_shards: self.data_shards,
+            replicas: self.replicas,
+            shard_tags: self.shard_tags.clone(),
+        }
+    }
 }
 
 /// Logical durations, in ticks of the shell.

@@ -49,7 +49,8 @@ pub struct KnownPeer {
 pub enum HandshakeRefusal {
     /// The other side's cluster id differs.
     #[error(
-        "it belongs to another cluster; --peers, --cluster-name and --shards must be the same on every founder"
+        "it belongs to another cluster; --peers, --cluster-name, --shards and the release of Tidelock must be the same on \
+         every founder"
     )]
     WrongCluster,
     /// The number belongs to no peer of this node.

@@ -10,7 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::types::{LogIndex, NodeId, ReplicaId, ShardId};
+use crate::types::{LogIndex, NodeId, ReplicaId};
 
 /// The role of a replica in its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,11 +126,6 @@ impl Membership {
     }
 }
 
-/// The founding replicas of a founding shard with their nodes. They are numbered shard by shard.
-pub fn founding_replicas(shard: ShardId, founders: u64) -> Vec<(ReplicaId, NodeId)> {
-    (1..=founders).map(|node| (ReplicaId(shard.0 * founders + node), NodeId(node))).collect()
-}
-
 /// Appends the number of replicas, then each replica with its node.
 pub(crate) fn encode_nodes(nodes: impl ExactSizeIterator<Item = (ReplicaId, NodeId)>, out: &mut Vec<u8>) {
     codec::put_varint(out, nodes.len() as u64);
@@ -226,13 +221,6 @@ impl MembershipChange {
 mod tests {
     use super::*;
     use alloc::vec;
-
-    #[test]
-    fn founding_replicas_are_numbered_without_gaps() {
-        let all = (0..=4).flat_map(|shard| founding_replicas(ShardId(shard), 3));
-        assert!(all.clone().map(|(replica, _)| replica.0).eq(1..=15));
-        assert!(all.map(|(_, node)| node.0).eq((0..15).map(|position| position % 3 + 1)));
-    }
 
     #[test]
     fn memberships_and_changes_round_trip() {

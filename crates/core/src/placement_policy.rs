@@ -20,13 +20,14 @@ use core::fmt;
 use crate::limits;
 
 const PREFIX: &str = "placement:";
+/// Name of the policy for voters.
+pub const MEMBER_POLICY: &str = "placement:member";
 const REPLICA_PREFIX: &str = "replica:";
 
 /// The placement policies of one shard, as parsed from its tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementPolicy {
-    /// Number of voters and the hosts allowed for them. Without it, the voters are the founders and
-    /// the hosts that operators made voters.
+    /// Number of voters and the hosts allowed for them.
     pub member: Option<ReplicaGroup>,
     /// Names of the tags in whose values voters should differ.
     pub vary: Vec<String>,
@@ -61,6 +62,14 @@ pub enum PolicyError {
     /// A condition has a value but no name.
     #[error("`{PREFIX}{0}` has a condition without a name; write name=value, or a name alone")]
     Condition(String),
+    /// The default of a cluster has a tag that is no policy.
+    #[error(
+        "`{0}` is no policy: the default of the cluster has {PREFIX}member, vary, replica:<group> and cover"
+    )]
+    NoPolicy(String),
+    /// The default of a cluster does not say how many voters a shard has.
+    #[error("the default of the cluster needs {PREFIX}member: the number of voters of each shard")]
+    NoVoters,
 }
 
 impl PlacementPolicy {
@@ -87,6 +96,25 @@ impl PlacementPolicy {
         }
         Ok(policy)
     }
+}
+
+/// Whether a tag of this name is a policy.
+pub fn is_policy(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
+/// Checks the policies that all shards of a cluster inherit: each must parse, all names must be
+/// those of policies, and the number of voters must be among them. Without it, the shards would
+/// have no number of voters.
+///
+/// # Errors
+/// Which rule the tags break.
+pub fn check_default(tags: &BTreeMap<String, String>) -> Result<PlacementPolicy, PolicyError> {
+    if let Some(name) = tags.keys().find(|name| !is_policy(name)) {
+        return Err(PolicyError::NoPolicy(name.clone()));
+    }
+    let policy = PlacementPolicy::parse(tags)?;
+    if policy.member.is_none() { Err(PolicyError::NoVoters) } else { Ok(policy) }
 }
 
 /// Whether the name of a tag looks like a misspelt policy, which would be a tag without effect.
@@ -209,6 +237,24 @@ mod tests {
             ("placement:cover", "=b", "a condition without a name"),
         ] {
             let error = PlacementPolicy::parse(&tags(&[(name, value)])).expect_err(name).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_default_says_how_many_voters_there_are_and_nothing_but_policies() {
+        let checked = |list: &[(&str, &str)]| check_default(&tags(list)).map_err(|error| error.to_string());
+        let policy =
+            checked(&[("placement:member", "5"), ("placement:vary", "geo:rack")]).expect("a default");
+        assert_eq!((policy.member.map(|member| member.count), policy.vary.len()), (Some(5), 1));
+        for (list, expected) in [
+            (&[("placement:vary", "geo:zone")][..], "needs placement:member"),
+            (&[], "needs placement:member"),
+            (&[("placement:member", "3"), ("owner", "us")], "`owner` is no policy"),
+            (&[("placement:members", "3")], "`placement:members` is no policy"),
+            (&[("placement:member", "many")], "must begin with a number"),
+        ] {
+            let error = checked(list).expect_err(expected);
             assert!(error.contains(expected), "{error}");
         }
     }

@@ -13,13 +13,16 @@ use crate::codec::{self, DecodeError, Decoder};
 use crate::membership::{Role, decode_nodes, encode_nodes, role_code, role_of};
 use crate::slots::slot_set::SlotSet;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId};
+use crate::version::Release;
 
 /// The role that the registry wants a host to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostRole {
-    /// Its replicas vote, each once it has caught up.
+    /// It may vote: placement decides in which shards. Without a default placement it votes in
+    /// every shard.
     Voter,
-    /// Its replicas follow without a vote.
+    /// It gets no votes: an operator took them away, or it has joined a cluster without a default
+    /// placement.
     Learner,
     /// Its replicas are being taken out of their shards.
     Leaving,
@@ -45,6 +48,8 @@ pub struct HostInfo {
     pub resp_cluster_address: String,
     /// Tags from `--tag K=V`. Placement policies refer to them.
     pub tags: BTreeMap<String, String>,
+    /// The release that it runs.
+    pub release: Release,
 }
 
 /// The entry of a node number.
@@ -182,9 +187,9 @@ impl Shard {
 }
 
 impl Replica {
-    /// A founding replica: it votes.
-    pub(crate) fn founded(shard: ShardId, node: NodeId) -> Replica {
-        Replica { shard, node, wanted: Some(Role::Voter), created: LogIndex(0), updated: LogIndex(0) }
+    /// A replica of the cluster's founding, created at index 0.
+    pub(crate) fn founded(shard: ShardId, node: NodeId, role: Role) -> Replica {
+        Replica { shard, node, wanted: Some(role), created: LogIndex(0), updated: LogIndex(0) }
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {

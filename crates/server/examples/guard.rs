@@ -12,6 +12,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use tidelock_core::codec::Decoder;
 use tidelock_core::command::{Condition, Operation, Read, ReadReply, ShardAnswer, Write};
+use tidelock_core::founding::Founding;
 use tidelock_core::machine::Machine;
 use tidelock_core::storage::disk::{Disk, DiskError, DiskErrorKind, DiskFile};
 use tidelock_core::storage::wal::{self, WalOptions};
@@ -88,7 +89,7 @@ fn entry(round: usize) -> (Bytes, Vec<Bytes>) {
 
 /// Decodes and applies entries, and reads each key back.
 fn apply(rounds: usize) -> usize {
-    let mut machine = Machine::new(ShardId(1), 1, 1);
+    let mut machine = Machine::new(ShardId(1), &Founding::new(1, 1));
     let mut seen = 0;
     let entries: Vec<(Bytes, Vec<Bytes>)> = (0..ENTRIES).map(entry).collect();
     for round in 0..rounds {

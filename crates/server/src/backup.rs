@@ -152,6 +152,7 @@ fn unix_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use tidelock_core::founding::Founding;
 
     use tidelock_core::command::{Condition, Operation, Write};
     use tidelock_core::machine::Machine;
@@ -169,7 +170,7 @@ mod tests {
     }
 
     fn make(files: &mut SnapshotFiles<FsDisk>, id: SnapshotId, keys: u64) {
-        let mut machine = Machine::new(id.shard, 3, 4);
+        let mut machine = Machine::new(id.shard, &Founding::new(3, 4));
         for key in 0..keys {
             let (key, value) = (&key.to_be_bytes(), &[7; 1_000]);
             let put = Operation::Put { key, value, condition: Condition::Always };

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use tidelock_core::command::{HostInfo, Refusal};
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::types::{NodeId, ReplicaId};
+use tidelock_core::version::{Release, SupportedVersions};
 use uuid::Uuid;
 
 use crate::config::{Address, Settings};
@@ -37,7 +38,13 @@ pub fn host_info(settings: &Settings, node: NodeId, uuid: Uuid) -> HostInfo {
             }
         }),
         tags: settings.tags.clone(),
+        release: own_release(),
     }
+}
+
+/// The release of this binary.
+pub fn own_release() -> Release {
+    Release { name: env!("CARGO_PKG_VERSION").to_owned(), versions: SupportedVersions::OWN }
 }
 
 /// Asks the members in the settings until one admits this host. May be dropped, and called again
@@ -60,6 +67,10 @@ pub async fn become_member(settings: &Settings, host_uuid: Uuid) -> Result<Ident
         cluster_name: welcome.cluster_name,
         founders: welcome.founders,
         data_shards: welcome.data_shards,
+        replicas: welcome.replicas,
+        shard_tags: welcome.shard_tags,
+        founding_version: welcome.founding_version,
+        version: welcome.version,
         hosts: welcome.hosts,
         ..Identity::joining(host_uuid)
     })
@@ -91,6 +102,10 @@ fn check(identity: &Identity, request: &JoinRequest) -> Result<(), JoinRefusal> 
             identity.data_shards
         ));
     }
+    let release = &request.host.release;
+    if let Err(unsupported) = release.versions.check(identity.version) {
+        return refused(unsupported.to_string());
+    }
     let address = &request.host.peer_address;
     if !Address::parse("peer", address).is_ok_and(|address| address.is_reachable()) {
         return refused(format!("`{address}` is not an address at which peers could reach the host"));
@@ -116,6 +131,10 @@ fn welcome(worker: &Worker, identity: &Identity, node: NodeId, replica: ReplicaI
         replica,
         founders: identity.founders.clone(),
         data_shards: identity.data_shards,
+        replicas: identity.replicas,
+        shard_tags: identity.shard_tags.clone(),
+        founding_version: identity.founding_version,
+        version: identity.version,
         hosts: worker.known_hosts(),
     }
 }
@@ -123,7 +142,7 @@ fn welcome(worker: &Worker, identity: &Identity, node: NodeId, replica: ReplicaI
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{RawSettings, cluster_id};
+    use crate::config::{FoundingTerms, RawSettings, cluster_id};
 
     fn identity(cluster_id: Uuid) -> Identity {
         Identity {
@@ -146,8 +165,10 @@ mod tests {
     #[test]
     fn name_and_shards_must_be_the_clusters_if_they_are_given() {
         // A random cluster id (founded by one node, or forced), and one of several founders.
+        let none = std::collections::BTreeMap::new();
+        let terms = FoundingTerms { data_shards: 4, replicas: 3, shard_tags: &none };
         let random = Uuid::from_u128(0x4321_0000_0000_4000_8000_0000_0000_0001);
-        for id in [random, cluster_id(&["a:1", "b:1"], "blue", 4)] {
+        for id in [random, cluster_id(&["a:1", "b:1"], "blue", &terms)] {
             let blue = identity(id);
             assert_eq!(check(&blue, &request(Some("blue"), "c:1")), Ok(()));
             assert_eq!(check(&blue, &request(None, "c:1")), Ok(()));

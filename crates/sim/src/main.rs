@@ -227,7 +227,7 @@ fn summarise(totals: &Totals, seconds: f64) {
     println!(
         "{} crashes, {} of them stops on a failing disk; {} disk stalls, {} slow disks; {} sectors lost; {} leaderships; \
          {} snapshots made, {} received; {} checkpoints compared; {} hosts joined, {} removed, {} \
-         replicas replaced; {} old copies refused",
+         replicas replaced, {} shards judged by their placement; {} old copies refused",
         tally.crashes,
         tally.disk_stops,
         tally.disk_stalls,
@@ -240,6 +240,7 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.joined,
         tally.removed,
         tally.replaced,
+        tally.placed,
         tally.old_copies_refused
     );
     if !failed.is_empty() {

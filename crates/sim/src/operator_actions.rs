@@ -42,6 +42,13 @@ pub enum OperatorAction {
         /// The new value; `None` removes the policy.
         value: Option<&'static str>,
     },
+    /// The cluster's default placement changes, or a cluster without one gets one.
+    Default {
+        /// The name of the policy's tag.
+        name: &'static str,
+        /// The new value; `None` removes the policy.
+        value: Option<&'static str>,
+    },
     /// A host moves to another zone: it restarts with another tag.
     Move {
         /// The host that moves.
@@ -81,6 +88,9 @@ impl fmt::Display for ScheduledAction {
 
 /// Most hosts that join in one run.
 const JOINS_MAX: u64 = 3;
+
+/// Most hosts that join in one run besides those, where the default placement changes.
+const DEFAULT_JOINS_MAX: u64 = 2;
 
 /// Most shards that are added in one run, not counting retries.
 const SHARDS_ADDED_MAX: u64 = 2;
@@ -137,6 +147,38 @@ pub fn draw(
             7 => OperatorAction::Change { node, change: HostChange::Drain(random.bool()) },
             8 => OperatorAction::Transfer { shard: ShardId(random.u64(0..=data_shards)), to: node },
             _ => OperatorAction::Change { node, change: HostChange::Leave },
+        };
+        ScheduledAction { at: Micros(at), operator_action }
+    };
+    times.into_iter().map(operator_action).collect()
+}
+
+/// Policies that the default of a cluster gets and loses.
+const DEFAULTS: [(&str, Option<&str>); 8] = [
+    ("placement:member", Some("1")),
+    ("placement:member", Some("3")),
+    ("placement:member", Some("3")),
+    ("placement:member", Some("5")),
+    ("placement:vary", Some("zone")),
+    ("placement:vary", None),
+    ("placement:cover", Some("zone=b")),
+    ("placement:cover", None),
+];
+
+/// Draws changes of the default placement, and hosts that join: they get votes by themselves. Half
+/// of the runs have none.
+pub fn draw_defaults(founders: u64, until: Micros, random: &mut fastrand::Rng) -> Vec<ScheduledAction> {
+    let count = *choose(random, &[0, 0, 1, 2, 4]);
+    let mut times: Vec<u64> = (0..count).map(|_| random.u64(0..until.0)).collect();
+    times.sort_unstable();
+    let mut joins = 0;
+    let operator_action = |at: u64| {
+        let operator_action = if random.u8(0..3) == 0 && joins < DEFAULT_JOINS_MAX && founders < 7 {
+            joins += 1;
+            OperatorAction::Join
+        } else {
+            let (name, value) = *choose(random, &DEFAULTS);
+            OperatorAction::Default { name, value }
         };
         ScheduledAction { at: Micros(at), operator_action }
     };
@@ -202,6 +244,7 @@ pub fn changes_members(operator_actions: &[ScheduledAction]) -> bool {
             OperatorAction::Join
                 | OperatorAction::Change { .. }
                 | OperatorAction::Tag { .. }
+                | OperatorAction::Default { .. }
                 | OperatorAction::Move { .. }
         )
     };

@@ -17,10 +17,13 @@ use crate::operator_actions::{self, ScheduledAction};
 pub struct Plan {
     /// The seed from which it is drawn.
     pub seed: u64,
-    /// Number of founders: 1, 3 or 5.
+    /// Number of founders: 1 to 9.
     pub nodes: u64,
     /// Number of data shards at the founding.
     pub data_shards: u64,
+    /// Voters of each data shard at the founding; `None`: a cluster of a release that had no
+    /// default placement.
+    pub replicas: Option<u64>,
     /// Timeouts and intervals of the nodes, in ticks.
     pub timing: Timing,
     /// Length of a tick by a correct clock.
@@ -123,8 +126,9 @@ impl Plan {
                 FaultIntensity::Wild,
             ],
         );
-        let nodes = *choose(random, &[1, 3, 3, 3, 3, 3, 5, 5]);
+        let drawn_nodes = *choose(random, &[1, 3, 3, 3, 3, 3, 5, 5]);
         let data_shards = random.u64(1..=4);
+        let (nodes, replicas) = draw_founding(drawn_nodes, &mut generator(seed, "founding"));
         let duration = Micros::SECOND * random.u64(10..=40);
         let (interval_max, lasts_max) = match intensity {
             FaultIntensity::Calm => (Micros::SECOND * 30, Micros::SECOND * 2),
@@ -137,7 +141,8 @@ impl Plan {
         let severity = Severity {
             nodes: hosts,
             data_shards,
-            is_fixed: !operator_actions::changes_members(&operator_actions),
+            // A shard's only voter asks nobody, so nobody can tell it that its disk is an old copy.
+            is_fixed: !operator_actions::changes_members(&operator_actions) && replicas != Some(1),
             from,
             until: duration,
             interval_max,
@@ -147,6 +152,7 @@ impl Plan {
             seed,
             nodes,
             data_shards,
+            replicas,
             timing: draw_timing(random.u64(15..60), &mut generator(seed, "patience")),
             tick: Micros::MILLISECOND * random.u64(20..=100),
             conditions: draw_weather(intensity, random),
@@ -195,6 +201,8 @@ impl Plan {
         Plan {
             nodes,
             data_shards,
+            // The check of availability assumes that a majority of all nodes serves every shard.
+            replicas: None,
             duration,
             load,
             timing: draw_timing(random.u64(15..30), random),
@@ -218,6 +226,7 @@ impl Plan {
             seed,
             nodes,
             data_shards,
+            replicas: Some(3),
             timing: Timing {
                 election_ticks: 10,
                 heartbeat_ticks: 2,
@@ -285,12 +294,20 @@ impl Plan {
     }
 }
 
+/// Draws the number of founders and of voters a shard. In one run of eight the cluster is larger,
+/// and in one of four it was founded before there was a default placement.
+fn draw_founding(nodes: u64, random: &mut fastrand::Rng) -> (u64, Option<u64>) {
+    let nodes = if random.u8(0..8) == 0 { *choose(random, &[2, 4, 6, 7, 8, 9]) } else { nodes };
+    (nodes, *choose(random, &[None, None, Some(1), Some(3), Some(3), Some(3), Some(3), Some(5)]))
+}
+
 fn draw_operator_actions(seed: u64, nodes: u64, data_shards: u64, duration: Micros) -> Vec<ScheduledAction> {
     let random = |concern| generator(seed, concern);
     [
         operator_actions::draw(nodes, data_shards, duration, &mut random("operators")),
         operator_actions::draw_moves(data_shards, duration, &mut random("slots")),
         operator_actions::draw_removals(data_shards, duration, &mut random("removals")),
+        operator_actions::draw_defaults(nodes, duration, &mut random("defaults")),
     ]
     .concat()
 }
@@ -387,8 +404,11 @@ mod tests {
     #[test]
     fn seeds_reach_every_kind_of_cluster_and_of_fault() {
         let plans: Vec<Plan> = (0..300).map(Plan::draw).collect();
-        for nodes in [1, 3, 5] {
+        for nodes in 1..=9 {
             assert!(plans.iter().any(|plan| plan.nodes == nodes), "{nodes} nodes");
+        }
+        for replicas in [None, Some(1), Some(3), Some(5)] {
+            assert!(plans.iter().any(|plan| plan.replicas == replicas), "{replicas:?} replicas");
         }
         for name in Fault::NAMES {
             let has = |plan: &Plan| plan.faults.iter().any(|scheduled| scheduled.fault.name() == *name);

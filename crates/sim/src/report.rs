@@ -35,6 +35,8 @@ pub struct Tally {
     pub disk_stops: u64,
     /// Hosts that joined after the founding.
     pub joined: u64,
+    /// Shards whose placement was judged.
+    pub placed: u64,
     /// Hosts that learned that they were removed.
     pub removed: u64,
     /// Processes on old copies of their disks that their peers refused.
@@ -86,6 +88,7 @@ impl Tally {
         self.lost += other.lost;
         self.crashes += other.crashes;
         self.joined += other.joined;
+        self.placed += other.placed;
         self.removed += other.removed;
         self.old_copies_refused += other.old_copies_refused;
         self.replaced += other.replaced;

@@ -37,6 +37,8 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     let mut plan = Plan {
         nodes: 3,
         data_shards: 1,
+        // Without a default placement, as when the other faults were planted.
+        replicas: None,
         duration: Micros::SECOND * 10,
         faults: Vec::new(),
         operator_actions: Vec::new(),
@@ -96,6 +98,11 @@ fn provoke(plan: &mut Plan, fault: Fault) {
             plan.faults = young_lives(&mut plan.generator("lives"));
             plan.load.reads_per_mille = 50;
             plan.load.client_timeout = Micros::MILLISECOND * 200;
+        }
+        // More hosts than voters a shard.
+        Fault::DefaultIgnoredByNewShards => {
+            (plan.nodes, plan.replicas) = (5, Some(3));
+            plan.operator_actions = vec![operator_action(2_000, OperatorAction::AddShard)];
         }
         // A founder with followers that have no vote.
         Fault::LedBeforeDurable => {
@@ -254,6 +261,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::HalvesReordered
         | Fault::ShardRemovedWithSlots
         | Fault::WritesDiscarded
+        | Fault::DefaultIgnoredByNewShards
         | Fault::BackupOfTwoSlotMaps => [isolate, pause, slow, break_links],
         Fault::ReceiverClockUsed => {
             let set: Strike = SetClock { target, ahead_ms: random.i64(-60_000..60_000) }.into();
@@ -375,6 +383,11 @@ fn writes_discarded_is_caught() {
 #[test]
 fn shard_removed_with_slots_is_caught() {
     caught(Fault::ShardRemovedWithSlots, &["slots", "service", "membership", "durability"]);
+}
+
+#[test]
+fn default_ignored_by_new_shards_is_caught() {
+    caught(Fault::DefaultIgnoredByNewShards, &["placement"]);
 }
 
 #[test]

@@ -2,13 +2,15 @@
 
 use clap::{Args, Subcommand};
 
+use tidelock_client::CliError;
+
 use super::ClientArgs;
 
 /// Arguments of `cluster`.
 #[derive(Debug, Args)]
-#[command(after_help = "Replace node 3 by a new one, which is given the number 4:\n  \
+#[command(after_help = "Replace node 3 by a new one, which takes over its votes:\n  \
     tidelock serve --join 10.0.0.1:9001 --data-dir DIR --http ADDR --peer ADDR\n  \
-    tidelock cluster add 4\n  tidelock cluster remove 3")]
+    tidelock cluster remove 3")]
 pub struct ClusterArgs {
     /// How to reach the cluster.
     #[command(flatten)]
@@ -24,12 +26,16 @@ pub enum ClusterCommand {
     /// Show hosts, shards with their leaders, and the applied index of each replica, as one node
     /// sees them
     Status(StatusArgs),
-    /// Give a node a vote in every shard, once it has caught up
+    /// Let a node vote again, after `follow` or `drain`
     ///
-    /// A node that has joined follows without a vote; this gives it one. It also ends a drain. Keep
-    /// 3 or 5 voters: an even number tolerates no more failures than the odd one below it.
+    /// A node that has joined gets votes by itself; `cluster explain` shows where. In a cluster
+    /// without a default placement, which releases before this one founded, it follows until this
+    /// gives it a vote in every shard; this waits until it votes.
     Add(HostArgs),
-    /// Take a node's vote away and keep it as a follower
+    /// Take a node's votes away, and give it none until `add`
+    ///
+    /// Other nodes get its votes as far as there are any. It still follows the registry, and the
+    /// shards whose policies name it.
     Follow(HostArgs),
     /// Empty a node: it leads nothing, and keeps no replica that another node can hold
     ///
@@ -49,8 +55,9 @@ pub enum ClusterCommand {
     Dump,
     /// Explain why each replica of a shard is where it is, and why other nodes have none
     Explain(ExplainArgs),
-    /// Set or remove tags of a shard, including its placement policies
+    /// Set or remove tags of a shard, including its placement policies, or the cluster's default
     ///
+    /// A shard inherits every placement policy of the default that it does not set itself.
     /// The cluster begins to move replicas at once, a few at a time; `cluster explain` shows the
     /// targets.
     Set(SetArgs),
@@ -153,13 +160,45 @@ pub struct ExplainArgs {
     tidelock cluster set 1 'placement:member=3;geo:region=us-central1' placement:vary=geo:zone\n\n\
     Two more replicas without a vote on hosts with large disks, and one on every host in another region:\n  \
     tidelock cluster set 1 'placement:replica:reports=2;disk=large' placement:cover=geo:region=us-east1\n\n\
+    Five voters in every shard that has no number of its own:\n  \
+    tidelock cluster set --default placement:member=5\n\n\
     NAME= removes a tag.")]
 pub struct SetArgs {
-    /// The shard
-    pub shard: u64,
-    /// Tags to set
-    #[arg(required = true, value_name = "NAME=VALUE")]
-    pub tags: Vec<String>,
+    /// Set the policies that all shards inherit, instead of those of one shard
+    #[arg(long)]
+    pub default: bool,
+    /// The shard, unless --default is given; then the tags to set
+    #[arg(required = true, value_name = "SHARD | NAME=VALUE")]
+    pub shard_and_tags: Vec<String>,
+}
+
+impl SetArgs {
+    /// What the tags are set on, and the tags.
+    ///
+    /// # Errors
+    /// When the shard is missing or superfluous, or no tag is given.
+    pub fn target(&self) -> Result<(TagTarget, &[String]), CliError> {
+        let usage = |text: &str| CliError::Usage(text.to_owned());
+        let first = self.shard_and_tags.first().map_or("", String::as_str);
+        let (target, tags) = match (self.default, first.parse()) {
+            (true, Ok::<u64, _>(_)) => return Err(usage("give a shard or --default, not both")),
+            (true, Err(_)) => (TagTarget::Default, &self.shard_and_tags[..]),
+            (false, Ok(shard)) => (TagTarget::Shard(shard), &self.shard_and_tags[1..]),
+            (false, Err(_)) => {
+                return Err(usage(&format!("`{first}` is no shard: give its number, or --default")));
+            }
+        };
+        if tags.is_empty() { Err(usage("give tags to set: NAME=VALUE")) } else { Ok((target, tags)) }
+    }
+}
+
+/// What `cluster set` changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagTarget {
+    /// The default of the cluster.
+    Default,
+    /// A shard.
+    Shard(u64),
 }
 
 /// Arguments of `cluster status`.

@@ -20,7 +20,7 @@ use tidelock_server::config::RawSettings;
 pub use backup::{BackupArgs, BackupCommand, FileArgs, RestoreArgs, SaveArgs};
 pub use cluster::{
     AddShardArgs, ClientsArgs, ClusterArgs, ClusterCommand, ExplainArgs, MoveSlotsArgs, RemoveShardArgs,
-    SetArgs, StatusArgs, TopArgs, WaitArgs, WaitForMoves,
+    SetArgs, StatusArgs, TagTarget, TopArgs, WaitArgs, WaitForMoves,
 };
 pub use config::{
     ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs, ExportArgs, Format, HistoryArgs,
@@ -108,8 +108,11 @@ pub struct ServeArgs {
 #[derive(Debug, Args)]
 pub struct DevArgs {
     /// Number of nodes
-    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=7))]
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=9))]
     pub nodes: u16,
+    /// Number of voters of each data shard of a new cluster [default: 3]
+    #[arg(long, value_name = "N", value_parser = ["1", "3", "5", "7"])]
+    pub replicas: Option<String>,
     /// Directory of the nodes' data directories; kept between runs
     #[arg(long, default_value = "./tidelock-data/dev", value_name = "DIR")]
     pub data_dir: PathBuf,

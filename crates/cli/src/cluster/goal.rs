@@ -4,7 +4,7 @@
 /// A goal. Nodes and shards are given by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
-    /// The node votes in every shard.
+    /// The node may vote.
     Votes(u64),
     /// The node follows in every shard, without a vote.
     Follows(u64),
@@ -46,7 +46,7 @@ impl Goal {
     /// A sentence for the reached goal.
     pub fn reached(self) -> String {
         match self {
-            Goal::Votes(node) => format!("node {node} votes in every shard"),
+            Goal::Votes(node) => format!("node {node} may vote"),
             Goal::Follows(node) => format!("node {node} follows without a vote"),
             Goal::LeadsNothing(node) => format!("node {node} leads nothing"),
             Goal::MayLead(node) => format!("node {node} may lead again"),

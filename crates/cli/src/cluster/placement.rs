@@ -5,7 +5,7 @@
 use tidelock_api::shards::{ExplainedHost, Explanation, PlacedRole, TagChanges};
 use tidelock_client::{Call, CliError, output};
 
-use crate::args::{ClientArgs, ExplainArgs, SetArgs};
+use crate::args::{ClientArgs, ExplainArgs, SetArgs, TagTarget};
 
 pub(super) fn dump(client: &ClientArgs) -> Result<(), CliError> {
     output::write(&client.client().ask_for(200, &Call::get("/v1/cluster/dump"))?.body)
@@ -18,8 +18,9 @@ pub(super) fn explain(args: &ExplainArgs, client: &ClientArgs) -> Result<(), Cli
 }
 
 pub(super) fn set(args: &SetArgs, client: &ClientArgs) -> Result<(), CliError> {
+    let (target, given) = args.target()?;
     let mut tags = TagChanges::default();
-    for tag in &args.tags {
+    for tag in given {
         let Some((name, value)) = tag.split_once('=').filter(|(name, _)| !name.is_empty()) else {
             return Err(CliError::Usage(format!(
                 "`{tag}` is no tag: write NAME=VALUE, or NAME= to take it away"
@@ -27,10 +28,15 @@ pub(super) fn set(args: &SetArgs, client: &ClientArgs) -> Result<(), CliError> {
         };
         tags.0.insert(name.to_owned(), (!value.is_empty()).then(|| value.to_owned()));
     }
-    let target = format!("/v1/cluster/shards/{}/tags", args.shard);
+    let (path, done) = match target {
+        TagTarget::Default => ("/v1/cluster/default".to_owned(), "the cluster has its default".to_owned()),
+        TagTarget::Shard(shard) => {
+            (format!("/v1/cluster/shards/{shard}/tags"), format!("shard {shard} has its tags"))
+        }
+    };
     let body = serde_json::to_vec(&tags).expect("invariant: a map of texts is JSON");
-    let answer = client.client().ask_for(202, &Call::post(target, &body))?;
-    output::answer(client.output, &answer, || Ok(format!("shard {} has its tags", args.shard)))
+    let answer = client.client().ask_for(202, &Call::post(path, &body))?;
+    output::answer(client.output, &answer, || Ok(done))
 }
 
 fn table(explanation: &Explanation) -> String {
@@ -50,6 +56,24 @@ fn table(explanation: &Explanation) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tags_are_of_a_shard_or_of_the_default() {
+        let target = |default, list: &[&str]| {
+            let shard_and_tags = list.iter().map(ToString::to_string).collect();
+            let args = SetArgs { default, shard_and_tags };
+            args.target().map(|(target, tags)| (target, tags.len())).map_err(|error| error.to_string())
+        };
+        assert_eq!(target(false, &["2", "a=b", "c=d"]), Ok((TagTarget::Shard(2), 2)));
+        assert_eq!(target(true, &["placement:member=5"]), Ok((TagTarget::Default, 1)));
+        for (default, list, expected) in [
+            (true, &["2", "a=b"][..], "a shard or --default, not both"),
+            (false, &["a=b"], "`a=b` is no shard"),
+            (false, &["2"], "give tags to set"),
+        ] {
+            assert!(target(default, list).is_err_and(|error| error.contains(expected)), "{list:?}");
+        }
+    }
 
     #[test]
     fn an_explanation_is_a_table() {

@@ -3,7 +3,7 @@
 //!
 //! Nothing is deleted that `tidelock dev` did not make. It marks a directory when it creates it or
 //! finds it empty. It refuses a directory without the mark. In a marked one it removes only
-//! `node-1` to `node-7`, and never a link.
+//! `node-1` to `node-9`, and never a link.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use tidelock_client::CliError;
 const MARK: &str = "tidelock-dev.json";
 
 /// Directories of nodes that `--fresh` looks for.
-const NODES_MAX: usize = 7;
+const NODES_MAX: usize = 9;
 
 /// Settings of the founding that cannot change, because the peers know one another by address.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]

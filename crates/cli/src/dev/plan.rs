@@ -86,6 +86,9 @@ impl Plan {
             if peers.len() > 1 {
                 arguments.extend(["--peers".into(), peers.join(",").into()]);
             }
+            if let Some(replicas) = &args.replicas {
+                arguments.extend(["--replicas".into(), replicas.into()]);
+            }
             for tag in [format!("geo:region={REGION}"), format!("geo:zone={zone}")] {
                 arguments.extend(["--tag".into(), tag.into()]);
             }
@@ -170,6 +173,7 @@ mod tests {
     fn args(nodes: u16) -> DevArgs {
         DevArgs {
             nodes,
+            replicas: None,
             data_dir: "./tidelock-data/dev".into(),
             fresh: false,
             http_base: 8001,
@@ -208,8 +212,19 @@ mod tests {
     }
 
     #[test]
+    fn replicas_are_stated_only_if_they_are_given() {
+        let arguments = |replicas: Option<&str>| {
+            let args = DevArgs { replicas: replicas.map(str::to_owned), ..args(5) };
+            Plan::new(&args, "tidelock".into()).unwrap().nodes.remove(4).arguments
+        };
+        assert!(!arguments(None).contains(&"--replicas".into()));
+        let given = arguments(Some("5"));
+        assert!(given.windows(2).any(|pair| pair == ["--replicas", "5"]), "{given:?}");
+    }
+
+    #[test]
     fn zones_repeat() {
-        let plan = Plan::new(&args(7), "tidelock".into()).unwrap();
+        let plan = Plan::new(&args(9), "tidelock".into()).unwrap();
         let zones: Vec<_> =
             plan.nodes.iter().map(|node| node.arguments.last().unwrap().to_str().unwrap()).collect();
         assert_eq!(zones[0], "geo:zone=us-west-1a");

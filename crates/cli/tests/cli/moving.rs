@@ -237,7 +237,8 @@ fn replicas_move_and_nobody_notices() {
         history.await_progress(5);
         shell.done(&["cluster", "drain", &drained.to_string(), "--undo"]);
         eventually("it has its votes back", || {
-            (1..=4).all(|shard| voters(&cluster, lost, shard) == [1, 2, 3]).then_some(())
+            let votes = |shard| voters(&cluster, lost, shard).contains(&(drained as u64));
+            ((1..=4).filter(|shard| votes(*shard)).count() == 3).then_some(())
         });
         history.await_progress(5);
 
@@ -245,7 +246,6 @@ fn replicas_move_and_nobody_notices() {
         cluster.kill(lost);
         let others: Vec<usize> = cluster.numbers().into_iter().filter(|&number| number != lost).collect();
         let shell = Shell::by_way_of(&cluster, &others);
-        shell.done(&["cluster", "add", "4"]);
         let removed = text(shell.done(&["cluster", "remove", &lost.to_string()]));
         assert_eq!(removed, format!("node {lost} is removed\n"));
         history.await_progress(5);

@@ -230,6 +230,7 @@ mod tests {
             slots: SlotMap::founded(SHARDS),
             migrations: Vec::new(),
             last_migration: MigrationId(0),
+            default_tags: None,
         };
         vec![Reply::Node(NodeReply::Registry(Box::new(view)))]
     }

@@ -33,7 +33,7 @@ pub use outcome::{
 pub use placement::{Assignment, ShardTags};
 pub use read::Read;
 pub use refusal::{Refusal, ShardError, ShardRefusal};
-pub use registry::{Denial, HostChange, RegistryWrite};
+pub use registry::{Denial, HostChange, RELEASE_TAG, RegistryWrite};
 pub use reply::{Item, NodeReply, Page, ReadReply, Reply, ScanStep, ShardAnswer, StoredValue, WriteReply};
 pub use restoration::{Discard, Restoration, RestoreWrite, RestoredKey, RowLayout};
 pub use transaction::{Transaction, Watch};

@@ -9,7 +9,7 @@ use super::ShardRefusal;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::membership::{Role, role_code, role_of};
-use crate::placement_policy;
+use crate::placement_policy::{self, PlacementPolicy};
 use crate::types::{NodeId, ShardId};
 
 /// The role that a host should have in a shard.
@@ -47,42 +47,69 @@ impl Assignment {
 
 impl ShardTags {
     pub(super) fn validate(&self) -> Result<(), ShardRefusal> {
-        let bytes: usize =
-            self.tags.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, String::len)).sum();
-        if bytes > limits::SHARD_TAGS_BYTES_MAX {
-            return Err(ShardRefusal::invalid("the tags of a shard are longer than 4 KiB"));
-        }
-        if self.tags.iter().any(|(name, _)| name.is_empty()) {
-            return Err(ShardRefusal::invalid("a tag has no name"));
-        }
-        if self.tags.iter().any(|(name, value)| value.is_some() && placement_policy::is_misspelt(name)) {
-            let reason = "a tag looks like a policy that is misspelt: policies are placement:member, placement:vary, \
-                          placement:replica:<group> and placement:cover";
-            return Err(ShardRefusal::invalid(reason));
-        }
-        Ok(())
+        validate_changes(&self.tags)
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_varint(out, self.shard.0);
-        codec::put_varint(out, self.tags.len() as u64);
-        for (name, value) in &self.tags {
-            codec::put_bytes(out, name.as_bytes());
-            out.push(u8::from(value.is_some()));
-            if let Some(value) = value {
-                codec::put_bytes(out, value.as_bytes());
-            }
-        }
+        encode_changes(&self.tags, out);
     }
 
     pub(super) fn decode(decoder: &mut Decoder<'_>) -> Result<ShardTags, DecodeError> {
-        let shard = ShardId(decoder.varint()?);
-        let mut tags = Vec::new();
-        for _ in 0..decoder.varint()? {
-            let name = decoder.text()?;
-            let value = if decoder.bool()? { Some(decoder.text()?) } else { None };
-            tags.push((name, value));
-        }
-        Ok(ShardTags { shard, tags })
+        Ok(ShardTags { shard: ShardId(decoder.varint()?), tags: decode_changes(decoder)? })
     }
+}
+
+/// Checks a change of the cluster's default. Whether the result is complete depends on the default
+/// that there is.
+pub(super) fn validate_default(tags: &[(String, Option<String>)]) -> Result<(), ShardRefusal> {
+    let set = tags.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+    if tags.iter().any(|(name, _)| !placement_policy::is_policy(name))
+        || PlacementPolicy::parse(&set.collect()).is_err()
+    {
+        let reason = "the default of the cluster consists of placement policies: placement:member, placement:vary, \
+                      placement:replica:<group> and placement:cover";
+        return Err(ShardRefusal::invalid(reason));
+    }
+    Ok(())
+}
+
+fn validate_changes(tags: &[(String, Option<String>)]) -> Result<(), ShardRefusal> {
+    let bytes: usize =
+        tags.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, String::len)).sum();
+    if bytes > limits::SHARD_TAGS_BYTES_MAX {
+        return Err(ShardRefusal::invalid("the tags of a shard are longer than 4 KiB"));
+    }
+    if tags.iter().any(|(name, _)| name.is_empty()) {
+        return Err(ShardRefusal::invalid("a tag has no name"));
+    }
+    if tags.iter().any(|(name, value)| value.is_some() && placement_policy::is_misspelt(name)) {
+        let reason = "a tag looks like a policy that is misspelt: policies are placement:member, placement:vary, \
+                      placement:replica:<group> and placement:cover";
+        return Err(ShardRefusal::invalid(reason));
+    }
+    Ok(())
+}
+
+pub(super) fn encode_changes(tags: &[(String, Option<String>)], out: &mut Vec<u8>) {
+    codec::put_varint(out, tags.len() as u64);
+    for (name, value) in tags {
+        codec::put_bytes(out, name.as_bytes());
+        out.push(u8::from(value.is_some()));
+        if let Some(value) = value {
+            codec::put_bytes(out, value.as_bytes());
+        }
+    }
+}
+
+pub(super) fn decode_changes(
+    decoder: &mut Decoder<'_>,
+) -> Result<Vec<(String, Option<String>)>, DecodeError> {
+    let mut tags = Vec::new();
+    for _ in 0..decoder.varint()? {
+        let name = decoder.text()?;
+        let value = if decoder.bool()? { Some(decoder.text()?) } else { None };
+        tags.push((name, value));
+    }
+    Ok(tags)
 }

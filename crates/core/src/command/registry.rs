@@ -8,12 +8,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use uuid::Uuid;
 
-use super::{Assignment, HostInfo, ShardRefusal, ShardTags};
+use super::{Assignment, HostInfo, ShardRefusal, ShardTags, placement};
 use crate::codec::{self, DecodeError, Decoder, codes};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
 use crate::topology;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId};
+use crate::version::{ClusterVersion, Release};
 
 /// A change of the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +58,13 @@ pub enum RegistryWrite {
     /// [`WriteReply::HostChanged`](super::WriteReply::HostChanged) or
     /// [`WriteReply::Denied`](super::WriteReply::Denied).
     TagShard(ShardTags),
+    /// Sets placement policies that shards inherit, and removes others. Answered by
+    /// [`WriteReply::HostChanged`](super::WriteReply::HostChanged), or by
+    /// [`WriteReply::Denied`](super::WriteReply::Denied) unless the result is a complete default.
+    SetDefault {
+        /// Names of policies with their new values; `None` removes the policy.
+        tags: Vec<(String, Option<String>)>,
+    },
     /// Adds a data shard to the cluster. It owns no slots until some are moved to it. Answered by
     /// [`WriteReply::ShardAdded`](super::WriteReply::ShardAdded) or
     /// [`WriteReply::Denied`](super::WriteReply::Denied).
@@ -93,14 +101,22 @@ pub enum RegistryWrite {
         /// Assigned when the move was planned. A move that is finished already changes nothing.
         migration: MigrationId,
     },
+    /// Raises the cluster's version, after which newer commands may be written. The leader of the
+    /// prime shard sends it. Answered by
+    /// [`WriteReply::HostChanged`](super::WriteReply::HostChanged) or
+    /// [`WriteReply::Denied`](super::WriteReply::Denied). A lower version changes nothing.
+    RaiseVersion {
+        /// Every host of the cluster must support it; otherwise [`Denial::HostTooOld`].
+        to: ClusterVersion,
+    },
 }
 
 /// A change of the wanted state of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostChange {
-    /// The host becomes a voter, and may lead.
+    /// The host may vote and lead. It ends [`HostChange::Follow`] and a drain.
     Vote,
-    /// The host becomes a learner.
+    /// The host gets no votes, and gives away those that it has.
     Follow,
     /// Whether the host should give up leadership as long as other nodes can lead.
     Drain(bool),
@@ -150,6 +166,20 @@ pub enum Denial {
     /// A placement policy cannot be parsed, or the tags are too long.
     #[error("the placement policy cannot be read, or the tags of the shard are too long")]
     InvalidPolicy,
+    /// The command is newer than the cluster's version.
+    #[error(
+        "the cluster's version is too low for this; it rises once every host runs a release that knows it: \
+         `tidelock cluster version` shows what it waits for"
+    )]
+    VersionTooLow,
+    /// A host does not support the cluster's version, or the one to which it should be raised.
+    #[error("the host runs a release that does not support the cluster's version; run a newer release on it")]
+    HostTooOld,
+    /// An operator has stopped the rise of the cluster's version.
+    #[error(
+        "the rise of the cluster's version is held; `tidelock cluster version --resume` lets it continue"
+    )]
+    VersionHeld,
 }
 
 const TAG_REGISTER_HOST: u8 = 3;
@@ -163,8 +193,31 @@ const TAG_REBALANCE: u8 = 12;
 const TAG_FINISH_MIGRATION: u8 = 13;
 const TAG_MOVE_SLOTS: u8 = 15;
 const TAG_REMOVE_SHARD: u8 = 16;
+const TAG_RAISE_VERSION: u8 = 17;
+const TAG_SET_DEFAULT: u8 = 18;
 
 impl RegistryWrite {
+    /// The cluster version from which on the log may hold this change.
+    pub(super) fn needed_version(&self) -> ClusterVersion {
+        match self {
+            RegistryWrite::SetDefault { .. } => ClusterVersion::WITH_DEFAULTS,
+            RegistryWrite::RegisterHost(_)
+            | RegistryWrite::JoinHost(_)
+            | RegistryWrite::ChangeHost { .. }
+            | RegistryWrite::Assign { .. }
+            | RegistryWrite::ForgetReplica { .. }
+            | RegistryWrite::TagShard(_)
+            | RegistryWrite::AddShard { .. }
+            | RegistryWrite::RemoveShard { .. }
+            | RegistryWrite::Rebalance
+            | RegistryWrite::MoveSlots { .. }
+            | RegistryWrite::FinishMigration { .. }
+            // It comes before the version that it raises to. The leader proposes it only when every
+            // host can read it.
+            | RegistryWrite::RaiseVersion { .. } => ClusterVersion::FIRST,
+        }
+    }
+
     pub(super) fn validate(&self) -> Result<(), ShardRefusal> {
         match self {
             RegistryWrite::RegisterHost(info) | RegistryWrite::JoinHost(info) => info.validate(),
@@ -172,6 +225,7 @@ impl RegistryWrite {
                 Err(ShardRefusal::invalid("more assignments than an entry can have"))
             }
             RegistryWrite::TagShard(tags) => tags.validate(),
+            RegistryWrite::SetDefault { tags } => placement::validate_default(tags),
             RegistryWrite::AddShard { name, tags } => validate_shard(name.as_deref(), tags),
             RegistryWrite::RemoveShard { shard: ShardId::PRIME } => {
                 Err(ShardRefusal::invalid("the prime shard holds the registry and cannot be removed"))
@@ -185,6 +239,7 @@ impl RegistryWrite {
             | RegistryWrite::RemoveShard { .. }
             | RegistryWrite::Rebalance
             | RegistryWrite::MoveSlots { .. }
+            | RegistryWrite::RaiseVersion { .. }
             | RegistryWrite::FinishMigration { .. } => Ok(()),
         }
     }
@@ -229,6 +284,11 @@ impl RegistryWrite {
                 slots.encode(out);
                 codec::put_varint(out, to.0);
             }
+            RegistryWrite::RaiseVersion { to } => put_numbered(out, TAG_RAISE_VERSION, to.0),
+            RegistryWrite::SetDefault { tags } => {
+                out.push(TAG_SET_DEFAULT);
+                placement::encode_changes(tags, out);
+            }
         }
     }
 
@@ -263,6 +323,8 @@ impl RegistryWrite {
                 let slots = SlotSet::decode(decoder)?;
                 RegistryWrite::MoveSlots { slots, to: ShardId(decoder.varint()?) }
             }
+            TAG_RAISE_VERSION => RegistryWrite::RaiseVersion { to: ClusterVersion(decoder.varint()?) },
+            TAG_SET_DEFAULT => RegistryWrite::SetDefault { tags: placement::decode_changes(decoder)? },
             _ => return Err(DecodeError::UnknownTag("write")),
         })
     }
@@ -296,7 +358,15 @@ codes!(Denial as "denial" {
     Denial::TooManyMoves => 9,
     Denial::SlotsMoving => 10,
     Denial::ShardInUse => 11,
+    Denial::VersionTooLow => 12,
+    Denial::HostTooOld => 13,
+    Denial::VersionHeld => 14,
 });
+
+/// Names of the entries for additions to an announcement. The settings allow neither to a tag.
+const CLUSTER_ADDRESS_TAG: &str = "";
+/// See [`CLUSTER_ADDRESS_TAG`].
+pub const RELEASE_TAG: &str = "tidelock:release";
 
 impl HostInfo {
     /// Checks the size of an announcement. Every node keeps it permanently, so a large one is a
@@ -319,18 +389,7 @@ impl HostInfo {
         for text in [&self.peer_address, &self.http_address, &self.resp_address] {
             codec::put_bytes(out, text.as_bytes());
         }
-        // Tag names are never empty. The entry under the empty name is a later addition, so that
-        // logs written before it can still be read.
-        let cluster = Some(&self.resp_cluster_address).filter(|address| !address.is_empty());
-        codec::put_varint(out, (self.tags.len() + cluster.iter().len()) as u64);
-        if let Some(address) = cluster {
-            codec::put_bytes(out, b"");
-            codec::put_bytes(out, address.as_bytes());
-        }
-        for (name, value) in &self.tags {
-            codec::put_bytes(out, name.as_bytes());
-            codec::put_bytes(out, value.as_bytes());
-        }
+        topology::put_tags(out, &self.announced_tags());
     }
 
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<HostInfo, DecodeError> {
@@ -339,13 +398,41 @@ impl HostInfo {
         let peer_address = decoder.text()?;
         let http_address = decoder.text()?;
         let resp_address = decoder.text()?;
-        let mut tags = BTreeMap::new();
-        for _ in 0..decoder.varint()? {
-            let name = decoder.text()?;
-            tags.insert(name, decoder.text()?);
+        let host = HostInfo {
+            node,
+            uuid,
+            peer_address,
+            http_address,
+            resp_address,
+            resp_cluster_address: String::new(),
+            tags: BTreeMap::new(),
+            release: Release::default(),
+        };
+        Ok(host.with_announced_tags(topology::tags(decoder)?))
+    }
+
+    /// The tags as they are stored and sent, with entries for later additions. So releases from
+    /// before an addition read the announcement, and store the same bytes as newer ones.
+    pub fn announced_tags(&self) -> BTreeMap<String, String> {
+        let mut tags = self.tags.clone();
+        if !self.resp_cluster_address.is_empty() {
+            tags.insert(String::from(CLUSTER_ADDRESS_TAG), self.resp_cluster_address.clone());
         }
-        let resp_cluster_address = tags.remove("").unwrap_or_default();
-        Ok(HostInfo { node, uuid, peer_address, http_address, resp_address, resp_cluster_address, tags })
+        if let Some(release) = self.release.announced() {
+            tags.insert(String::from(RELEASE_TAG), release);
+        }
+        tags
+    }
+
+    /// This host with what [`HostInfo::announced_tags`] returned.
+    pub fn with_announced_tags(mut self, mut tags: BTreeMap<String, String>) -> HostInfo {
+        self.resp_cluster_address = tags.remove(CLUSTER_ADDRESS_TAG).unwrap_or_default();
+        if let Some(release) = tags.get(RELEASE_TAG).and_then(|text| Release::of_announced(text)) {
+            tags.remove(RELEASE_TAG);
+            self.release = release;
+        }
+        self.tags = tags;
+        self
     }
 }
 
@@ -361,6 +448,7 @@ fn validate_shard(name: Option<&str>, tags: &BTreeMap<String, String>) -> Result
 mod tests {
     use super::super::write::fixture::assert_round_trip;
     use super::*;
+    use crate::version::SupportedVersions;
     use alloc::string::ToString;
 
     #[test]
@@ -373,14 +461,25 @@ mod tests {
             resp_address: "a:3".to_string(),
             resp_cluster_address: String::new(),
             tags: [("zone".to_string(), "b".to_string())].into(),
+            release: Release::default(),
         };
         let new = HostInfo { resp_cluster_address: "a:4".to_string(), ..old.clone() };
+        let versions = SupportedVersions { oldest: ClusterVersion(1), newest: ClusterVersion(3) };
+        let newest = HostInfo { release: Release { name: "0.2".to_string(), versions }, ..new.clone() };
         let mut encoded = Vec::new();
         old.encode(&mut encoded);
         let tags = b"\x01\x04zone\x01b";
         assert!(encoded.ends_with(tags), "as in logs that were written before there was such an address");
-        for host in [old, new] {
+        for host in [old, new, newest] {
             assert_round_trip(RegistryWrite::RegisterHost(host).into());
         }
+    }
+
+    #[test]
+    fn changes_of_version_2_round_trip() {
+        assert_round_trip(RegistryWrite::RaiseVersion { to: ClusterVersion(300) }.into());
+        let tags = [("placement:member", Some("3")), ("placement:vary", None)];
+        let tags = tags.map(|(name, value)| (name.to_string(), value.map(ToString::to_string)));
+        assert_round_trip(RegistryWrite::SetDefault { tags: tags.into() }.into());
     }
 }

@@ -3,6 +3,7 @@
 //! Owns the types of the answer. `node::view` fills them, and the protocols decide their
 //! representation.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -19,6 +20,9 @@ use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term};
 pub struct ClusterView {
     /// The node whose view this is. Other nodes may know more or less.
     pub node: NodeId,
+    /// Whether the cluster has a default placement. If so, hosts of the role voter vote where
+    /// placement wants them to; otherwise they vote in every shard.
+    pub has_default: bool,
     /// Every host of the registry, and founders that have not registered yet.
     pub hosts: Vec<HostView>,
     /// Every shard of the registry, by number.
@@ -172,6 +176,9 @@ pub struct RegistryView {
     pub migrations: Vec<(MigrationId, Migration)>,
     /// The highest move number assigned so far.
     pub last_migration: MigrationId,
+    /// The placement policies that shards inherit, by name; `None` if the cluster has no default
+    /// placement.
+    pub default_tags: Option<BTreeMap<String, String>>,
 }
 
 /// Why each replica of a shard is placed where it is, and why other hosts have none.

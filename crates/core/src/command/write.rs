@@ -15,6 +15,7 @@ use super::{
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::{ShardId, UnixMillis};
+use crate::version::ClusterVersion;
 
 /// A change of replicated state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +108,21 @@ impl Write {
                 Write::Keys(Transaction { watches: watches.clone(), operations: operations.at(now) })
             }
             write => write.clone(),
+        }
+    }
+
+    /// The cluster version from which on the log may hold this write. A write of an earlier cluster
+    /// is refused before it is proposed or sent. Every new command, and every new layout of an old
+    /// one, is named here or in the write that it belongs to.
+    pub fn needed_version(&self) -> ClusterVersion {
+        match self {
+            Write::Registry(write) => write.needed_version(),
+            Write::Keys(_)
+            | Write::Expire { .. }
+            | Write::Config(_)
+            | Write::Slots(_)
+            | Write::Restore(_)
+            | Write::Checkpoint { .. } => ClusterVersion::FIRST,
         }
     }
 

@@ -16,9 +16,10 @@ use crate::types::{MigrationId, NodeId, ShardId};
 /// What a change of the cluster leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// The node votes in every shard.
+    /// The node may vote. In a cluster without a default placement, it votes in every shard.
     Votes(NodeId),
-    /// The node follows in every shard, without a vote.
+    /// The node votes in no shard. In a cluster without a default placement, it follows in every
+    /// shard.
     Follows(NodeId),
     /// The node leads no shard.
     LeadsNothing(NodeId),
@@ -70,7 +71,8 @@ impl Goal {
     }
 }
 
-/// What is missing until a host is a voter, or a learner, in every shard.
+/// What is missing until a host is a voter, or a learner, in every shard. With a default placement,
+/// a host that may vote has what it needs: placement decides where it votes, and when.
 fn role_missing(view: &ClusterView, node: NodeId, role: HostRole) -> Vec<String> {
     let host = match known(view, node) {
         Ok(host) => host,
@@ -80,9 +82,13 @@ fn role_missing(view: &ClusterView, node: NodeId, role: HostRole) -> Vec<String>
         return not_shown(view, node, if role == HostRole::Voter { "as a voter" } else { "as a learner" });
     }
     let votes = role == HostRole::Voter;
+    if votes && view.has_default {
+        return vec![];
+    }
     let of_shard = |shard: &ShardView| {
         let replica = replica(view, shard, node);
-        if replica.is_some_and(|replica| replica.voter == votes) {
+        let needs_none = view.has_default && shard.shard != ShardId::PRIME;
+        if replica.map_or(needs_none, |replica| replica.voter == votes) {
             return None;
         }
         let reason = match (votes, shard.leader) {
@@ -121,8 +127,12 @@ fn why_no_vote(view: &ClusterView, shard: &ShardView, host: &HostView) -> String
 /// removals.
 fn why_still_there(view: &ClusterView, shard: &ShardView, node: NodeId) -> String {
     let is_due = |host: &&HostView| {
-        let votes = replica(view, shard, host.info.node).is_some_and(|replica| replica.voter);
-        host.info.node != node && host.standing == HostRole::Voter && !votes
+        let replica = replica(view, shard, host.info.node);
+        // With a default placement, a host without a replica is not meant to vote, and each host
+        // follows the prime shard.
+        let is_meant = !view.has_default || (replica.is_some() && shard.shard != ShardId::PRIME);
+        let votes = replica.is_some_and(|replica| replica.voter);
+        host.info.node != node && host.standing == HostRole::Voter && is_meant && !votes
     };
     let what = match replica(view, shard, node).map(|replica| replica.voter) {
         _ if shard.leader == Some(node) => format!("node {node} leads it, and hands over first"),
@@ -238,6 +248,7 @@ mod tests {
             resp_address: String::new(),
             resp_cluster_address: String::new(),
             tags: BTreeMap::new(),
+            release: crate::version::Release::default(),
         };
         view.hosts.push(HostView {
             info,
@@ -299,6 +310,32 @@ mod tests {
         );
         replicate(&mut view, (1, 4), true, 0);
         assert_eq!(Goal::Votes(NodeId(4)).missing(&view), [""; 0], "a vote is a vote, however far it is");
+    }
+
+    #[test]
+    fn with_a_default_placement_a_host_that_may_vote_waits_for_nothing() {
+        let mut view = view();
+        view.has_default = true;
+        join(&mut view, 4, HostRole::Voter);
+        replicate(&mut view, (0, 4), false, 50);
+        assert_eq!(Goal::Votes(NodeId(4)).missing(&view), [""; 0]);
+        assert_eq!(Goal::Follows(NodeId(4)).missing(&view)[0], "node 1 does not show node 4 as a learner");
+        host(&mut view, 4).standing = HostRole::Learner;
+        assert_eq!(Goal::Follows(NodeId(4)).missing(&view), [""; 0], "it needs no replica of a data shard");
+        replicate(&mut view, (1, 4), true, 50);
+        assert_eq!(Goal::Follows(NodeId(4)).missing(&view), ["shard 1: node 4 still votes"]);
+        host(&mut view, 3).standing = HostRole::Leaving;
+        leave(&mut view, ShardId(1), NodeId(1));
+        assert_eq!(
+            Goal::Gone(NodeId(3)).missing(&view),
+            ["shard 0: node 3 still votes", "shard 1: node 3 still votes"],
+            "node 1 is not meant to vote in shard 1"
+        );
+        replicate(&mut view, (1, 1), false, 7);
+        assert_eq!(
+            Goal::Gone(NodeId(3)).missing(&view)[1],
+            "shard 1: node 3 still votes; node 1 is catching up (applied 7 of 50)"
+        );
     }
 
     #[test]

@@ -19,8 +19,10 @@ use crate::command::config::ConfigUpdate;
 use crate::command::{Read, ShardAnswer, ShardError, ShardRefusal, Write, WriteReply};
 use crate::control::registry::Registry;
 use crate::deliberate::Faults;
+use crate::founding::Founding;
 use crate::membership::Membership;
 use crate::types::{LogIndex, MigrationId, ShardId, UnixMillis};
+use crate::version::ClusterVersion;
 pub use data::Data;
 pub use restore::{BlockKind, Restore, RestoreError, Restored, SnapshotScan};
 
@@ -34,13 +36,20 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// The initial state of a shard, in a cluster founded by `founders` nodes with `data_shards`
-    /// data shards.
-    pub fn new(shard: ShardId, founders: u64, data_shards: u64) -> Machine {
+    /// The initial state of a shard of a cluster.
+    pub fn new(shard: ShardId, founding: &Founding) -> Machine {
         if shard == ShardId::PRIME {
-            Machine::Registry(Box::new(Registry::founded(founders, data_shards)))
+            Machine::Registry(Box::new(Registry::founded(founding)))
         } else {
             Machine::Data(Box::default())
+        }
+    }
+
+    /// The initial state in a cluster that was founded at a version.
+    pub fn founded_at(self, version: ClusterVersion) -> Machine {
+        match self {
+            Machine::Registry(registry) => Machine::Registry(Box::new(registry.founded_at(version))),
+            Machine::Data(data) => Machine::Data(data),
         }
     }
 

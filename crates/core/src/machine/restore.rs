@@ -270,6 +270,7 @@ mod tests {
         Condition, Discard, ExpiryCondition, Operation, Operations, Restoration, RestoreWrite, RestoredKey,
         Transaction, Write, WriteReply,
     };
+    use crate::founding::Founding;
     use crate::types::{LogIndex, ShardId};
     use alloc::vec;
     use bytes::Bytes;
@@ -327,7 +328,7 @@ mod tests {
     fn a_snapshot_shows_the_beginning_whatever_happens_meanwhile() {
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let mut machine = Machine::new(ShardId(1), 3, 4);
+            let mut machine = Machine::new(ShardId(1), &Founding::new(3, 4));
             for _ in 0..3_000 {
                 let (key, size) = (random.u64(..4_000), random.usize(..600));
                 put(&mut machine, key, &vec![7; size]);
@@ -367,7 +368,7 @@ mod tests {
 
     #[test]
     fn configuration_goes_behind_the_keys_of_a_snapshot() {
-        let mut machine = Machine::new(ShardId(1), 3, 4);
+        let mut machine = Machine::new(ShardId(1), &Founding::new(3, 4));
         for number in 0..50 {
             put(&mut machine, number, b"value");
             publish(&mut machine, number % 7, number as i64);
@@ -378,7 +379,7 @@ mod tests {
         let again = restored(&blocks);
         assert_eq!(again.digest(), before, "and what was written meanwhile is not in it");
         assert_eq!(again.record_count(), 50);
-        let mut keys_alone = Machine::new(ShardId(1), 3, 4);
+        let mut keys_alone = Machine::new(ShardId(1), &Founding::new(3, 4));
         (0..50).for_each(|number| put(&mut keys_alone, number, b"value"));
         assert_ne!(keys_alone.digest(), before);
     }
@@ -392,7 +393,7 @@ mod tests {
             revision: Version(9),
             records: vec![],
         }));
-        let mut old = Machine::new(ShardId(1), 3, 4);
+        let mut old = Machine::new(ShardId(1), &Founding::new(3, 4));
         publish(&mut old, 1, 1);
         let Machine::Data(data) = &mut old else { unreachable!("a data shard") };
         data.config.begin_snapshot();
@@ -406,7 +407,7 @@ mod tests {
         };
         let refused = Ok(WriteReply::ConditionFailed { current: Version::ABSENT });
         assert_eq!(old.apply(LogIndex(1), claim.clone()), refused);
-        let mut fresh = Machine::new(ShardId(1), 3, 4);
+        let mut fresh = Machine::new(ShardId(1), &Founding::new(3, 4));
         assert_eq!(fresh.apply(LogIndex(1), claim), Ok(WriteReply::Restored));
         for _ in 0..2 {
             assert_eq!(fresh.apply(LogIndex(1), restore()), Ok(WriteReply::Restored));
@@ -425,7 +426,7 @@ mod tests {
             Ok(WriteReply::ConditionFailed { current: Version(9) })
         );
         assert_eq!(fresh.apply(LogIndex(1), restore()), refused, "a client has written");
-        let mut written = Machine::new(ShardId(1), 3, 4);
+        let mut written = Machine::new(ShardId(1), &Founding::new(3, 4));
         put(&mut written, 1, b"value");
         let failed = written.apply(LogIndex(1), restore());
         assert_eq!(failed, Ok(WriteReply::ConditionFailed { current: Version(1) }));
@@ -434,7 +435,7 @@ mod tests {
     #[test]
     fn an_empty_machine_and_the_registry_round_trip() {
         for shard in [ShardId::PRIME, ShardId(1)] {
-            let mut machine = Machine::new(shard, 3, 4);
+            let mut machine = Machine::new(shard, &Founding::new(3, 4));
             let blocks = blocks(&mut machine, |_| ());
             assert_eq!(restored(&blocks).digest(), machine.digest());
         }
@@ -453,7 +454,7 @@ mod tests {
                 records: vec![record],
             }))
         };
-        let mut machine = Machine::new(ShardId(1), 3, 4);
+        let mut machine = Machine::new(ShardId(1), &Founding::new(3, 4));
         machine.apply(LogIndex(1), part(b"a")).expect("applied");
         let before = machine.digest();
         let blocks = blocks(&mut machine, |machine| {

@@ -12,7 +12,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::command::{HostChange, RegistryWrite, Write};
-use crate::membership::{MembershipChange, Role, founding_replicas};
+use crate::founding::Founding;
+use crate::membership::{MembershipChange, Role};
 use crate::raft;
 use crate::storage::{LogEntry, RecoveredShard, RecoveredShards, ReplicaIncarnation, WalRecord};
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term};
@@ -24,10 +25,8 @@ pub struct Survivor<'a> {
     pub node: NodeId,
     /// All other nodes that may ever have existed.
     pub lost: &'a [NodeId],
-    /// Number of founders of the cluster.
-    pub founders: u64,
-    /// Number of data shards with which the cluster was founded.
-    pub data_shards: u64,
+    /// The founding of the cluster.
+    pub founding: &'a Founding,
 }
 
 /// Appends entries to every recovered log that make the survivor the only replica of its shards and
@@ -35,7 +34,7 @@ pub struct Survivor<'a> {
 /// before the node starts with `shards`.
 pub fn force_new_cluster(shards: &mut RecoveredShards, survivor: Survivor<'_>) -> Vec<WalRecord> {
     let mut records = Vec::new();
-    for shard in (0..=survivor.data_shards).map(ShardId) {
+    for shard in (0..=survivor.founding.data_shards).map(ShardId) {
         shards.entry(shard).or_default();
     }
     for (&shard, recovered) in shards.iter_mut() {
@@ -72,7 +71,7 @@ fn members(
     let founding = match &recovered.log.incarnation {
         Some(ReplicaIncarnation::Ended(_)) => return None,
         Some(ReplicaIncarnation::Begun { founding, .. }) => founding.clone(),
-        None => founding_replicas(shard, survivor.founders),
+        None => survivor.founding.voters_of(shard),
     };
     let mut members: BTreeMap<ReplicaId, NodeId> = match &recovered.snapshot {
         Some(snapshot) => snapshot.membership.nodes.clone(),

@@ -21,7 +21,6 @@ use core::ops::Range;
 use super::Node;
 use crate::event::NodeOptions;
 use crate::machine::Machine;
-use crate::membership::founding_replicas;
 use crate::raft::{Group, GroupOptions, Groups};
 use crate::slots::SLOTS;
 use crate::storage::snapshot::{SnapshotId, SnapshotTask};
@@ -50,7 +49,7 @@ impl LocalReplicas {
     pub(super) fn begin(options: &NodeOptions, mut recovered: RecoveredShards) -> (LocalReplicas, Groups) {
         let seeds = fastrand::Rng::with_seed(options.seed);
         let mut local_replicas = LocalReplicas { seeds, ended: BTreeMap::new(), closing: BTreeMap::new() };
-        let founders = options.founders.len() as u64;
+        let founding = options.founding();
         for shard in (0..=options.data_shards).map(ShardId) {
             recovered.entry(shard).or_default();
         }
@@ -63,11 +62,10 @@ impl LocalReplicas {
                 }
                 Some(ReplicaIncarnation::Begun { replica, founding }) => (*replica, founding.clone()),
                 None => {
-                    let founding = founding_replicas(shard, founders);
-                    let own = founding.iter().find(|(_, node)| *node == options.host.node);
+                    let own = founding.replica_on(shard, options.host.node);
                     let joined = options.prime_replica.filter(|_| shard == ShardId::PRIME);
-                    match own.map(|(replica, _)| *replica).or(joined) {
-                        Some(replica) => (replica, founding),
+                    match own.or(joined) {
+                        Some(replica) => (replica, founding.voters_of(shard)),
                         None => {
                             assert!(shard != ShardId::PRIME, "who joined has a replica of the prime shard");
                             continue;
@@ -90,7 +88,7 @@ impl LocalReplicas {
             shard,
             replica,
             founding,
-            machine: Machine::new(shard, options.founders.len() as u64, options.data_shards),
+            machine: Machine::new(shard, &options.founding()).founded_at(options.founding_version),
             timing: options.timing,
             seed: self.seeds.u64(..),
             faults: options.faults,

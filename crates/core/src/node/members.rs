@@ -108,6 +108,7 @@ impl Node {
             Machine::Data(_) => unreachable!("invariant: the prime shard holds the registry"),
         };
         let replicas = registry.replicas().values().filter(|replica| replica.wanted.is_some());
+        self.router.set_version(registry.version());
         self.router.set_map(registry.slots(), replicas.map(|replica| (replica.shard, replica.node)));
     }
 
@@ -320,6 +321,7 @@ impl Node {
             && registry.host_entries().values().all(|host_entry| host_entry.standing != HostRole::Leaving)
             && registry.replicas().values().all(is_placed)
             && placement::assignments(registry, 1).is_empty()
+            && placement::balance(registry).is_empty()
             && self.is_carrying_as_wanted()
             && registry.migrations().is_empty()
             && self

@@ -13,7 +13,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::Node;
-use crate::command::{HostChange, RegistryWrite, Write};
+use crate::command::{Assignment, HostChange, RegistryWrite, Write};
 use crate::control::placement;
 use crate::membership::Role;
 use crate::raft::Group;
@@ -32,8 +32,8 @@ pub(super) struct HostLiveness {
     silent: BTreeMap<NodeId, Ticks>,
     /// The registry on which the last assignment was based, and when it was proposed.
     assigned: Option<(LogIndex, Ticks)>,
-    /// The last registry found to match the placement.
-    at_rest: Option<LogIndex>,
+    /// The last registry found to match the placement, and whether its votes are balanced too.
+    at_rest: Option<(LogIndex, bool)>,
     balanced: Ticks,
 }
 
@@ -79,8 +79,10 @@ impl Node {
     pub(super) fn place(&mut self) {
         let changed = self.registry().changed();
         let is_due = self.now.0.is_multiple_of(self.options.timing.election_ticks);
-        if !is_due && self.watch.at_rest == Some(changed) {
-            return;
+        match self.watch.at_rest {
+            Some((registry, true)) if registry == changed => return,
+            Some((registry, false)) if registry == changed && !is_due => return,
+            _ => {}
         }
         let retry_ticks = self.options.timing.request_ticks;
         let is_waiting = self
@@ -90,12 +92,21 @@ impl Node {
         if !self.groups.prime().leads() || is_waiting {
             return;
         }
-        let room = MOVES_MAX.saturating_sub(self.moves_under_way());
-        if room == 0 {
+        let moves = self.moves_under_way();
+        if moves >= MOVES_MAX {
             return;
         }
-        let assignments = placement::assignments(self.registry(), room);
-        self.watch.at_rest = assignments.is_empty().then_some(changed);
+        let mut assignments = placement::assignments(self.registry(), MOVES_MAX - moves);
+        self.watch.at_rest = None;
+        if assignments.is_empty() {
+            let is_quiet = moves == 0;
+            let balance = if is_quiet { placement::balance(self.registry()) } else { Vec::new() };
+            let is_balanced = is_quiet && balance.is_empty();
+            if self.are_reachable(&balance) {
+                assignments = balance;
+            }
+            self.watch.at_rest = assignments.is_empty().then_some((changed, is_balanced));
+        }
         if !assignments.is_empty() {
             self.watch.assigned = Some((changed, self.now));
             self.router.write(
@@ -104,6 +115,13 @@ impl Node {
                 &mut self.groups,
             );
         }
+    }
+
+    /// Whether this node can reach the hosts of assignments. A vote moves for balance only between
+    /// such hosts: a shard must not lose a vote that works for one that does not yet.
+    fn are_reachable(&self, assignments: &[Assignment]) -> bool {
+        let is_here = |node: NodeId| node == self.options.host.node || self.router.is_up(node);
+        assignments.iter().all(|assignment| is_here(assignment.node))
     }
 
     /// Number of replicas on reachable hosts that should exist but have not reported, or that

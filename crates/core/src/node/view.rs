@@ -21,6 +21,7 @@ impl Node {
         let registry = self.registry();
         ClusterView {
             node: self.options.host.node,
+            has_default: registry.default_tags().is_some(),
             hosts: registry
                 .host_entries()
                 .iter()
@@ -85,6 +86,7 @@ impl Node {
             resp_address: String::new(),
             resp_cluster_address: String::new(),
             tags: BTreeMap::new(),
+            release: crate::version::Release::default(),
         }
     }
 

@@ -94,6 +94,7 @@ impl Applied {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::founding::Founding;
 
     const SHARD: ShardId = ShardId(1);
 
@@ -103,7 +104,7 @@ mod tests {
 
     /// The state after entry 5 of term 3.
     fn applied() -> Applied {
-        Applied::new(Machine::new(SHARD, 1, 1), Some(id(5)), Faults::NONE)
+        Applied::new(Machine::new(SHARD, &Founding::new(1, 1)), Some(id(5)), Faults::NONE)
     }
 
     #[test]
@@ -112,7 +113,7 @@ mod tests {
         applied.advance(LogIndex(6), Term(3));
         applied.advance(LogIndex(7), Term(5));
         assert_eq!((applied.index(), applied.term()), (LogIndex(7), Term(5)));
-        applied.install(id(9), Machine::new(SHARD, 1, 1));
+        applied.install(id(9), Machine::new(SHARD, &Founding::new(1, 1)));
         assert_eq!(applied.id(SHARD), id(9));
     }
 
@@ -137,6 +138,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "invariant: a snapshot never replaces newer state")]
     fn a_snapshot_of_the_same_entry_is_not_installed() {
-        applied().install(id(5), Machine::new(SHARD, 1, 1));
+        applied().install(id(5), Machine::new(SHARD, &Founding::new(1, 1)));
     }
 }

@@ -69,7 +69,7 @@ fn unknown_commitment(raft: &Raft<LogStore>, message: &Message) -> Option<(u64, 
 mod tests {
     use super::*;
     use crate::codec::Decoder;
-    use crate::membership::founding_replicas;
+    use crate::founding::Founding;
     use crate::raft::{Group, Output, fixture, wire};
     use crate::storage::{HardState, LogEntry, RecoveredLog};
     use alloc::vec::Vec;
@@ -100,7 +100,7 @@ mod tests {
             .zip(terms)
             .map(|(index, &term)| Entry { index, term, ..Entry::default() })
             .collect();
-        let founding = founding_replicas(SHARD, 3);
+        let founding = Founding::new(3, 1).voters_of(SHARD);
         let mut message = Message {
             from: founding[1].0.0,
             to: founding[0].0.0,

@@ -3,14 +3,14 @@
 use super::{Group, GroupOptions};
 use crate::deliberate::Faults;
 use crate::event::Timing;
+use crate::founding::Founding;
 use crate::machine::Machine;
-use crate::membership::founding_replicas;
 use crate::storage::{RecoveredLog, RecoveredShard};
 use crate::types::ShardId;
 
 /// The first of three founding replicas, with this log.
 pub(super) fn group(shard: ShardId, log: RecoveredLog) -> Group {
-    let founding = founding_replicas(shard, 3);
+    let founding = Founding::new(3, 1).voters_of(shard);
     let timing = Timing {
         election_ticks: 10,
         heartbeat_ticks: 2,
@@ -23,7 +23,7 @@ pub(super) fn group(shard: ShardId, log: RecoveredLog) -> Group {
         shard,
         replica: founding[0].0,
         founding,
-        machine: Machine::new(shard, 3, 1),
+        machine: Machine::new(shard, &Founding::new(3, 1)),
         timing,
         seed: 1,
         faults: Faults::NONE,

@@ -61,7 +61,7 @@ pub(super) fn repair_progress(engine: &mut RawNode<LogStore>, replica: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::membership::founding_replicas;
+    use crate::founding::Founding;
     use crate::raft::{Group, fixture};
     use crate::storage::{HardState, LogEntry, RecoveredLog};
     use crate::types::{LogIndex, ShardId, Term};
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn a_rejection_below_the_acknowledged_index_restarts_the_sending() {
         let mut group = follower();
-        let peer = founding_replicas(SHARD, 3)[1].0.0;
+        let peer = Founding::new(3, 1).voters_of(SHARD)[1].0.0;
         group.raft.raft.become_candidate();
         group.raft.raft.become_leader();
         let progress = |group: &Group| {

@@ -276,7 +276,8 @@ fn role_change(before: Option<Role>, now: Option<Role>) -> Option<RoleChange> {
 mod tests {
     use super::*;
     use crate::codec::Decoder;
-    use crate::membership::{MembershipChange, founding_replicas};
+    use crate::founding::Founding;
+    use crate::membership::MembershipChange;
     use crate::raft::{encode_change, fixture, wire};
     use crate::storage::{HardState, LogEntry, RecoveredLog};
     use crate::types::ShardId;
@@ -299,7 +300,7 @@ mod tests {
 
     /// The leader says that everything up to an entry is committed. Returns what the group reports.
     fn hear_heartbeat(group: &mut Group, commit: u64) -> Vec<TraceEvent> {
-        let founding = founding_replicas(SHARD, 3);
+        let founding = Founding::new(3, 1).voters_of(SHARD);
         let (from, to) = (founding[1].0.0, founding[0].0.0);
         let mut message = Message { from, to, term: 1, commit, ..Message::default() };
         message.set_msg_type(MessageType::MsgHeartbeat);

@@ -25,7 +25,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use slab::Slab;
 
-use crate::command::{CheckedWrite, LoadView, Refusal, Reply, ShardRefusal, Write};
+use crate::command::{CheckedWrite, Denial, LoadView, Refusal, Reply, ShardRefusal, Write, WriteReply};
 use crate::deliberate::{Fault, Faults};
 use crate::event::{Counters, NodeOptions, SlowRequest};
 use crate::limits;
@@ -35,6 +35,7 @@ use crate::raft::{Groups, ProposeError};
 use crate::slots::slot_map::SlotMap;
 use crate::slots::slot_of;
 use crate::types::{NodeId, ShardId, Term, Ticks, Token, UnixMillis};
+use crate::version::ClusterVersion;
 use links::Peer;
 use reads::{PeerRead, Remote, RetryRead, ScatterGather};
 use routes::Routes;
@@ -43,6 +44,8 @@ use routes::Routes;
 pub(crate) struct Router {
     node: NodeId,
     slots: Arc<SlotMap>,
+    /// The version of the cluster, as far as this node has applied the registry.
+    version: ClusterVersion,
     /// Number of founding data shards, which determines the founding slots of each shard.
     founding: u64,
     routes: Routes,
@@ -132,6 +135,7 @@ impl Router {
         Router {
             node: options.host.node,
             slots: Arc::new(SlotMap::founded(options.data_shards)),
+            version: options.founding_version,
             founding: options.data_shards,
             routes: Routes::default(),
             request_ticks: options.timing.request_ticks,
@@ -163,6 +167,9 @@ impl Router {
             && let Some(clock) = self.clock
         {
             write = write.at(clock);
+        }
+        if self.is_too_new(&write) {
+            return self.answer(token, Reply::Write(WriteReply::Denied(Denial::VersionTooLow)));
         }
         let checked = match self.check(write) {
             Ok(checked) => checked,
@@ -196,6 +203,12 @@ impl Router {
                 self.internal_requests.push((internal_request, Reply::Refused(refusal.into())));
             }
         }
+    }
+
+    /// Whether a write must not be proposed or sent yet, because a host of the cluster may not know
+    /// it.
+    fn is_too_new(&self, write: &Write) -> bool {
+        write.needed_version() > self.version
     }
 
     /// Takes the outcomes of writes of the node itself.
@@ -265,6 +278,10 @@ impl Router {
     ) {
         let Some(peer) = self.peers.iter().find(|peer| peer.node == from) else { return };
         let origin = Origin { node: from, link: peer.link, request };
+        if self.is_too_new(write) {
+            // The peer has applied a later registry, which this node will apply soon.
+            return self.outcome(origin, Outcome::NotDone);
+        }
         let clock = self.clock;
         let outcome = match groups.with(shard, |group| group.propose(write, origin, clock)) {
             Some(Ok(())) => return,
@@ -379,6 +396,11 @@ impl Router {
 
     pub(crate) fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Sets the version of the cluster.
+    pub(crate) fn set_version(&mut self, version: ClusterVersion) {
+        self.version = version;
     }
 
     /// Sets the slot map, and the nodes of the replicas of all shards.

@@ -16,8 +16,11 @@ use uuid::Uuid;
 use super::disk::{Disk, DiskError, DiskFile};
 use super::le;
 use crate::codec::{self, DecodeError, Decoder};
+use crate::founding::Founding;
 use crate::starts::{KnownStart, ProcessStart};
+use crate::topology;
 use crate::types::{NodeId, ReplicaId};
+use crate::version::{ClusterVersion, SupportedVersions, Unsupported};
 
 /// Name of the control file in the data directory.
 pub const NAME: &str = "control";
@@ -25,7 +28,11 @@ pub const NAME: &str = "control";
 const TEMPORARY_NAME: &str = "control.new";
 const MAGIC: &[u8; 8] = b"TIDECTRL";
 const HEADER_BYTES: usize = 20;
-const VERSION: u32 = 5;
+/// The layout of a directory that holds nothing newer than the first version of clusters. Releases
+/// without versions read and write only this one.
+const FORMAT: u32 = 5;
+/// The layout of all other directories: it begins with the version.
+const FORMAT_VERSIONED: u32 = 6;
 
 /// Control files are always smaller than this; a larger one is not read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -49,6 +56,16 @@ pub struct Identity {
     pub founders: Vec<String>,
     /// Number of data shards with which the cluster was founded.
     pub data_shards: u64,
+    /// See [`Founding::replicas`].
+    pub replicas: Option<u64>,
+    /// See [`Founding::shard_tags`].
+    pub shard_tags: BTreeMap<String, String>,
+    /// The version at which the cluster was founded.
+    pub founding_version: ClusterVersion,
+    /// The newest version of anything in the directory; at least `founding_version`. It is recorded
+    /// before anything of that version is written here. A release that does not support it does not
+    /// start here.
+    pub version: ClusterVersion,
     /// Number of starts on this directory, including this one.
     /// [`start_counter`](super::start_counter) keeps the exact number; this copy may lag if the
     /// disk was full.
@@ -93,12 +110,26 @@ impl Identity {
             cluster_name: String::new(),
             founders: Vec::new(),
             data_shards: 0,
+            replicas: None,
+            shard_tags: BTreeMap::new(),
+            founding_version: ClusterVersion::FIRST,
+            version: ClusterVersion::FIRST,
             boots: 0,
             has_log: false,
             removed: false,
             hosts: BTreeMap::new(),
             starts: BTreeMap::new(),
             superseded: false,
+        }
+    }
+
+    /// The founding of the node's cluster.
+    pub fn founding(&self) -> Founding {
+        Founding {
+            founders: self.founders.len() as u64,
+            data_shards: self.data_shards,
+            replicas: self.replicas,
+            shard_tags: self.shard_tags.clone(),
         }
     }
 
@@ -120,6 +151,9 @@ pub enum ControlFileError {
     /// The format is one that this release does not know, most likely of a newer one.
     #[error("the control file `{NAME}` has format version {0}, which this release does not know")]
     Version(u32),
+    /// The directory belongs to a cluster of a version that this release does not support.
+    #[error("{0}")]
+    Unsupported(#[from] Unsupported),
     /// Intact, but not a layout that this release writes.
     #[error("the control file `{NAME}` cannot be decoded: {0}")]
     Decode(#[from] DecodeError),
@@ -134,6 +168,17 @@ pub enum ControlFileError {
 /// When it cannot be read or is damaged, or when it is missing beside other files: a node with a
 /// new identity would be mistaken for another node.
 pub fn load<D: Disk>(disk: &D) -> Result<Option<Identity>, ControlFileError> {
+    load_for(disk, SupportedVersions::OWN)
+}
+
+/// As [`load`], for a binary that supports these versions.
+///
+/// # Errors
+/// As [`load`], and when the binary is too old or too new for the directory.
+pub fn load_for<D: Disk>(
+    disk: &D,
+    supported: SupportedVersions,
+) -> Result<Option<Identity>, ControlFileError> {
     let mut names = disk.list()?;
     if !names.iter().any(|name| name == NAME) {
         names.retain(|name| name != TEMPORARY_NAME);
@@ -149,7 +194,7 @@ pub fn load<D: Disk>(disk: &D) -> Result<Option<Identity>, ControlFileError> {
     }
     let mut bytes = vec![0; size as usize];
     file.read_at(0, &mut bytes)?;
-    decode(&bytes).map(Some)
+    decode(&bytes, supported).map(Some)
 }
 
 /// Durably replaces the node's identity. After a crash the file has either the old or the new
@@ -168,6 +213,11 @@ pub fn store<D: Disk>(disk: &D, identity: &Identity) -> Result<(), ControlFileEr
 
 fn encode(identity: &Identity) -> Vec<u8> {
     let mut body = Vec::new();
+    let format = if identity.version > ClusterVersion::FIRST { FORMAT_VERSIONED } else { FORMAT };
+    if format == FORMAT_VERSIONED {
+        codec::put_varint(&mut body, identity.version.0);
+        codec::put_varint(&mut body, identity.founding_version.0);
+    }
     body.extend_from_slice(identity.cluster_id.as_bytes());
     body.extend_from_slice(identity.host_uuid.as_bytes());
     codec::put_varint(&mut body, identity.node.0);
@@ -195,17 +245,21 @@ fn encode(identity: &Identity) -> Vec<u8> {
         codec::put_varint(&mut body, known.start.number);
         body.extend_from_slice(known.start.instance.as_bytes());
     }
+    if identity.founding_version >= ClusterVersion::WITH_DEFAULTS {
+        codec::put_varint(&mut body, identity.replicas.unwrap_or_default());
+        topology::put_tags(&mut body, &identity.shard_tags);
+    }
     let length = u32::try_from(body.len()).expect("invariant: an identity is small");
     let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
     bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&format.to_le_bytes());
     bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(&checksum(&bytes, &body).to_le_bytes());
     bytes.extend_from_slice(&body);
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Result<Identity, ControlFileError> {
+fn decode(bytes: &[u8], supported: SupportedVersions) -> Result<Identity, ControlFileError> {
     if bytes.len() < HEADER_BYTES {
         return Err(ControlFileError::Damaged("it is cut off"));
     }
@@ -219,16 +273,32 @@ fn decode(bytes: &[u8]) -> Result<Identity, ControlFileError> {
     if le::u32(header, 16) != checksum(&header[..16], body) {
         return Err(ControlFileError::Damaged("its checksum does not match"));
     }
+    let mut decoder = Decoder::new(body);
+    let (mut version, mut founding_version) = (ClusterVersion::FIRST, ClusterVersion::FIRST);
     match le::u32(header, 8) {
-        VERSION => Ok(decode_body(body)?),
-        version => Err(ControlFileError::Version(version)),
+        FORMAT => supported.check(version)?,
+        FORMAT_VERSIONED => {
+            version = ClusterVersion(decoder.varint()?);
+            // Before the rest, whose layout may be of that version.
+            supported.check(version)?;
+            founding_version = ClusterVersion(decoder.bounded(version.0, "founding version")?);
+        }
+        format => return Err(ControlFileError::Version(format)),
     }
+    let mut identity = decode_body(&mut decoder)?;
+    (identity.founding_version, identity.version) = (founding_version, version);
+    if founding_version >= ClusterVersion::WITH_DEFAULTS {
+        identity.replicas = Some(decoder.varint()?).filter(|replicas| *replicas > 0);
+        identity.shard_tags = topology::tags(&mut decoder)?;
+    }
+    decoder.finish()?;
+    Ok(identity)
 }
 
-fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
-    let mut decoder = Decoder::new(body);
-    let cluster_id = decode_uuid(&mut decoder)?;
-    let host_uuid = decode_uuid(&mut decoder)?;
+/// Decodes what follows the versions, up to what the founding version adds.
+fn decode_body(decoder: &mut Decoder<'_>) -> Result<Identity, DecodeError> {
+    let cluster_id = decode_uuid(decoder)?;
+    let host_uuid = decode_uuid(decoder)?;
     let node = NodeId(decoder.varint()?);
     let prime_replica = ReplicaId(decoder.varint()?);
     let data_shards = decoder.varint()?;
@@ -243,18 +313,17 @@ fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
     let mut hosts = BTreeMap::new();
     for _ in 0..decoder.varint()? {
         let node = NodeId(decoder.varint()?);
-        let uuid = decode_uuid(&mut decoder)?;
+        let uuid = decode_uuid(decoder)?;
         hosts.insert(node, KnownHost { uuid, peer_address: decoder.text()? });
     }
     let superseded = decoder.bool()?;
     let mut starts = BTreeMap::new();
     for _ in 0..decoder.varint()? {
         let node = NodeId(decoder.varint()?);
-        let host = decode_uuid(&mut decoder)?;
-        let start = ProcessStart { number: decoder.varint()?, instance: decode_uuid(&mut decoder)? };
+        let host = decode_uuid(decoder)?;
+        let start = ProcessStart { number: decoder.varint()?, instance: decode_uuid(decoder)? };
         starts.insert(node, KnownStart { host, start });
     }
-    decoder.finish()?;
     Ok(Identity {
         cluster_id,
         node,
@@ -263,6 +332,10 @@ fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
         cluster_name,
         founders,
         data_shards,
+        replicas: None,
+        shard_tags: BTreeMap::new(),
+        founding_version: ClusterVersion::FIRST,
+        version: ClusterVersion::FIRST,
         boots,
         has_log,
         removed,
@@ -294,6 +367,10 @@ mod tests {
             cluster_name: "blue".into(),
             founders: vec!["10.0.0.1:9001".into(), "[::1]:9001".into()],
             data_shards: 4,
+            founding_version: ClusterVersion(boots.min(2)),
+            version: ClusterVersion(boots.min(2)),
+            replicas: (boots > 1).then_some(3),
+            shard_tags: if boots == 300 { [("owner".into(), "us".into())].into() } else { BTreeMap::new() },
             boots,
             has_log: boots > 1,
             removed: boots == 2,
@@ -382,7 +459,7 @@ mod tests {
     #[test]
     fn an_unknown_version_is_told_from_damage() {
         let disk = MemoryDisk::new(1);
-        for version in [1, 2, 3, 4, 6] {
+        for version in [1, 2, 3, 4, 7] {
             let mut bytes = encode(&identity(1));
             bytes[8] = version;
             let crc = checksum(&bytes[..16], &bytes[HEADER_BYTES..]);
@@ -390,5 +467,28 @@ mod tests {
             disk.put(NAME, bytes);
             assert_eq!(load(&disk), Err(ControlFileError::Version(version.into())));
         }
+    }
+
+    #[test]
+    fn a_directory_of_the_first_version_keeps_its_layout() {
+        let bytes = encode(&identity(1));
+        assert_eq!(bytes[8..12], [5, 0, 0, 0]);
+        assert_eq!(encode(&identity(2))[8..12], [6, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_binary_of_other_versions_is_refused_whatever_the_rest_of_the_file_is() {
+        let disk = MemoryDisk::new(1);
+        let mut body = vec![9];
+        body.extend_from_slice(b"a layout of version 9");
+        let header = [&MAGIC[..], &[6, 0, 0, 0], &(body.len() as u32).to_le_bytes()].concat();
+        let crc = checksum(&header, &body).to_le_bytes();
+        disk.put(NAME, [&header[..], &crc, &body].concat());
+        let (version, supported) = (ClusterVersion(9), SupportedVersions::OWN);
+        assert_eq!(load(&disk), Err(Unsupported::TooOld { version, supported }.into()));
+        store(&disk, &identity(1)).unwrap();
+        let supported = SupportedVersions { oldest: ClusterVersion(2), newest: ClusterVersion(3) };
+        let version = ClusterVersion(1);
+        assert_eq!(load_for(&disk, supported), Err(Unsupported::TooNew { version, supported }.into()));
     }
 }

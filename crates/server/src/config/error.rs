@@ -64,6 +64,15 @@ pub enum ConfigError {
         /// The largest number that is allowed.
         max: u64,
     },
+    /// `replicas` is even, or too large.
+    #[error(
+        "replicas: {0} voters a shard; write 1, 3, 5 or 7. An even number survives no more failures than the odd one \
+         below it, and costs one more copy of all data"
+    )]
+    Replicas(u64),
+    /// `shard_tags` has a policy that cannot be read.
+    #[error("shard_tags: {0}")]
+    ShardTag(String),
     /// `peers` lists no founders, or too many.
     #[error(
         "peers: {0} founders; list 1 to {FOUNDERS_MAX} peer addresses (more nodes may join later), \

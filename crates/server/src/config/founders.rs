@@ -5,13 +5,27 @@
 //! never as what they resolve to: resolution may differ between machines and over time, and the
 //! founders would disagree about their numbers.
 
+use std::collections::BTreeMap;
+
+use tidelock_core::version::ClusterVersion;
 use uuid::Uuid;
 
 use super::{Address, ConfigError};
 
-/// Most founders. Each has a vote, and with more votes every write waits for more disks; larger
-/// clusters grow by joins.
-pub const FOUNDERS_MAX: usize = 7;
+/// Most founders. A cluster cannot begin before most voters of the registry are up, and a list of
+/// addresses that must be the same everywhere is error-prone; larger clusters grow by joins.
+pub const FOUNDERS_MAX: usize = 9;
+
+/// What a cluster is founded with, besides its founders and its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundingTerms<'a> {
+    /// Number of data shards.
+    pub data_shards: u64,
+    /// Number of voters of each data shard.
+    pub replicas: u64,
+    /// Tags of the data shards.
+    pub shard_tags: &'a BTreeMap<String, String>,
+}
 
 /// Namespace of cluster ids (RFC 9562, version 5). Generated once at random; changing it would
 /// change all cluster ids.
@@ -37,16 +51,25 @@ pub(super) fn parse(list: &[String]) -> Result<Vec<Address>, ConfigError> {
     Ok(founders)
 }
 
-/// The id of the cluster with these sorted founders, this name and this number of data shards. A
-/// founder with different settings derives another id and is refused by the others, instead of
-/// mapping keys differently. The name comes first, and neither it nor an address contains a line
-/// break, so different clusters have different texts.
-pub fn cluster_id<S: AsRef<str> + Ord>(founders: &[S], cluster_name: &str, data_shards: u64) -> Uuid {
+/// The id of the cluster with these sorted founders, this name and these terms. A founder with
+/// different settings derives another id and is refused by the others, instead of mapping keys
+/// differently or counting other votes. So is a founder of a release that founds clusters of
+/// another version. The name comes first, and neither it nor an address contains a line break, so
+/// different clusters have different texts.
+pub fn cluster_id<S: AsRef<str> + Ord>(
+    founders: &[S],
+    cluster_name: &str,
+    terms: &FoundingTerms<'_>,
+) -> Uuid {
     assert!(founders.is_sorted(), "invariant: founders are sorted");
-    let mut name = format!("{cluster_name}\n{data_shards}");
+    let (version, FoundingTerms { data_shards, replicas, shard_tags }) = (ClusterVersion::NEWEST, terms);
+    let mut name = format!("{cluster_name}\n{data_shards}\n{replicas} replicas\nversion {version}");
     for founder in founders {
         name.push('\n');
         name.push_str(founder.as_ref());
+    }
+    for (tag, value) in *shard_tags {
+        name.push_str(&format!("\n{tag}={value}"));
     }
     Uuid::new_v5(&CLUSTER_NAMESPACE, name.as_bytes())
 }

@@ -4,7 +4,8 @@
 //! Owns defaults, precedence and validation; `raw` owns names and help texts. It does not parse the
 //! command line: the binary does that, and passes flags and environment as [`RawSettings`]. It does
 //! not own what the data directory stores either: once a node has founded or joined its cluster,
-//! `identity` compares `peers`, `join`, `cluster_name` and `shards` with the stored values.
+//! `identity` compares `peers`, `join`, `cluster_name`, `shards`,
+//! `replicas` and `shard_tags` with the stored values.
 //!
 //! Precedence: flag, environment, file, default. A setting is replaced as a whole: tags given by
 //! flags replace those of the file. Invariants: each default is defined once, here; nothing is
@@ -22,7 +23,7 @@ mod tests;
 pub use address::{Address, HOST_BYTES_MAX};
 pub use allowed_hosts::ALLOWED_HOSTS_MAX;
 pub use error::ConfigError;
-pub use founders::{FOUNDERS_MAX, cluster_id};
+pub use founders::{FOUNDERS_MAX, FoundingTerms, cluster_id};
 pub use join::JOIN_ADDRESSES_MAX;
 pub use raw::RawSettings;
 
@@ -32,6 +33,7 @@ use std::time::Duration;
 
 use tidelock_core::event::Timing;
 use tidelock_core::limits::SHARDS_MAX;
+use tidelock_core::placement_policy::{self, PlacementPolicy};
 use tidelock_core::types::NodeId;
 use uuid::Uuid;
 
@@ -53,6 +55,10 @@ pub const DEFAULT_PEER: &str = "127.0.0.1:9001";
 pub const DEFAULT_CLUSTER_NAME: &str = "tidelock";
 /// Default of `shards`, the number of data shards of a new cluster.
 pub const DEFAULT_SHARDS: u64 = 4;
+/// Default of `replicas`, the number of voters of each data shard of a new cluster: one may fail.
+pub const DEFAULT_REPLICAS: u64 = 3;
+/// Largest `replicas`: three hosts may fail. With more votes, every write waits for more disks.
+pub const REPLICAS_MAX: u64 = 7;
 /// Default of `sync`: writes are acknowledged when they are on disk.
 pub const DEFAULT_SYNC: bool = true;
 /// Default of `election_timeout_ms`: how long a follower waits for its leader.
@@ -134,6 +140,10 @@ pub struct Settings {
     pub allowed_hosts: Vec<String>,
     /// Data shards that a new cluster is founded with, 1 to [`SHARDS_MAX`].
     pub shards: u64,
+    /// Voters of each data shard of a new cluster: an odd number up to [`REPLICAS_MAX`].
+    pub replicas: u64,
+    /// Tags of the data shards of a new cluster, placement policies among them.
+    pub shard_tags: BTreeMap<String, String>,
     /// Tags of this node by name. Placement policies refer to them.
     pub tags: BTreeMap<String, String>,
     /// Whether a write is acknowledged only when it is on disk.
@@ -164,6 +174,8 @@ pub struct Settings {
     cluster_name: Option<String>,
     /// Whether `shards` was given, rather than its default.
     has_shards: bool,
+    /// Whether `replicas` was given, rather than its default.
+    has_replicas: bool,
     force_new_cluster: Option<Uuid>,
 }
 
@@ -203,10 +215,13 @@ impl Settings {
         let cluster_name = given_name.as_deref().unwrap_or(DEFAULT_CLUSTER_NAME);
         check_cluster_name(cluster_name)?;
         let shards = in_range("shards", raw.shards.unwrap_or(DEFAULT_SHARDS), 1..=SHARDS_MAX)?;
+        let replicas = parse_replicas(raw.replicas)?;
+        let shard_tags = parse_shard_tags(raw.shard_tags.unwrap_or_default())?;
         let founders = raw.peers.map(|list| founders::parse(&list)).transpose()?;
         let cluster_id = founders.as_ref().map(|founders| {
             let texts: Vec<&str> = founders.iter().map(Address::as_str).collect();
-            cluster_id(&texts, cluster_name, shards)
+            let terms = FoundingTerms { data_shards: shards, replicas, shard_tags: &shard_tags };
+            cluster_id(&texts, cluster_name, &terms)
         });
         let founders = founders.unwrap_or_else(|| vec![peer.clone()]);
         let join = match raw.join {
@@ -243,6 +258,8 @@ impl Settings {
             resp_cluster,
             peer,
             shards,
+            replicas,
+            shard_tags,
             tags: parse_tags(&raw.tags.unwrap_or_default())?,
             sync: raw.sync.unwrap_or(DEFAULT_SYNC),
             workers: parse_workers(raw.workers)?,
@@ -254,6 +271,7 @@ impl Settings {
             join,
             cluster_name: given_name,
             has_shards: raw.shards.is_some(),
+            has_replicas: raw.replicas.is_some(),
             force_new_cluster: raw.force_new_cluster.as_deref().map(parse_cluster_id).transpose()?,
         })
     }
@@ -292,6 +310,11 @@ impl Settings {
     /// The founders that `peers` lists, sorted; `None` if it was not given.
     pub fn given_founders(&self) -> Option<Vec<String>> {
         self.cluster_id.map(|_| self.founders())
+    }
+
+    /// The number of voters of each data shard, if it was given.
+    pub fn given_replicas(&self) -> Option<u64> {
+        self.has_replicas.then_some(self.replicas)
     }
 
     /// The number of data shards, if it was given.
@@ -451,6 +474,24 @@ fn parse_tags(list: &[String]) -> Result<BTreeMap<String, String>, ConfigError> 
             }
             _ => return Err(ConfigError::Tag(tag.clone())),
         }
+    }
+    Ok(tags)
+}
+
+/// Only odd numbers: an even one costs one more copy of all data than the odd one below it, and
+/// survives no more failures.
+fn parse_replicas(given: Option<u64>) -> Result<u64, ConfigError> {
+    let replicas = given.unwrap_or(DEFAULT_REPLICAS);
+    let is_allowed = replicas <= REPLICAS_MAX && replicas % 2 == 1;
+    if is_allowed { Ok(replicas) } else { Err(ConfigError::Replicas(replicas)) }
+}
+
+/// The tags of founding shards. Their policies are checked as those of running clusters are.
+fn parse_shard_tags(list: Vec<String>) -> Result<BTreeMap<String, String>, ConfigError> {
+    let tags = parse_tags(&list)?;
+    PlacementPolicy::parse(&tags).map_err(|error| ConfigError::ShardTag(error.to_string()))?;
+    if let Some(name) = tags.keys().find(|name| placement_policy::is_misspelt(name)) {
+        return Err(ConfigError::ShardTag(format!("`{name}` looks like a policy that is misspelt")));
     }
     Ok(tags)
 }

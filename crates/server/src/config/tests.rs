@@ -23,7 +23,7 @@ fn defaults_are_those_of_the_documents() {
     assert_eq!(settings.resp.as_str(), "127.0.0.1:7001");
     assert_eq!(settings.resp_cluster.as_ref().map(Address::as_str), Some("127.0.0.1:7101"));
     assert_eq!(settings.peer.as_str(), "127.0.0.1:9001");
-    assert_eq!((settings.shards, settings.sync), (4, true));
+    assert_eq!((settings.shards, settings.replicas, settings.sync), (4, 3, true));
     assert_eq!(settings.tick(), Duration::from_millis(50));
     let expected = Timing {
         election_ticks: 20,
@@ -75,7 +75,14 @@ fn every_setting_of_a_file_counts() {
     assert_eq!(settings.allowed_hosts, ["kv.example", "b", "lb"]);
     let hosts: Vec<String> = settings.http_hosts().collect();
     assert_eq!(hosts, ["0.0.0.0", "[::1]", "b", "kv.example", "b", "lb"]);
-    assert_eq!(settings.cluster_id(), Some(cluster_id(&["a:1", "b:1"], "blue", 512)));
+    assert_eq!(
+        settings.cluster_id(),
+        Some(cluster_id(
+            &["a:1", "b:1"],
+            "blue",
+            &FoundingTerms { data_shards: 512, replicas: 3, shard_tags: &BTreeMap::new() }
+        ))
+    );
     assert_eq!((settings.shards, settings.sync), (512, false));
     let tags: Vec<_> = settings.tags.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(tags, [("empty", ""), ("geo:zone", "us-west-1a")]);
@@ -185,9 +192,9 @@ fn every_invalid_value_is_refused_with_advice() {
         ("resp = 'two words:1'", "resp: "),
         ("peer = ''", "peer: "),
         ("http = '127.0.0.1:9001'", "http and peer are both 127.0.0.1:9001"),
-        ("peers = []", "0 founders; list 1 to 7"),
+        ("peers = []", "0 founders; list 1 to 9"),
         ("peers = ['']", "peers: `` is not an address"),
-        ("peers = ['a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1']", "8 founders; list 1 to 7"),
+        ("peers = ['a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1,i:1,j:1']", "10 founders; list 1 to 9"),
         ("peers = ['127.0.0.1:9001', '127.0.0.1:0']", "127.0.0.1:0 has no fixed port"),
         ("peers = ['127.0.0.1:9001', ' 127.0.0.1:9001']", "127.0.0.1:9001 is listed more than once"),
         ("peers = ['127.0.0.1:9001']\njoin = ['a:1']", "join: peers is given too"),
@@ -205,6 +212,12 @@ fn every_invalid_value_is_refused_with_advice() {
         ("cluster_name = 'a\\b'", "cluster_name: "),
         ("shards = 0", "shards: 0 is out of range; write a number from 1 to 512"),
         ("shards = 513", "from 1 to 512"),
+        ("replicas = 0", "replicas: 0 voters a shard; write 1, 3, 5 or 7"),
+        ("replicas = 4", "An even number survives no more failures"),
+        ("replicas = 9", "write 1, 3, 5 or 7"),
+        ("shard_tags = ['placement:members=3']", "`placement:members` is no policy"),
+        ("shard_tags = ['placement:member=many']", "must begin with a number"),
+        ("shard_tags = ['placment:member=3']", "looks like a policy that is misspelt"),
         ("tags = ['zone']", "write K=V"),
         ("tags = ['=v']", "write K=V"),
         ("tags = ['k=1', 'k=2']", "`k` is given more than once"),
@@ -295,14 +308,20 @@ fn founders_agree_however_they_list_themselves() {
 }
 
 #[test]
-fn cluster_ids_differ_with_name_founders_and_shards_and_never_change() {
-    let id = cluster_id(&["a:1", "b:1"], "tidelock", 4);
-    assert_ne!(id, cluster_id(&["a:1", "b:1"], "other", 4));
-    assert_ne!(id, cluster_id(&["a:1", "b:1"], "tidelock", 5));
-    assert_ne!(id, cluster_id(&["a:1"], "tidelock", 4));
-    assert_ne!(cluster_id(&["a:1b:1"], "t", 4), cluster_id(&["a:1", "b:1"], "t", 4));
+fn cluster_ids_differ_with_name_founders_and_terms_and_never_change() {
+    let none = BTreeMap::new();
+    let terms = |data_shards, replicas| FoundingTerms { data_shards, replicas, shard_tags: &none };
+    let id = cluster_id(&["a:1", "b:1"], "tidelock", &terms(4, 3));
+    assert_ne!(id, cluster_id(&["a:1", "b:1"], "other", &terms(4, 3)));
+    assert_ne!(id, cluster_id(&["a:1", "b:1"], "tidelock", &terms(5, 3)));
+    assert_ne!(id, cluster_id(&["a:1", "b:1"], "tidelock", &terms(4, 5)));
+    assert_ne!(id, cluster_id(&["a:1"], "tidelock", &terms(4, 3)));
+    assert_ne!(cluster_id(&["a:1b:1"], "t", &terms(4, 3)), cluster_id(&["a:1", "b:1"], "t", &terms(4, 3)));
+    let tags = BTreeMap::from([("owner".to_owned(), "us".to_owned())]);
+    let tagged = FoundingTerms { shard_tags: &tags, ..terms(4, 3) };
+    assert_ne!(id, cluster_id(&["a:1", "b:1"], "tidelock", &tagged));
     // The value that Python's uuid.uuid5 computes.
-    assert_eq!(id.to_string(), "7a8db0d7-abf9-59b9-92c3-60e07706c9a8");
+    assert_eq!(id.to_string(), "fdae7f4b-cf0e-5d05-8907-8d2ee6f92079");
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub(super) enum Cluster {
     Dump,
     Explain,
     Tag,
+    Default,
+    SetDefault,
     Clients,
     Load,
     Moves,
@@ -44,6 +46,7 @@ impl Cluster {
         match self {
             Cluster::Host(_)
             | Cluster::Tag
+            | Cluster::SetDefault
             | Cluster::AddShard
             | Cluster::RemoveShard
             | Cluster::Rebalance
@@ -52,6 +55,7 @@ impl Cluster {
             | Cluster::Progress(_)
             | Cluster::Dump
             | Cluster::Explain
+            | Cluster::Default
             | Cluster::Clients
             | Cluster::Load
             | Cluster::Moves
@@ -76,6 +80,8 @@ pub(super) async fn answer<S: Store>(
         Cluster::Dump => registry::dump(call).await,
         Cluster::Explain => registry::explain(call, number).await,
         Cluster::Tag => registry::tag(call, number).await,
+        Cluster::Default => registry::default_placement(call).await,
+        Cluster::SetDefault => registry::set_default(call).await,
         Cluster::Clients => clients::answer(call).await,
         Cluster::Load => load::answer(call).await,
         Cluster::Moves => slots::moves(call).await,

@@ -127,6 +127,7 @@ pub(super) fn denied(denial: Denial) -> Problem {
         Denial::LastVoter => ProblemKind::LastVoter,
         Denial::UnknownShard => ProblemKind::UnknownShard,
         Denial::ShardInUse => ProblemKind::ShardInUse,
+        Denial::VersionTooLow | Denial::HostTooOld | Denial::VersionHeld => ProblemKind::ClusterVersion,
         Denial::TooManyMoves | Denial::SlotsMoving => ProblemKind::SlotsMoving,
         // The last two are denials of requests that only hosts and leaders send.
         Denial::InvalidPolicy | Denial::TooManyShards | Denial::NotLeaving | Denial::TooManyHosts => {

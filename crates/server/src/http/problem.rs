@@ -33,6 +33,7 @@ pub(super) enum ProblemKind {
     LastVoter,
     SlotsMoving,
     ShardInUse,
+    ClusterVersion,
     ConditionFailed,
     NotEmpty,
     NotANumber,
@@ -70,6 +71,7 @@ impl ProblemKind {
             ProblemKind::LastVoter => (StatusCode::CONFLICT, "last-voter", "Last voter"),
             ProblemKind::SlotsMoving => (StatusCode::CONFLICT, "slots-moving", "Slots moving"),
             ProblemKind::ShardInUse => (StatusCode::CONFLICT, "shard-in-use", "Shard in use"),
+            ProblemKind::ClusterVersion => (StatusCode::CONFLICT, "cluster-version", "Cluster version"),
             ProblemKind::ConditionFailed => {
                 (StatusCode::PRECONDITION_FAILED, "condition-failed", "Condition failed")
             }

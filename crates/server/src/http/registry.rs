@@ -1,5 +1,5 @@
-//! `/v1/cluster/dump`, and the placement of shards: `/v1/cluster/shards/{shard}/explain` and
-//! `…/tags`.
+//! `/v1/cluster/dump`, and the placement of shards: `/v1/cluster/default`,
+//! `/v1/cluster/shards/{shard}/explain` and `…/tags`.
 //!
 //! Owns the members of the dump, which are fixed, and so is their order: one JSON object a line, a
 //! header, then hosts, shards and replicas, each ordered by number. The data is the registry as the
@@ -9,10 +9,12 @@ use std::collections::BTreeMap;
 
 use hyper::StatusCode;
 use serde::Serialize;
-use tidelock_api::shards::{ChangedShard, ExplainedHost, Explanation, PlacedRole, TagChanges};
+use tidelock_api::shards::{
+    ChangedShard, DefaultPlacement, ExplainedHost, Explanation, PlacedRole, TagChanges,
+};
 use tidelock_core::command::{Explained, HostRole, RegistryView, RegistryWrite, ShardTags};
 use tidelock_core::membership::Role;
-use tidelock_core::placement_policy::PlacementPolicy;
+use tidelock_core::placement_policy::{self, PlacementPolicy};
 use tidelock_core::topology;
 use tidelock_core::topology::HostEntry;
 use tidelock_core::types::{NodeId, ReplicaId, ShardId};
@@ -49,14 +51,42 @@ pub(super) async fn explain<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Res
 /// Changes tags. The body is `{"name": "value", "other": null}`; `null` removes a tag.
 pub(super) async fn tag<S: Store>(mut call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
     let shard = ShardId(number("a shard", raw_shard)?);
-    let body = call.read_body(BodyLimit::Form(TAGS_BODY_BYTES_MAX)).await?;
-    let TagChanges(tags) = serde_json::from_slice(&body)
-        .map_err(|_| Problem::invalid("the body must be a JSON object of texts; null takes a tag away"))?;
+    let TagChanges(tags) = read_changes(&mut call).await?;
     let set = tags.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
     PlacementPolicy::parse(&set.collect()).map_err(|error| Problem::invalid(error.to_string()))?;
     let write = RegistryWrite::TagShard(ShardTags { shard, tags: tags.into_iter().collect() });
     call.ask(requests::change_registry(write)).await?.map_err(denied)?;
     Ok(response::accepted(encode(&ChangedShard { shard: shard.0 })))
+}
+
+/// The policies that shards inherit.
+pub(super) async fn default_placement<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
+    let tags = call.ask(requests::registry()).await?.default_tags;
+    Ok(response::json(encode(&DefaultPlacement { tags })))
+}
+
+/// Changes the policies that shards inherit. The body is as for a shard's tags.
+pub(super) async fn set_default<S: Store>(mut call: Call<'_, S>) -> Result<Response, Problem> {
+    let TagChanges(changes) = read_changes(&mut call).await?;
+    // The registry checks the result. This node knows about what that will be, and can say more.
+    let known = call.ask(requests::registry()).await?.default_tags;
+    let mut tags = known.unwrap_or_default();
+    for (name, value) in &changes {
+        match value {
+            Some(value) => tags.insert(name.clone(), value.clone()),
+            None => tags.remove(name),
+        };
+    }
+    placement_policy::check_default(&tags).map_err(|error| Problem::invalid(error.to_string()))?;
+    let write = RegistryWrite::SetDefault { tags: changes.into_iter().collect() };
+    call.ask(requests::change_registry(write)).await?.map_err(denied)?;
+    Ok(response::accepted(encode(&DefaultPlacement { tags: Some(tags) })))
+}
+
+async fn read_changes<S: Store>(call: &mut Call<'_, S>) -> Result<TagChanges, Problem> {
+    let body = call.read_body(BodyLimit::Form(TAGS_BODY_BYTES_MAX)).await?;
+    serde_json::from_slice(&body)
+        .map_err(|_| Problem::invalid("the body must be a JSON object of texts; null takes a tag away"))
 }
 
 async fn known_shard<S: Store>(call: &Call<'_, S>, raw_shard: &str) -> Result<ShardId, Problem> {

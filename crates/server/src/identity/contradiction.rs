@@ -1,10 +1,10 @@
 //! Settings that contradict the data directory.
 //!
-//! Owns the comparison of `--peers`, `--shards`, `--cluster-name` and `--join` with the cluster
-//! that the directory belongs to, and error texts that name both sides. A node that ignored such a
-//! setting would serve another cluster than its operator intends. An absent setting contradicts
-//! nothing. Neither does the setting with which the cluster was founded, even if the cluster has
-//! changed since: nodes are restarted with the flags of their first start.
+//! Owns the comparison of `--peers`, `--shards`, `--replicas`, `--shard-tag`, `--cluster-name` and
+//! `--join` with the cluster that the directory belongs to, and error texts that name both sides. A
+//! node that ignored such a setting would serve another cluster than its operator intends. An
+//! absent setting contradicts nothing. Neither does the setting with which the cluster was founded,
+//! even if the cluster has changed since: nodes are restarted with the flags of their first start.
 
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::types::NodeId;
@@ -42,6 +42,28 @@ pub enum Contradiction {
         given: u64,
         /// Number of data shards with which the cluster was founded.
         held: u64,
+        /// The cluster that the directory belongs to.
+        cluster: Uuid,
+    },
+    /// Another number of replicas than the cluster was founded with.
+    #[error(
+        "--replicas is {given}, but the data directory belongs to cluster {cluster}, which was founded with {held}. Leave \
+         --replicas out; `tidelock cluster set --default placement:member={given}` changes it in a running cluster"
+    )]
+    Replicas {
+        /// Number of voters of a data shard in the settings.
+        given: u64,
+        /// What the cluster was founded with, as text.
+        held: String,
+        /// The cluster that the directory belongs to.
+        cluster: Uuid,
+    },
+    /// Other tags of shards than the cluster was founded with.
+    #[error(
+        "--shard-tag is given, and differs from what cluster {cluster} was founded with. Leave it out; \
+         `tidelock cluster set` changes the tags of a shard in a running cluster"
+    )]
+    ShardTags {
         /// The cluster that the directory belongs to.
         cluster: Uuid,
     },
@@ -84,6 +106,16 @@ pub fn check(settings: &Settings, identity: &Identity) -> Result<(), Contradicti
     if let Some(given) = settings.given_shards().filter(|given| *given != identity.data_shards) {
         return Err(Contradiction::Shards { given, held: identity.data_shards, cluster });
     }
+    if let Some(given) = settings.given_replicas().filter(|given| Some(*given) != identity.replicas) {
+        let held = identity.replicas.map_or_else(
+            || "a vote of every founder in every shard".to_owned(),
+            |replicas| format!("{replicas} replicas"),
+        );
+        return Err(Contradiction::Replicas { given, held, cluster });
+    }
+    if !settings.shard_tags.is_empty() && settings.shard_tags != identity.shard_tags {
+        return Err(Contradiction::ShardTags { cluster });
+    }
     if let Some(given) = settings.cluster_name().filter(|given| *given != identity.cluster_name) {
         let (given, held) = (given.to_owned(), identity.cluster_name.clone());
         return Err(Contradiction::Name { given, held, cluster });
@@ -106,6 +138,7 @@ mod tests {
             cluster_name: "blue".into(),
             founders: vec!["a:1".into(), "b:1".into()],
             data_shards: 4,
+            replicas: Some(3),
             ..Identity::joining(Uuid::from_u128(1))
         }
     }
@@ -122,7 +155,7 @@ mod tests {
             "peers = ['b:1', 'a:1']\npeer = 'a:1'",
             // A founder that has moved, and a node that took over another founder's address.
             "peers = ['b:1', 'a:1']\npeer = 'c:1'",
-            "shards = 4\ncluster_name = 'blue'",
+            "shards = 4\nreplicas = 3\ncluster_name = 'blue'",
         ] {
             assert_eq!(checked(toml, &identity(1)), Ok(()), "{toml}");
             assert_eq!(checked(toml, &identity(3)), Ok(()), "{toml}");
@@ -137,6 +170,8 @@ mod tests {
             ("peers = ['a:1', 'b:1', 'c:1']\npeer = 'a:1'", ["a:1,b:1,c:1", "founded by a:1,b:1", "--join"]),
             ("peers = ['a:1']\npeer = 'a:1'", ["--peers is a:1,", "write a:1,b:1", "node 1"]),
             ("shards = 8", ["--shards is 8", "4 data shards", "add-shard"]),
+            ("replicas = 5", ["--replicas is 5", "3 replicas", "--default placement:member=5"]),
+            ("shard_tags = ['owner=us']", ["--shard-tag", "founded with", "cluster set"]),
             ("cluster_name = 'green'", ["`green`", "`blue`", "leave --cluster-name out"]),
             ("join = ['x:1']", ["--join is given", "node 1, which founded", "empty directory"]),
         ] {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use tidelock_core::storage::control_file::{self, ControlFileError, Identity};
 use tidelock_core::storage::start_counter::{self, StartCounterError};
 use tidelock_core::types::NodeId;
+use tidelock_core::version::ClusterVersion;
 use uuid::Uuid;
 
 use crate::config::{ConfigError, Settings};
@@ -148,7 +149,7 @@ async fn identify_member(
         Some(known) if known.is_joining() && settings.join().is_empty() => {
             return Err(IdentityError::Joining);
         }
-        Some(known) if known.is_joining() => become_member(settings, known.host_uuid).await?,
+        Some(known) if known.is_joining() => join(settings, known.host_uuid).await?,
         Some(known) => {
             contradiction::check(settings, &known)?;
             if !settings.join().is_empty() {
@@ -160,9 +161,17 @@ async fn identify_member(
         None => {
             let host_uuid = Uuid::new_v4();
             control_file::store(disk, &Identity::joining(host_uuid))?;
-            become_member(settings, host_uuid).await?
+            join(settings, host_uuid).await?
         }
     })
+}
+
+/// Joins a cluster. Its members check the settings that the request contains, and this node the
+/// others. If one contradicts the cluster, the host keeps its number for the next attempt.
+async fn join(settings: &Settings, host_uuid: Uuid) -> Result<Identity, IdentityError> {
+    let identity = become_member(settings, host_uuid).await?;
+    contradiction::check(settings, &identity)?;
+    Ok(identity)
 }
 
 fn found(settings: &Settings) -> Result<Identity, ConfigError> {
@@ -172,6 +181,10 @@ fn found(settings: &Settings) -> Result<Identity, ConfigError> {
         cluster_name: settings.founding_name().to_owned(),
         founders: settings.founders(),
         data_shards: settings.shards,
+        replicas: Some(settings.replicas),
+        shard_tags: settings.shard_tags.clone(),
+        founding_version: ClusterVersion::NEWEST,
+        version: ClusterVersion::NEWEST,
         ..Identity::joining(Uuid::new_v4())
     })
 }
@@ -258,7 +271,11 @@ mod tests {
             node: NodeId(4),
             replica: tidelock_core::types::ReplicaId(19),
             founders: vec!["a:1".into()],
+            replicas: Some(3),
+            shard_tags: BTreeMap::new(),
             data_shards: 9,
+            founding_version: ClusterVersion(2),
+            version: ClusterVersion(2),
             hosts: [host(1, 1, "a:1"), host(3, 3, "c:1")].into(),
         }
     }

@@ -53,12 +53,16 @@ fn node() -> Node {
         resp_address: String::new(),
         resp_cluster_address: String::new(),
         tags: BTreeMap::new(),
+        release: tidelock_core::version::Release::default(),
     };
     let options = NodeOptions {
         founders: vec![host.peer_address.clone()],
         host,
         hosts: BTreeMap::new(),
         data_shards: 4,
+        replicas: None,
+        shard_tags: BTreeMap::new(),
+        founding_version: tidelock_core::version::ClusterVersion::FIRST,
         timing: Timing {
             election_ticks: 20,
             heartbeat_ticks: 2,

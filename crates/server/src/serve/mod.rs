@@ -358,7 +358,7 @@ fn leave_cluster(
     let highest = identity.hosts.keys().map(|node| node.0).fold(founders.max(identity.node.0), u64::max);
     let numbers = (1..=highest + limits::HOSTS_MAX as u64).map(NodeId);
     let lost: Vec<NodeId> = numbers.filter(|&node| node != identity.node).collect();
-    let survivor = Survivor { node: identity.node, lost: &lost, founders, data_shards: identity.data_shards };
+    let survivor = Survivor { node: identity.node, lost: &lost, founding: &identity.founding() };
     let records = force_new_cluster(&mut opened.shards, survivor);
     let batch = WalBatch { sequence: WalSequence(0), records, released: vec![] };
     opened.log.append(&[batch]).and_then(|()| opened.log.sync()).map_err(ServeError::Log)?;

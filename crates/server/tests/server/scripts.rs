@@ -31,6 +31,7 @@ use tidelock_core::command::{
 };
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus};
+use tidelock_core::founding::Founding;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term};
 use tidelock_server::http::HttpOptions;
 
@@ -128,7 +129,7 @@ impl Runner {
         let server = Server::start(HttpOptions::default());
         server.store.state().status = status();
         server.store.state().cluster = cluster();
-        server.store.state().registry = Registry::founded(3, 1);
+        server.store.state().registry = Registry::founded(&Founding::new(3, 1));
         let client = Client::connect(server.address);
         Runner { server, client }
     }
@@ -375,6 +376,7 @@ fn cluster() -> ClusterView {
             resp_address: format!("127.0.0.1:700{node}"),
             resp_cluster_address: String::new(),
             tags: [("geo:region".to_owned(), "us-central1".to_owned())].into(),
+            release: tidelock_core::version::Release::default(),
         },
         created: LogIndex(4),
         updated: LogIndex(5),
@@ -388,14 +390,15 @@ fn cluster() -> ClusterView {
         info: HostInfo { http_address: String::new(), resp_address: String::new(), ..host(2, 0).info },
         created: LogIndex(0),
         updated: LogIndex(0),
-        connected: false,
         clock: Some(PeerClock { node: NodeId(2), ahead_ms: -60_000, error_ms: 2 }),
         standing: HostRole::Learner,
         draining: true,
         dead: true,
+        ..host(2, 0)
     };
     ClusterView {
         node: NodeId(1),
+        has_default: false,
         hosts: vec![host(1, 0x69f6_3dd0_50cb_4410_bebc_6442_d2c1_51af), unregistered],
         shards: vec![
             ShardView {
@@ -415,25 +418,29 @@ fn cluster() -> ClusterView {
                 slots: 16384,
             },
         ],
-        replicas: vec![
-            ReplicaView {
-                replica: ReplicaId(1),
-                shard: ShardId(0),
-                node: NodeId(1),
-                voter: true,
-                applied: Some(LogIndex(9)),
-                checkpoint: Some(Checkpoint { index: LogIndex(8), checksum: 0xbeef }),
-                diverged: false,
-            },
-            ReplicaView {
-                replica: ReplicaId(2),
-                shard: ShardId(0),
-                node: NodeId(2),
-                voter: false,
-                applied: None,
-                checkpoint: None,
-                diverged: true,
-            },
-        ],
+        replicas: replicas(),
     }
+}
+
+fn replicas() -> Vec<ReplicaView> {
+    vec![
+        ReplicaView {
+            replica: ReplicaId(1),
+            shard: ShardId(0),
+            node: NodeId(1),
+            voter: true,
+            applied: Some(LogIndex(9)),
+            checkpoint: Some(Checkpoint { index: LogIndex(8), checksum: 0xbeef }),
+            diverged: false,
+        },
+        ReplicaView {
+            replica: ReplicaId(2),
+            shard: ShardId(0),
+            node: NodeId(2),
+            voter: false,
+            applied: None,
+            checkpoint: None,
+            diverged: true,
+        },
+    ]
 }

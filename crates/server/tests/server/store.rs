@@ -11,6 +11,7 @@ use tidelock_core::command::{
 use tidelock_core::control::placement;
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::NodeStatus;
+use tidelock_core::founding::Founding;
 use tidelock_core::machine::Machine;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ShardId, UnixMillis};
@@ -47,7 +48,7 @@ pub struct State {
 impl FakeStore {
     pub fn new() -> FakeStore {
         let state = State {
-            machine: Machine::new(SHARD, 1, 1),
+            machine: Machine::new(SHARD, &Founding::new(1, 1)),
             revision: 0,
             refusal: None,
             status: NodeStatus::default(),

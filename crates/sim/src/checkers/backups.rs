@@ -135,6 +135,7 @@ fn blame<T>(text: String) -> Result<T, Violation> {
 #[cfg(test)]
 mod tests {
     use tidelock_core::command::{Condition, Item, Operation, Write};
+    use tidelock_core::founding::Founding;
     use tidelock_core::machine::Machine;
     use tidelock_core::membership::Membership;
     use tidelock_core::storage::backup::{BackupWriter, Header};
@@ -158,7 +159,7 @@ mod tests {
         };
         let mut writer = BackupWriter::begin(header, &mut out);
         for (shard, keys) in (1..).map(ShardId).zip(shards) {
-            let mut machine = Machine::new(shard, shards.len() as u64, 1);
+            let mut machine = Machine::new(shard, &Founding::new(shards.len() as u64, 1));
             for (index, key) in (1..).map(LogIndex).zip(*keys) {
                 let put = Operation::Put { key: key.as_bytes(), value: b"v", condition: Condition::Always };
                 machine.apply(index, Write::of(&put)).expect("a valid write");

@@ -12,7 +12,7 @@ use tidelock_core::command::{
 use tidelock_core::event::PeerClock;
 use tidelock_core::limits::{CONFIG_HISTORY_REVISIONS_MAX, LIST_PAGE_ITEMS_MAX};
 use tidelock_core::slots::slot_set::SlotSet;
-use tidelock_core::types::{LogIndex, NodeId, ShardId, Token};
+use tidelock_core::types::{LogIndex, NodeId, ReplicaId, ShardId, Token};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +20,7 @@ use bytes::Bytes;
 
 use super::World;
 use crate::checkers::Violation;
+use crate::checkers::placement::{self, PlacedCluster, PlacedHost, PlacedShard};
 use crate::compound::{is_compound, read_all};
 use crate::event_queue::Micros;
 use crate::history::value_of;
@@ -49,6 +50,7 @@ impl World<'_> {
         let timing = self.plan.timing;
         self.pass_ticks(ELECTIONS_TO_SETTLE * timing.election_ticks + timing.request_ticks)?;
         self.settle()?;
+        self.check_placement()?;
         for node in self.nodes() {
             for shard in (1..=self.plan.data_shards).map(ShardId) {
                 self.probe(node, shard)?;
@@ -111,6 +113,32 @@ impl World<'_> {
             .map(|(node, _)| *node);
         wanted.eq(members.iter().map(|host| host.node()))
             && members.iter().all(|host| host.settled_host_roles().as_ref() == Some(&host_entries))
+    }
+
+    /// Checks that the replicas of a settled cluster are on the hosts that its policies ask for.
+    fn check_placement(&mut self) -> Result<(), Violation> {
+        let registry = self.hosts.iter().find_map(|host| host.registry());
+        let registry = registry.expect("invariant: a healed cluster has nodes");
+        let hosts = registry.host_entries.iter().filter_map(|(node, row)| {
+            let tags = row.host.as_ref()?.info.tags.clone();
+            let is_able = row.standing == HostRole::Voter && !row.draining && !row.is_dead;
+            (row.standing != HostRole::Removed).then_some((*node, PlacedHost { is_able, tags }))
+        });
+        let shards = registry.shards.iter().filter_map(|(shard, row)| {
+            let membership = self.hosts.iter().find_map(|host| host.membership(*shard))?;
+            let nodes = |replicas: &[ReplicaId]| {
+                replicas.iter().filter_map(|replica| membership.node(*replica)).collect()
+            };
+            let (voters, learners) = (nodes(&membership.voters), nodes(&membership.learners));
+            Some(PlacedShard { shard: *shard, tags: row.tags.clone(), voters, learners })
+        });
+        let cluster = PlacedCluster {
+            default: registry.default_tags.clone(),
+            hosts: hosts.collect(),
+            shards: shards.collect(),
+        };
+        self.tally.placed += placement::judge(&cluster)?;
+        Ok(())
     }
 
     /// Checks that every slot has one owner, the one in the registry, and that no state of a move

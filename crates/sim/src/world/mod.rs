@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use tidelock_core::command::{Consistency, HostInfo, Reply, Request};
 use tidelock_core::event::{Event, NodeOptions};
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
+use tidelock_core::version::{ClusterVersion, Release, SupportedVersions};
 use uuid::Uuid;
 
 use crate::checkers::Violation;
@@ -549,8 +550,18 @@ pub(crate) fn host_info(node: NodeId) -> HostInfo {
         http_address: format!("host-{node}:8001"),
         resp_address: format!("host-{node}:7001"),
         resp_cluster_address: format!("host-{node}:7101"),
-        tags: [("zone".to_owned(), ZONES[(node.0 % 3) as usize].to_owned())].into(),
+        tags: tags(ZONES[(node.0 % 3) as usize])
+            .into_iter()
+            .chain([("geo:rack".to_owned(), (node.0 % 2).to_string())])
+            .collect(),
+        release: Release { name: String::new(), versions: SupportedVersions::OWN },
     }
+}
+
+/// The tags of a host in a zone: one for policies, and the one over which the default placement
+/// spreads voters.
+pub(crate) fn tags(zone: &str) -> [(String, String); 2] {
+    ["zone", "geo:zone"].map(|name| (name.to_owned(), zone.to_owned()))
 }
 
 fn options(plan: &Plan, node: NodeId) -> NodeOptions {
@@ -561,6 +572,9 @@ fn options(plan: &Plan, node: NodeId) -> NodeOptions {
         move_step_keys: 8,
         prime_replica: None,
         data_shards: plan.data_shards,
+        replicas: plan.replicas,
+        shard_tags: BTreeMap::new(),
+        founding_version: ClusterVersion::NEWEST,
         timing: plan.timing,
         snapshot_log_bytes_min: plan.snapshot_log_bytes_min,
         seed: 0,

@@ -9,7 +9,7 @@ use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::types::{NodeId, Token};
 use uuid::Uuid;
 
-use super::{World, host_info};
+use super::{World, host_info, tags};
 use crate::checkers::Violation;
 use crate::event_queue::{Micros, SimEvent};
 use crate::faults::{CrashKind, choose};
@@ -57,6 +57,10 @@ impl World<'_> {
                 let tags = vec![(name.to_owned(), value.map(str::to_owned))];
                 Request::Write(Write::from(RegistryWrite::TagShard(ShardTags { shard, tags })))
             }
+            OperatorAction::Default { name, value } => {
+                let tags = vec![(name.to_owned(), value.map(str::to_owned))];
+                Request::Write(Write::from(RegistryWrite::SetDefault { tags }))
+            }
             OperatorAction::Move { node, zone } => return self.move_host(index, node, zone),
             OperatorAction::AddShard => {
                 Request::Write(Write::from(RegistryWrite::AddShard { name: None, tags: BTreeMap::new() }))
@@ -83,7 +87,9 @@ impl World<'_> {
             // A paused process cannot be stopped; it keeps its zone.
             return;
         }
-        self.host(node).retag("zone", zone);
+        for (name, value) in tags(zone) {
+            self.host(node).retag(&name, &value);
+        }
         if is_running {
             self.crash(node, CrashKind::Process);
             self.event_queue.after(TRY_AGAIN_AFTER, SimEvent::Started(node));

@@ -1,6 +1,7 @@
 //! Order of commands and replies, without a store: the tests answer what a pipeline submits.
 
 use super::*;
+use crate::founding::Founding;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use core::cell::RefCell;
@@ -25,7 +26,7 @@ struct Slots(RefCell<Registry>);
 
 impl Slots {
     fn founded() -> Slots {
-        Slots(RefCell::new(Registry::founded(1, SHARDS)))
+        Slots(RefCell::new(Registry::founded(&Founding::new(1, SHARDS))))
     }
 
     fn give(&self, key: &[u8], to: ShardId) {

@@ -1,16 +1,19 @@
 //! Placement of one shard.
 //!
-//! Voters are chosen so that a list of goals is met in order of importance. Each host has a rank.
-//! First comes the best host of each distinct place, then the next best hosts overall. This choice
-//! is optimal: replacing a chosen host either brings two voters to one place or lowers the rank.
+//! Voters are chosen one by one: the host in the least crowded place, and of equally crowded places
+//! the host with the greatest rank. Current voters rank above other hosts, so a plan that was
+//! carried out stays. Where voters are merely preferred to be apart, all fit hosts come before all
+//! drained ones, and those before the dead.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::reason::Reason;
+use super::rules::{Rules, Source};
 use super::{HostFacts, Placed, ShardFacts, ShardPlan};
 use crate::command::HostRole;
 use crate::membership::Role;
@@ -19,15 +22,27 @@ use crate::types::{NodeId, ShardId};
 
 pub(super) struct Choosing<'a> {
     /// By node number, without removed hosts.
-    pub(super) hosts: Vec<&'a HostFacts>,
-    pub(super) shard: &'a ShardFacts,
+    hosts: Vec<&'a HostFacts>,
+    shard: &'a ShardFacts,
+    rules: Rules<'a>,
 }
 
 /// Suitability of a host as a voter; the greatest rank is the best.
-type Rank = (bool, bool, bool, bool, bool, Reverse<usize>, Reverse<NodeId>);
+type Rank = (bool, bool, bool, bool, bool, Reverse<(usize, usize)>, Reverse<NodeId>);
+
+/// The number of chosen voters in a host's place, on each level of the spread.
+type Crowding = Vec<usize>;
 
 impl<'a> Choosing<'a> {
-    pub(super) fn choose(self) -> ShardPlan {
+    pub(super) fn new(hosts: &'a [HostFacts], shard: &'a ShardFacts) -> Choosing<'a> {
+        let mut hosts: Vec<&HostFacts> =
+            hosts.iter().filter(|host| host.standing != HostRole::Removed).collect();
+        hosts.sort_unstable_by_key(|host| host.node);
+        let rules = Rules::new(shard, &hosts);
+        Choosing { hosts, shard, rules }
+    }
+
+    pub(super) fn choose(&self) -> ShardPlan {
         let voters = self.voters();
         let followers = self.followers(&voters);
         let place = |host: &&HostFacts| {
@@ -44,8 +59,8 @@ impl<'a> Choosing<'a> {
 
     /// Number of voters wanted.
     fn count(&self) -> usize {
-        match &self.shard.policy.member {
-            Some(member) => member.count,
+        match &self.rules.member {
+            Some((member, _)) => member.count,
             None => self.hosts.iter().filter(|host| host.standing == HostRole::Voter).count(),
         }
     }
@@ -55,17 +70,18 @@ impl<'a> Choosing<'a> {
             self.hosts.iter().copied().filter(|host| self.may_vote(host)).collect();
         candidates.sort_by_key(|host| Reverse(self.rank(host)));
         let mut voters = BTreeSet::new();
-        let mut places = BTreeSet::new();
-        for host in &candidates {
-            if voters.len() < self.count() && places.insert(self.values(host)) {
-                voters.insert(host.node);
+        if self.rules.spread.is_strict {
+            self.fill(&mut voters, &candidates);
+        } else {
+            let fitness = |host: &&&HostFacts| (host.is_dead, host.is_draining);
+            for equally_fit in candidates.chunk_by(|one, other| fitness(&one) == fitness(&other)) {
+                self.fill(&mut voters, equally_fit);
             }
         }
         // A policy that asks for more voters than there are suitable hosts takes no votes away.
-        let stays = |host: &&HostFacts| matches!(host.standing, HostRole::Voter | HostRole::Learner);
-        let votes_still = self.hosts.iter().filter(|host| stays(host) && !host.is_barred && self.votes(host));
+        let votes_still = self.hosts.iter().filter(|host| self.is_eligible(host) && self.votes(host));
         let count = self.count();
-        for host in candidates.iter().chain(votes_still) {
+        for host in votes_still {
             if voters.len() < count {
                 voters.insert(host.node);
             }
@@ -83,69 +99,158 @@ impl<'a> Choosing<'a> {
         voters
     }
 
+    /// Adds voters from `candidates`, which are in the order of their ranks, until there are
+    /// enough.
+    fn fill(&self, voters: &mut BTreeSet<NodeId>, candidates: &[&HostFacts]) {
+        let mut crowds = self.crowds(voters);
+        while voters.len() < self.count() {
+            let free = candidates.iter().filter(|host| !voters.contains(&host.node));
+            // Of equal elements, this is the first one.
+            let Some(next) = free.min_by_key(|host| self.crowding(host, &crowds)) else { return };
+            voters.insert(next.node);
+            self.count_in(next, &mut crowds);
+        }
+    }
+
+    /// The number of voters in each place of each level.
+    fn crowds(&self, voters: &BTreeSet<NodeId>) -> BTreeMap<Vec<String>, usize> {
+        let mut crowds = BTreeMap::new();
+        for host in self.hosts.iter().filter(|host| voters.contains(&host.node)) {
+            self.count_in(host, &mut crowds);
+        }
+        crowds
+    }
+
+    fn count_in(&self, host: &HostFacts, crowds: &mut BTreeMap<Vec<String>, usize>) {
+        for level in &self.rules.spread.levels {
+            *crowds.entry(self.values_of(level, host)).or_default() += 1;
+        }
+    }
+
+    fn crowding(&self, host: &HostFacts, crowds: &BTreeMap<Vec<String>, usize>) -> Crowding {
+        let spread = &self.rules.spread;
+        let crowd = |level: &Vec<String>| {
+            let crowd = crowds.get(&self.values_of(level, host)).copied().unwrap_or_default();
+            if spread.is_even { crowd } else { crowd.min(1) }
+        };
+        spread.levels.iter().map(crowd).collect()
+    }
+
+    /// How unevenly voters are spread: on each level, the sum of the squares of the numbers of
+    /// voters in a place. Lower is better.
+    pub(super) fn unevenness(&self, voters: &BTreeSet<NodeId>) -> Vec<usize> {
+        let mut sums = vec![0; self.rules.spread.levels.len()];
+        for (position, level) in self.rules.spread.levels.iter().enumerate() {
+            let mut crowds: BTreeMap<Vec<String>, usize> = BTreeMap::new();
+            for host in self.hosts.iter().filter(|host| voters.contains(&host.node)) {
+                *crowds.entry(self.values_of(level, host)).or_default() += 1;
+            }
+            sums[position] = crowds.values().map(|crowd| crowd * crowd).sum();
+        }
+        sums
+    }
+
+    /// Whether the number of voters is the cluster's default, so that their hosts are chosen by
+    /// load.
+    pub(super) fn is_placed_by_default(&self) -> bool {
+        matches!(self.rules.member, Some((_, Source::Cluster)))
+    }
+
+    pub(super) fn shard(&self) -> ShardId {
+        self.shard.shard
+    }
+
+    /// The hosts whose replicas the registry wants to vote.
+    pub(super) fn current_voters(&self) -> BTreeSet<NodeId> {
+        let votes = self.shard.held.iter().filter(|(_, role)| **role == Some(Role::Voter));
+        votes.map(|(node, _)| *node).collect()
+    }
+
+    /// Whether a host that has no replica of the shard, or a learner, could take a vote now.
+    pub(super) fn could_take_vote(&self, host: &HostFacts) -> bool {
+        self.may_vote(host) && !self.votes(host) && !host.is_dead && !host.is_draining
+    }
+
     fn held(&self, host: &HostFacts) -> Option<Option<Role>> {
         self.shard.held.get(&host.node).copied()
     }
 
-    fn votes(&self, host: &HostFacts) -> bool {
+    pub(super) fn votes(&self, host: &HostFacts) -> bool {
         self.held(host) == Some(Some(Role::Voter))
+    }
+
+    /// Whether the host may have votes at all. With a default placement, each host of the role
+    /// voter may; without one, hosts without a vote replace those that are dead or drained.
+    fn is_eligible(&self, host: &HostFacts) -> bool {
+        let may_vote = self.shard.default.is_none() || host.standing == HostRole::Voter;
+        stays(host) && may_vote && !host.is_barred
     }
 
     /// Whether a host can be a voter at all. A host whose replica is being removed must wait until
     /// the replica is gone. A host that is dead, or not registered yet, keeps what it has and gets
     /// nothing new.
     fn may_vote(&self, host: &HostFacts) -> bool {
-        let stays = matches!(host.standing, HostRole::Voter | HostRole::Learner) && !host.is_barred;
         let votes = self.votes(host);
         let can_begin = !host.is_dead && self.held(host) != Some(None);
-        stays && (votes || can_begin) && self.fits(host)
+        self.is_eligible(host) && (votes || can_begin) && self.fits(host)
     }
 
     fn fits(&self, host: &HostFacts) -> bool {
-        match (&self.shard.policy.member, &host.tags) {
-            (Some(member), Some(tags)) => member.conditions.hold(tags),
+        match (&self.rules.member, &host.tags) {
+            (Some((member, _)), Some(tags)) => member.conditions.hold(tags),
             (Some(_), None) => self.votes(host),
             (None, _) => true,
         }
     }
 
     fn rank(&self, host: &HostFacts) -> Rank {
-        let has_own_vote = self.shard.policy.member.is_none() && host.standing == HostRole::Voter;
+        let has_own_vote = self.rules.member.is_none() && host.standing == HostRole::Voter;
+        // Clusters without a default keep the choices that earlier releases made.
+        let data_shards = if self.shard.default.is_some() { host.data_shards } else { 0 };
         (
             !host.is_dead,
             !host.is_draining,
             has_own_vote,
             self.votes(host),
             self.held(host) == Some(Some(Role::Learner)),
-            Reverse(host.votes),
+            Reverse((host.votes, data_shards)),
             Reverse(host.node),
         )
     }
 
-    /// The values of the `vary` tags. Without such tags, every host counts as a distinct place.
-    fn values(&self, host: &HostFacts) -> Vec<String> {
-        let vary = &self.shard.policy.vary;
-        if vary.is_empty() {
-            return [host.node.to_string()].into();
+    /// The values of tags. With a default placement, a host that is not registered is in a place
+    /// of which nothing is known, and in which no other host is: its votes must not move before
+    /// its tags are known.
+    fn values_of(&self, level: &[String], host: &HostFacts) -> Vec<String> {
+        match &host.tags {
+            None if self.shard.default.is_some() => [host.node.to_string()].into(),
+            tags => {
+                let value = |name| tags.as_ref().and_then(|tags| tags.get(name)).cloned();
+                level.iter().map(|name| value(name).unwrap_or_default()).collect()
+            }
         }
-        let value = |name| host.tags.as_ref().and_then(|tags| tags.get(name)).cloned().unwrap_or_default();
-        vary.iter().map(value).collect()
+    }
+
+    /// The place of a host on the finest level. Without levels, every host is a distinct place.
+    fn values(&self, host: &HostFacts) -> Vec<String> {
+        match self.rules.spread.levels.last() {
+            Some(level) => self.values_of(level, host),
+            None => [host.node.to_string()].into(),
+        }
     }
 
     fn values_text(&self, host: &HostFacts) -> String {
-        let vary = &self.shard.policy.vary;
-        if vary.is_empty() {
-            return String::new();
-        }
-        let pairs = vary.iter().zip(self.values(host)).map(|(name, value)| format!("{name}={value}"));
+        let Some(level) = self.rules.spread.levels.last() else { return String::new() };
+        let Some(tags) = &host.tags else { return String::new() };
+        let value = |name| tags.get(name).map_or("", String::as_str);
+        let pairs = level.iter().map(|name| format!("{name}={}", value(name)));
         pairs.collect::<Vec<_>>().join(";")
     }
 
     /// Hosts that policies name as learners, with the reason.
     fn followers(&self, voters: &BTreeSet<NodeId>) -> BTreeMap<NodeId, Reason> {
-        let policy = &self.shard.policy;
         let mut followers = BTreeMap::new();
-        for (name, group) in &policy.replicas {
+        for (&name, &(group, source)) in &self.rules.replicas {
             let is_free = |host: &&&HostFacts| {
                 !voters.contains(&host.node)
                     && !followers.contains_key(&host.node)
@@ -155,12 +260,13 @@ impl<'a> Choosing<'a> {
             let mut free: Vec<&HostFacts> = self.hosts.iter().filter(is_free).copied().collect();
             free.sort_by_key(|host| (host.is_dead, self.held(host).is_none(), host.data_shards, host.node));
             let chosen: Vec<NodeId> = free.iter().take(group.count).map(|host| host.node).collect();
-            followers.extend(chosen.into_iter().map(|node| (node, Reason::ReplicaGroup(name.clone()))));
+            let reason = || Reason::ReplicaGroup { group: String::from(name), source };
+            followers.extend(chosen.into_iter().map(|node| (node, reason())));
         }
-        if let Some(conditions) = &policy.cover {
+        if let Some((conditions, source)) = self.rules.cover {
             for host in self.hosts.iter().filter(|host| self.may_follow(host)) {
                 if !voters.contains(&host.node) && self.matches(host, conditions) {
-                    followers.entry(host.node).or_insert(Reason::Covered);
+                    followers.entry(host.node).or_insert(Reason::Covered(source));
                 }
             }
         }
@@ -175,9 +281,8 @@ impl<'a> Choosing<'a> {
     }
 
     fn may_follow(&self, host: &HostFacts) -> bool {
-        let stays = matches!(host.standing, HostRole::Voter | HostRole::Learner);
         let is_new = self.held(host).is_none();
-        stays && !host.is_draining && !(host.is_dead && is_new)
+        stays(host) && !host.is_draining && !(host.is_dead && is_new)
     }
 
     fn why_voter(&self, host: &HostFacts, voters: &BTreeSet<NodeId>) -> Reason {
@@ -195,8 +300,8 @@ impl<'a> Choosing<'a> {
         if !self.fits(host) {
             return Reason::TooFewAllowed;
         }
-        if let Some(member) = &self.shard.policy.member {
-            return Reason::Member { count: member.count, values: self.values_text(host) };
+        if let Some((member, source)) = &self.rules.member {
+            return Reason::Member { count: member.count, source: *source, values: self.values_text(host) };
         }
         if host.standing == HostRole::Voter {
             return Reason::DefaultVoter;
@@ -222,17 +327,14 @@ impl<'a> Choosing<'a> {
             let role = (is_prime && host.data_shards > 0).then_some(Role::Learner);
             return (role, Reason::Leaving);
         }
-        let policy = &self.shard.policy;
-        let names_followers = !policy.replicas.is_empty() || policy.cover.is_some();
+        let is_named = followers.contains_key(&host.node);
+        let follows = is_prime || is_named || (self.rules.others_follow && self.may_follow(host));
+        // Where policies name the followers, that decides for every host that could follow.
+        let is_passed_over = !follows && self.shard.default.is_none() && self.rules.names_followers();
         let reason = match followers.get(&host.node) {
             Some(reason) => reason.clone(),
+            None if is_passed_over && !host.is_draining => Reason::NotNamed,
             None => self.why_no_vote(host, voters),
-        };
-        let follows =
-            is_prime || followers.contains_key(&host.node) || (!names_followers && self.may_follow(host));
-        let reason = match (follows, names_followers && !is_prime) {
-            (false, true) if !host.is_draining => Reason::NotNamed,
-            _ => reason,
         };
         (follows.then_some(Role::Learner), reason)
     }
@@ -244,14 +346,15 @@ impl<'a> Choosing<'a> {
         if host.is_draining {
             return Reason::Drained;
         }
-        if host.is_barred {
+        if !self.is_eligible(host) {
             return Reason::Barred;
         }
         if !self.fits(host) {
-            let conditions = self.shard.policy.member.as_ref().map(|member| member.conditions.to_string());
-            return match &host.tags {
-                None => Reason::Unknown,
-                Some(_) => Reason::NotMember { conditions: conditions.unwrap_or_default() },
+            return match (&host.tags, &self.rules.member) {
+                (Some(_), Some((member, source))) => {
+                    Reason::NotMember { conditions: member.conditions.to_string(), source: *source }
+                }
+                _ => Reason::Unknown,
             };
         }
         let same = self
@@ -263,4 +366,9 @@ impl<'a> Choosing<'a> {
             None => Reason::EnoughVoters { voters: voters.iter().copied().collect() },
         }
     }
+}
+
+/// Whether the host belongs to the cluster and is not leaving.
+fn stays(host: &HostFacts) -> bool {
+    matches!(host.standing, HostRole::Voter | HostRole::Learner)
 }

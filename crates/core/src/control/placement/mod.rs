@@ -3,23 +3,35 @@
 //! Owns the choice of hosts, by these goals in order:
 //! - As many voters as wanted, on hosts that the policy allows, never two on one host. This number
 //!   has priority, so a choice never weakens a shard.
-//! - Voters with as many distinct values of the `vary` tags as possible.
-//! - Hosts that are alive, then hosts that are not drained, then hosts that an operator or the
-//!   founding made voters, then current voters, then current learners, then the hosts with the
-//!   fewest votes. So nothing moves without a gain. A dead host is replaced unless that would bring
-//!   two voters to one place.
-//! - Every other host is a learner, so that it can answer reads from its own memory, unless
-//!   policies name the learners. Every host has a replica of the prime shard, whatever the policies
-//!   say.
+//! - Voters in as many distinct places as possible. A place is a value of the `vary` tags. Where no
+//!   policy has any, it is one of `geo:zone`, then of `geo:rack`.
+//! - Hosts that are alive, then hosts that are not drained, then current voters, then current
+//!   learners, then the hosts with the fewest votes of data shards. So nothing moves without a
+//!   gain. Where a policy names the places, a dead host keeps its vote if its replacement would
+//!   bring two voters to one place.
+//! - Hosts that policies name are learners. Every host has a replica of the prime shard, whatever
+//!   the policies say.
+//! - Hosts vote in about equally many data shards: `balance` moves a vote to a host that has at
+//!   least two fewer. It moves only votes of shards whose voters the cluster's default chooses, one
+//!   at a time.
+//!
+//! A cluster that was founded before there was a default placement has none until an operator sets
+//! it. There, every host of the role voter votes in each shard without a policy for voters, in the
+//! place of dead ones other hosts do, and hosts are learners of all shards that do not name their
+//! followers. [`Registry::add_shard`] makes these choices while it applies an entry, so they must
+//! never change.
 //!
 //! The result does not depend on the order in which hosts are listed. `reconcile` carries it out.
 
+mod balance;
 mod choice;
 mod reason;
+mod rules;
 #[cfg(test)]
 mod tests;
 
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -28,8 +40,10 @@ use crate::control::registry::Registry;
 use crate::membership::Role;
 use crate::placement_policy::PlacementPolicy;
 use crate::types::{NodeId, ShardId};
+pub use balance::balance;
 use choice::Choosing;
-pub use reason::Reason;
+pub use reason::{Reason, VoteMove};
+pub use rules::Source;
 
 /// The facts about a host that placement uses.
 #[derive(Clone, Debug)]
@@ -47,8 +61,8 @@ pub struct HostFacts {
     pub is_draining: bool,
     /// See [`HostEntry::is_dead`](crate::topology::HostEntry::is_dead).
     pub is_dead: bool,
-    /// Number of its votes in other shards. Of equally suitable hosts, the one with the fewest
-    /// votes gets the next.
+    /// Number of its votes: with a default placement in data shards, without one in all shards. Of
+    /// equally suitable hosts, the one with the fewest votes gets the next.
     pub votes: usize,
     /// Number of data shards of which it has a replica.
     pub data_shards: usize,
@@ -61,6 +75,8 @@ pub struct ShardFacts {
     pub shard: ShardId,
     /// Parsed from its tags.
     pub policy: PlacementPolicy,
+    /// The cluster's default; `None` if the cluster has none.
+    pub default: Option<PlacementPolicy>,
     /// The roles now wanted of its replicas, by host; `None` for a replica that is being removed.
     pub held: BTreeMap<NodeId, Option<Role>>,
 }
@@ -79,9 +95,7 @@ pub type ShardPlan = BTreeMap<NodeId, Placed>;
 
 /// Computes the placement of one shard. Hosts may be in any order.
 pub fn place(hosts: &[HostFacts], shard: &ShardFacts) -> ShardPlan {
-    let mut hosts: Vec<&HostFacts> = hosts.iter().filter(|host| host.standing != HostRole::Removed).collect();
-    hosts.sort_unstable_by_key(|host| host.node);
-    Choosing { hosts, shard }.choose()
+    Choosing::new(hosts, shard).choose()
 }
 
 /// The placement of a shard of the registry; `None` if there is no such shard.
@@ -91,19 +105,35 @@ pub fn plan(registry: &Registry, shard: ShardId) -> Option<ShardPlan> {
 }
 
 /// The placement of a shard with the reasons as text, compared with the registry; `None` if there
-/// is no such shard.
+/// is no such shard. Includes the next vote that moves for balance.
 pub fn explain(registry: &Registry, shard: ShardId) -> Option<Explanation> {
+    let (hosts, facts) = (host_facts(registry), shard_facts(registry, shard)?);
+    let choosing = Choosing::new(&hosts, &facts);
+    let mut plan = choosing.choose();
+    let next_move = balance::next_move(registry).filter(|(moved, _)| *moved == shard);
+    if let Some((_, vote_move)) = next_move {
+        let taken = Placed { role: Some(Role::Voter), reason: Reason::TakesVote(vote_move) };
+        plan.insert(vote_move.to, taken);
+        plan.insert(vote_move.from, Placed { role: None, reason: Reason::GivesVote(vote_move) });
+    }
+    let votes: BTreeMap<NodeId, usize> = hosts.iter().map(|host| (host.node, host.votes)).collect();
     let explained = |(node, placed): (NodeId, Placed)| {
         let held = registry.replica_on(shard, node);
+        let reason = match (&placed.reason, choosing.is_placed_by_default()) {
+            (Reason::Member { .. } | Reason::EnoughVoters { .. }, true) => {
+                format!("{} (it votes in {} data shards)", placed.reason, votes[&node])
+            }
+            (reason, _) => reason.to_string(),
+        };
         Explained {
             node,
             replica: held.map(|(replica, _)| replica),
             role: placed.role,
             is_written: held.and_then(|(_, row)| row.wanted) == placed.role,
-            reason: placed.reason.to_string(),
+            reason,
         }
     };
-    Some(Explanation { shard, hosts: plan(registry, shard)?.into_iter().map(explained).collect() })
+    Some(Explanation { shard, hosts: plan.into_iter().map(explained).collect() })
 }
 
 /// The assignments that bring the registry to the placement: at most `most`, unless one shard alone
@@ -142,8 +172,10 @@ fn host_facts(registry: &Registry) -> Vec<HostFacts> {
     let mut votes: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
     for replica in registry.replicas().values() {
         let (votes, data_shards) = votes.entry(replica.node).or_default();
-        *votes += usize::from(replica.wanted == Some(Role::Voter));
-        *data_shards += usize::from(replica.shard != ShardId::PRIME);
+        let is_data = replica.shard != ShardId::PRIME;
+        let counts = is_data || registry.default_tags().is_none();
+        *votes += usize::from(counts && replica.wanted == Some(Role::Voter));
+        *data_shards += usize::from(is_data);
     }
     let facts = |(&node, host_entry): (&NodeId, &crate::topology::HostEntry)| {
         let (votes, data_shards) = votes.get(&node).copied().unwrap_or_default();
@@ -165,6 +197,7 @@ fn shard_facts(registry: &Registry, shard: ShardId) -> Option<ShardFacts> {
     let row = registry.shards().get(&shard)?;
     // The registry accepts only policies that parse.
     let policy = PlacementPolicy::parse(&row.tags).unwrap_or_default();
+    let default = registry.default_of(shard).map(|tags| PlacementPolicy::parse(tags).unwrap_or_default());
     let held = registry.wanted(shard).map(|(_, node, wanted)| (node, wanted)).collect();
-    Some(ShardFacts { shard, policy, held })
+    Some(ShardFacts { shard, policy, default, held })
 }

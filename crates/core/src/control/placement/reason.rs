@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use super::rules::Source;
 use crate::types::NodeId;
 
 /// Why a host votes, follows, or has no replica.
@@ -11,15 +12,21 @@ use crate::types::NodeId;
 pub enum Reason {
     /// It votes: it is a founder or was made a voter by an operator, and no policy says otherwise.
     DefaultVoter,
-    /// It votes: it is one of the members that the policy asks for.
+    /// It votes: it is one of the members that a policy asks for.
     Member {
         /// Number of members in the policy.
         count: usize,
-        /// Its values of the `vary` tags.
+        /// Whose policy it is.
+        source: Source,
+        /// Its values of the tags over which voters are spread.
         values: String,
     },
     /// It votes in place of these hosts, which are dead or drained.
     ReplacesVoters(Vec<NodeId>),
+    /// It takes the vote of a host that votes in more data shards.
+    TakesVote(VoteMove),
+    /// It gives its vote to a host that votes in fewer data shards.
+    GivesVote(VoteMove),
     /// It votes though it is dead: no other host can replace it.
     NoReplacement {
         /// Whether another host could replace it if voters did not have to be in distinct places.
@@ -29,16 +36,16 @@ pub enum Reason {
     TooFewAllowed,
     /// It votes though it is drained: no other host can replace it.
     DrainedVoter,
-    /// It is a learner: there are enough voters.
+    /// It has no vote: there are enough voters.
     EnoughVoters {
         /// The hosts that vote, by number.
         voters: Vec<NodeId>,
     },
-    /// It is a learner: a voter has the same values of the `vary` tags.
+    /// It has no vote: a voter has the same values of the tags over which voters are spread.
     SameValues {
         /// The voter with those values.
         voter: NodeId,
-        /// The values of the `vary` tags, for display.
+        /// The values, for display.
         values: String,
     },
     /// It is a learner: an operator took its vote away.
@@ -51,11 +58,18 @@ pub enum Reason {
     NotMember {
         /// The conditions of the policy on tags, for display.
         conditions: String,
+        /// Whose policy it is.
+        source: Source,
     },
     /// It is a learner: it belongs to this replica group.
-    ReplicaGroup(String),
+    ReplicaGroup {
+        /// Name of the group.
+        group: String,
+        /// Whose policy it is.
+        source: Source,
+    },
     /// It is a learner: a `cover` policy names its tags.
-    Covered,
+    Covered(Source),
     /// It has no replica: policies name other hosts.
     NotNamed,
     /// It has not registered yet, so its tags are unknown.
@@ -64,17 +78,40 @@ pub enum Reason {
     Leaving,
 }
 
+/// A vote that goes from one host to another, so that both vote in about equally many shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VoteMove {
+    /// The host that votes in more data shards.
+    pub from: NodeId,
+    /// In how many it votes.
+    pub from_votes: usize,
+    /// The host that votes in fewer data shards.
+    pub to: NodeId,
+    /// In how many it votes.
+    pub to_votes: usize,
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::DefaultVoter => {
                 f.write_str("it founded the cluster or was added, and no policy says otherwise")
             }
-            Reason::Member { count, values } if values.is_empty() => {
-                write!(f, "one of {count} voters by policy")
+            Reason::Member { count, source, values } => {
+                let noun = if *count == 1 { "voter" } else { "voters" };
+                write!(f, "one of {count} {noun} {}{}", By(*source), At(values))
             }
-            Reason::Member { count, values } => write!(f, "one of {count} voters by policy, at {values}"),
             Reason::ReplacesVoters(nodes) => write!(f, "it votes in place of {}", Nodes(nodes)),
+            Reason::TakesVote(moved) => write!(
+                f,
+                "it takes the vote of node {}, which votes in {} data shards, and it in {}",
+                moved.from, moved.from_votes, moved.to_votes
+            ),
+            Reason::GivesVote(moved) => write!(
+                f,
+                "its vote goes to node {}, which votes in {} data shards, and it in {}",
+                moved.to, moved.to_votes, moved.from_votes
+            ),
             Reason::NoReplacement { is_apart: false } => {
                 f.write_str("it is dead, but no host that may vote could take its place")
             }
@@ -92,13 +129,38 @@ impl fmt::Display for Reason {
             Reason::Barred => f.write_str("no vote: an operator took it away"),
             Reason::Dead => f.write_str("no vote: it is dead"),
             Reason::Drained => f.write_str("it is drained"),
-            Reason::NotMember { conditions } => write!(f, "no vote: voters need {conditions}"),
-            Reason::ReplicaGroup(group) => write!(f, "one of the replica group `{group}`"),
-            Reason::Covered => f.write_str("its tags are covered"),
+            Reason::NotMember { conditions, source } => {
+                write!(f, "no vote: voters need {conditions} {}", By(*source))
+            }
+            Reason::ReplicaGroup { group, source } => {
+                write!(f, "one of the replica group `{group}` {}", By(*source))
+            }
+            Reason::Covered(source) => write!(f, "its tags are covered {}", By(*source)),
             Reason::NotNamed => f.write_str("the policies name other hosts"),
             Reason::Unknown => f.write_str("it has not announced itself yet"),
             Reason::Leaving => f.write_str("it is leaving the cluster"),
         }
+    }
+}
+
+/// Whose policy decides.
+struct By(Source);
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Source::Cluster => "by the cluster's default",
+            Source::Shard => "by the shard's policy",
+            Source::Registry => "of the registry, which has five from seven hosts on",
+        })
+    }
+}
+
+struct At<'a>(&'a str);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, ", at {}", self.0) }
     }
 }
 

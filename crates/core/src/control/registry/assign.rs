@@ -4,16 +4,18 @@
 //! leader of the prime shard decides on the changes and may have seen an earlier state. An
 //! assignment based on another state changes nothing; the leader makes it again.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Registry;
-use crate::command::{Assignment, Denial, WriteReply};
+use crate::command::{Assignment, Denial, HostRole, WriteReply};
 use crate::limits;
 use crate::membership::Role;
-use crate::placement_policy::PlacementPolicy;
+use crate::placement_policy::{self, PlacementPolicy};
 use crate::topology::Replica;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Version};
+use crate::version::ClusterVersion;
 
 impl Registry {
     /// Assigns replicas to hosts, changes their roles, or removes them, if nothing has changed
@@ -65,18 +67,40 @@ impl Registry {
     ) -> WriteReply {
         let Some(row) = self.shards.get_mut(&shard) else { return WriteReply::Denied(Denial::UnknownShard) };
         let mut changed = row.tags.clone();
-        for (name, value) in tags {
-            match value {
-                Some(value) => changed.insert(name.clone(), value.clone()),
-                None => changed.remove(name),
-            };
-        }
-        let bytes: usize = changed.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if bytes > limits::SHARD_TAGS_BYTES_MAX || PlacementPolicy::parse(&changed).is_err() {
+        change_tags(&mut changed, tags);
+        if tags_bytes(&changed) > limits::SHARD_TAGS_BYTES_MAX || PlacementPolicy::parse(&changed).is_err() {
             return WriteReply::Denied(Denial::InvalidPolicy);
         }
         if changed != row.tags {
             (row.tags, row.updated) = (changed, index);
+            self.changed = index;
+        }
+        WriteReply::HostChanged
+    }
+
+    /// Sets policies that shards inherit, and removes those with the value `None`. The result must
+    /// be a complete default. With the first one, every host that was not barred may vote.
+    pub fn set_default(&mut self, index: LogIndex, tags: &[(String, Option<String>)]) -> WriteReply {
+        if self.version < ClusterVersion::WITH_DEFAULTS {
+            return WriteReply::Denied(Denial::VersionTooLow);
+        }
+        let mut changed = self.default_tags.clone().unwrap_or_default();
+        change_tags(&mut changed, tags);
+        if tags_bytes(&changed) > limits::SHARD_TAGS_BYTES_MAX
+            || placement_policy::check_default(&changed).is_err()
+        {
+            return WriteReply::Denied(Denial::InvalidPolicy);
+        }
+        if self.default_tags.is_none() {
+            for host_entry in self.host_entries.values_mut() {
+                if host_entry.standing == HostRole::Learner && !host_entry.is_barred {
+                    host_entry.standing = HostRole::Voter;
+                    host_entry.touch(index);
+                }
+            }
+        }
+        if self.default_tags.as_ref() != Some(&changed) {
+            self.default_tags = Some(changed);
             self.changed = index;
         }
         WriteReply::HostChanged
@@ -115,4 +139,18 @@ impl Registry {
         let rows = self.replicas.iter().filter(|(_, replica)| replica.node == node);
         rows.map(|(&id, replica)| (id, replica.shard)).collect()
     }
+}
+
+/// Sets the tags that have a value, and removes the others.
+fn change_tags(tags: &mut BTreeMap<String, String>, changes: &[(String, Option<String>)]) {
+    for (name, value) in changes {
+        match value {
+            Some(value) => tags.insert(name.clone(), value.clone()),
+            None => tags.remove(name),
+        };
+    }
+}
+
+fn tags_bytes(tags: &BTreeMap<String, String>) -> usize {
+    tags.iter().map(|(name, value)| name.len() + value.len()).sum()
 }

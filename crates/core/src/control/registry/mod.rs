@@ -17,18 +17,23 @@ pub mod migrations;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+pub mod version;
 
 use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 
 use crate::command::{Denial, HostChange, HostInfo, HostRole, RegistryView, RegistryWrite, WriteReply};
-use crate::deliberate::Faults;
+use crate::deliberate::{Fault, Faults};
+use crate::founding::{Founding, FoundingReplica};
 use crate::limits;
-use crate::membership::{Role, founding_replicas};
+use crate::membership::Role;
+use crate::placement_policy::MEMBER_POLICY;
 use crate::slots::slot_map::SlotMap;
 use crate::topology::{Host, HostEntry, Migration, Replica, Shard};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Version};
+use crate::version::ClusterVersion;
 
 /// The state of the prime shard: hosts, shards, replicas and slots.
 #[derive(Debug, Default)]
@@ -44,6 +49,11 @@ pub struct Registry {
     /// In the order in which they are carried out.
     migrations: BTreeMap<MigrationId, Migration>,
     last_migration: MigrationId,
+    /// The version of the cluster, which never falls.
+    version: ClusterVersion,
+    /// The placement policies that shards inherit; `None` in a cluster of an earlier release, until
+    /// an operator sets them.
+    default_tags: Option<BTreeMap<String, String>>,
     /// Log index of the last change.
     changed: LogIndex,
     /// A snapshot that was begun and not taken yet.
@@ -52,28 +62,39 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The initial registry of a cluster: all founders vote, in every shard.
-    pub fn founded(founders: u64, data_shards: u64) -> Registry {
-        let host_entries = (1..=founders).map(|node| (NodeId(node), HostEntry::new(HostRole::Voter, None)));
-        let shards = (0..=data_shards).map(ShardId);
-        let founding = |shard| (shard, Shard::founded(shard, founding_replicas(shard, founders)));
-        let replicas = shards.clone().flat_map(|shard| {
-            let row = move |(replica, node)| (replica, Replica::founded(shard, node));
-            founding_replicas(shard, founders).into_iter().map(row)
-        });
+    /// The initial registry of a cluster: all founders may vote.
+    pub fn founded(founding: &Founding) -> Registry {
+        let host_entries =
+            (1..=founding.founders).map(|node| (NodeId(node), HostEntry::new(HostRole::Voter, None)));
+        let shards = (0..=founding.data_shards).map(ShardId);
+        let shard = |shard| {
+            let mut row = Shard::founded(shard, founding.voters_of(shard));
+            if shard != ShardId::PRIME {
+                row.tags.clone_from(&founding.shard_tags);
+            }
+            (shard, row)
+        };
+        let replica = |FoundingReplica { replica, shard, node, role }: FoundingReplica| {
+            (replica, Replica::founded(shard, node, role))
+        };
+        let member = |replicas: u64| (String::from(MEMBER_POLICY), replicas.to_string());
         Registry {
             host_entries: host_entries.collect(),
-            shards: shards.map(founding).collect(),
-            replicas: replicas.collect(),
-            last_replica: ReplicaId(founders * (data_shards + 1)),
-            last_shard: ShardId(data_shards),
-            slots: SlotMap::founded(data_shards),
+            shards: shards.clone().map(shard).collect(),
+            replicas: shards.flat_map(|shard| founding.replicas_of(shard)).map(replica).collect(),
+            last_replica: founding.last_replica(),
+            last_shard: ShardId(founding.data_shards),
+            slots: SlotMap::founded(founding.data_shards),
+            default_tags: founding.replicas.map(|replicas| [member(replicas)].into()),
             ..Registry::default()
         }
     }
 
     /// Applies the change of the entry at `index`, and answers it.
     pub fn apply(&mut self, index: LogIndex, write: RegistryWrite) -> WriteReply {
+        if let Some(denial) = self.version_denial(&write) {
+            return WriteReply::Denied(denial);
+        }
         match write {
             RegistryWrite::RegisterHost(info) => self.register(index, info),
             RegistryWrite::JoinHost(info) => self.join(index, info),
@@ -86,6 +107,8 @@ impl Registry {
             RegistryWrite::Rebalance => self.rebalance(index),
             RegistryWrite::MoveSlots { slots, to } => self.move_slots(index, &slots, to),
             RegistryWrite::FinishMigration { migration } => self.finish_migration(index, migration),
+            RegistryWrite::RaiseVersion { to } => self.raise_version(index, to),
+            RegistryWrite::SetDefault { tags } => self.set_default(index, &tags),
         }
     }
 
@@ -114,8 +137,9 @@ impl Registry {
         WriteReply::Registered
     }
 
-    /// Assigns the next number to a joining host, or returns the number that it already has. The
-    /// host becomes a learner.
+    /// Assigns the next number to a joining host, or returns the number that it already has. With a
+    /// default placement, the host may vote at once; without one, it is a learner until an operator
+    /// makes it a voter.
     pub fn join(&mut self, index: LogIndex, mut info: HostInfo) -> WriteReply {
         let is_same =
             |host_entry: &HostEntry| host_entry.host.as_ref().is_some_and(|host| host.info.uuid == info.uuid);
@@ -138,7 +162,8 @@ impl Registry {
         let node = NodeId(last + 1);
         info.node = node;
         let host = Some(Host { info, created: index, updated: index });
-        self.host_entries.insert(node, HostEntry::new(HostRole::Learner, host));
+        let role = if self.default_tags.is_some() { HostRole::Voter } else { HostRole::Learner };
+        self.host_entries.insert(node, HostEntry::new(role, host));
         self.changed = index;
         let replica = self.add_replica(index, (ShardId::PRIME, node), Role::Learner);
         WriteReply::Joined { node, replica }
@@ -223,6 +248,15 @@ impl Registry {
         (self.last_replica, self.last_shard)
     }
 
+    /// The placement policies that a shard inherits.
+    pub(crate) fn default_of(&self, shard: ShardId) -> Option<&BTreeMap<String, String>> {
+        let is_new = self.shards.get(&shard).is_some_and(|row| row.created > LogIndex(0));
+        if is_new && self.faults.has(Fault::DefaultIgnoredByNewShards) {
+            return None;
+        }
+        self.default_tags()
+    }
+
     /// Returns the slot map: which shard holds which slots.
     pub fn slots(&self) -> &SlotMap {
         &self.slots
@@ -244,6 +278,7 @@ impl Registry {
             slots: self.slots.clone(),
             migrations: self.migrations.iter().map(|(&id, row)| (id, row.clone())).collect(),
             last_migration: self.last_migration,
+            default_tags: self.default_tags.clone(),
         }
     }
 

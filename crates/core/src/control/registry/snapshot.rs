@@ -1,6 +1,7 @@
 //! The registry as the one block of its snapshot.
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{Host, HostEntry, Registry};
@@ -8,8 +9,9 @@ use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{HostInfo, HostRole};
 use crate::deliberate::Faults;
 use crate::slots::slot_map::SlotMap;
-use crate::topology::{Migration, Replica, Shard};
+use crate::topology::{self, Migration, Replica, Shard};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId};
+use crate::version::ClusterVersion;
 
 impl Registry {
     /// Begins a snapshot after `header`. The registry is small, so its only block is made at once.
@@ -54,6 +56,14 @@ impl Registry {
             codec::put_varint(out, id.0);
             migration.encode(out);
         }
+        // A cluster of the first version keeps the layout of the releases that know no other.
+        if self.version > ClusterVersion::FIRST {
+            codec::put_varint(out, self.version.0);
+            out.push(u8::from(self.default_tags.is_some()));
+            if let Some(tags) = &self.default_tags {
+                topology::put_tags(out, tags);
+            }
+        }
     }
 
     /// Decodes the registry of a snapshot, after the header.
@@ -83,6 +93,7 @@ impl Registry {
             let id = MigrationId(decoder.varint()?);
             migrations.insert(id, Migration::decode(decoder)?);
         }
+        let (version, default_tags) = decode_version(decoder)?;
         Ok(Registry {
             host_entries,
             shards,
@@ -92,11 +103,29 @@ impl Registry {
             slots,
             migrations,
             last_migration,
+            version,
+            default_tags,
             changed,
             snapshot: None,
             faults: Faults::NONE,
         })
     }
+}
+
+/// What follows the tables from the second version on: the version, and the tags that shards
+/// inherit.
+fn decode_version(
+    decoder: &mut Decoder<'_>,
+) -> Result<(ClusterVersion, Option<BTreeMap<String, String>>), DecodeError> {
+    if decoder.is_empty() {
+        return Ok((ClusterVersion::FIRST, None));
+    }
+    let version = ClusterVersion(decoder.varint()?);
+    if version <= ClusterVersion::FIRST {
+        return Err(DecodeError::Invalid("version of the cluster"));
+    }
+    let tags = if decoder.bool()? { Some(topology::tags(decoder)?) } else { None };
+    Ok((version, tags))
 }
 
 const FLAG_DRAINING: u8 = 1;

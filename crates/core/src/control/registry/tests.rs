@@ -1,9 +1,12 @@
 //! Rules about numbers, and round trips of snapshots.
 
+use super::version::HOLD_TAG;
 use super::*;
 use crate::codec::Decoder;
 use crate::command::{Assignment, WriteReply};
+use crate::founding::Founding;
 use crate::machine::Machine;
+use crate::version::{Release, SupportedVersions};
 use alloc::string::String;
 use uuid::Uuid;
 
@@ -16,12 +19,13 @@ fn info(node: u64, uuid: u128, http_address: &str) -> HostInfo {
         resp_address: String::new(),
         resp_cluster_address: String::new(),
         tags: BTreeMap::new(),
+        release: Release::default(),
     }
 }
 
 #[test]
 fn the_first_disk_keeps_its_number_and_may_move() {
-    let mut registry = Registry::founded(1, 2);
+    let mut registry = Registry::founded(&Founding::new(1, 2));
     assert_eq!(registry.register(LogIndex(3), info(1, 1, "a")), WriteReply::Registered);
     assert_eq!(registry.register(LogIndex(4), info(1, 1, "a")), WriteReply::Registered);
     assert_eq!(registry.host(NodeId(1)).map(|host| host.updated), Some(LogIndex(3)));
@@ -35,7 +39,7 @@ fn the_first_disk_keeps_its_number_and_may_move() {
 
 #[test]
 fn a_number_is_given_once_and_never_again() {
-    let mut registry = Registry::founded(3, 2);
+    let mut registry = Registry::founded(&Founding::new(3, 2));
     let joined = |node| WriteReply::Joined { node: NodeId(node), replica: ReplicaId(node + 6) };
     assert_eq!(registry.join(LogIndex(1), info(0, 10, "a")), joined(4));
     assert_eq!(registry.join(LogIndex(2), info(0, 11, "b")), joined(5));
@@ -50,7 +54,7 @@ fn a_number_is_given_once_and_never_again() {
 
 #[test]
 fn the_last_voter_stays_and_who_leaves_does_not_return() {
-    let mut registry = Registry::founded(2, 2);
+    let mut registry = Registry::founded(&Founding::new(2, 2));
     let mut change = |node, change| registry.change(LogIndex(9), NodeId(node), change);
     assert_eq!(change(1, HostChange::Removed), WriteReply::Denied(Denial::NotLeaving));
     assert_eq!(change(1, HostChange::Leave), WriteReply::HostChanged);
@@ -65,7 +69,7 @@ fn the_last_voter_stays_and_who_leaves_does_not_return() {
 
 #[test]
 fn snapshots_hold_everything() {
-    let mut registry = Registry::founded(3, 2);
+    let mut registry = Registry::founded(&Founding::new(3, 2));
     registry.register(LogIndex(1), info(1, 1, "a"));
     registry.join(LogIndex(2), info(0, 10, "b"));
     registry.change(LogIndex(3), NodeId(2), HostChange::Drain(true));
@@ -91,7 +95,7 @@ fn assign(registry: &mut Registry, index: u64, (shard, node): (u64, u64), role: 
 
 #[test]
 fn founding_replicas_are_numbered_shard_by_shard() {
-    let registry = Registry::founded(3, 4);
+    let registry = Registry::founded(&Founding::new(3, 4));
     assert_eq!(registry.last_numbers(), (ReplicaId(15), ShardId(4)));
     let rows: Vec<(u64, u64)> =
         registry.replicas().values().map(|replica| (replica.shard.0, replica.node.0)).collect();
@@ -101,7 +105,7 @@ fn founding_replicas_are_numbered_shard_by_shard() {
 
 #[test]
 fn a_replica_goes_for_good_and_the_next_one_has_another_number() {
-    let mut registry = Registry::founded(3, 2);
+    let mut registry = Registry::founded(&Founding::new(3, 2));
     assert_eq!(registry.forget_replica(LogIndex(1), ReplicaId(4)), WriteReply::Denied(Denial::NotLeaving));
     assert_eq!(assign(&mut registry, 2, (1, 1), None), WriteReply::HostChanged);
     assign(&mut registry, 3, (1, 1), Some(Role::Voter));
@@ -116,7 +120,7 @@ fn a_replica_goes_for_good_and_the_next_one_has_another_number() {
 
 #[test]
 fn an_assignment_on_another_state_changes_nothing() {
-    let mut registry = Registry::founded(3, 2);
+    let mut registry = Registry::founded(&Founding::new(3, 2));
     let seen = registry.changed();
     registry.join(LogIndex(1), info(0, 10, "a"));
     let assignment = Assignment { shard: ShardId(1), node: NodeId(4), role: Some(Role::Learner) };
@@ -139,7 +143,7 @@ fn an_assignment_on_another_state_changes_nothing() {
 
 #[test]
 fn a_shard_keeps_policies_that_can_be_read() {
-    let mut registry = Registry::founded(1, 1);
+    let mut registry = Registry::founded(&Founding::new(1, 1));
     let mut tag = |shard, name: &str, value: Option<&str>| {
         registry.tag_shard(LogIndex(5), ShardId(shard), &[(name.into(), value.map(String::from))])
     };
@@ -155,7 +159,7 @@ fn a_shard_keeps_policies_that_can_be_read() {
 
 #[test]
 fn a_shard_without_slots_can_be_removed_and_its_number_is_not_given_again() {
-    let mut registry = Registry::founded(3, 2);
+    let mut registry = Registry::founded(&Founding::new(3, 2));
     let remove =
         |registry: &mut Registry, index, shard| registry.remove_shard(LogIndex(index), ShardId(shard));
     for shard in [0, 3] {
@@ -184,7 +188,7 @@ fn a_shard_without_slots_can_be_removed_and_its_number_is_not_given_again() {
 
 #[test]
 fn only_shards_that_are_there_count_towards_their_limit() {
-    let mut registry = Registry::founded(1, 1);
+    let mut registry = Registry::founded(&Founding::new(1, 1));
     for number in 2..=limits::SHARDS_MAX {
         let added = registry.add_shard(LogIndex(number), None, BTreeMap::new());
         assert_eq!(added, WriteReply::ShardAdded { shard: ShardId(number) });
@@ -195,4 +199,59 @@ fn only_shards_that_are_there_count_towards_their_limit() {
         assert_eq!(registry.remove_shard(LogIndex(number), ShardId(number - 1)), WriteReply::HostChanged);
         assert_eq!(add(&mut registry), WriteReply::ShardAdded { shard: ShardId(number) });
     }
+}
+
+fn supporting(node: u64, newest: u64) -> HostInfo {
+    let versions = SupportedVersions { oldest: ClusterVersion(1), newest: ClusterVersion(newest) };
+    let release = Release { name: "test".into(), versions };
+    HostInfo { release, ..info(node, u128::from(node), "") }
+}
+
+#[test]
+fn the_version_rises_once_every_host_supports_it_and_it_is_not_held() {
+    let mut registry = Registry::founded(&Founding::new(2, 1));
+    let raise = |registry: &mut Registry, to| registry.raise_version(LogIndex(9), ClusterVersion(to));
+    registry.apply(LogIndex(1), RegistryWrite::RegisterHost(supporting(1, 2)));
+    assert_eq!(raise(&mut registry, 2), WriteReply::Denied(Denial::HostTooOld), "node 2 is unknown");
+    registry.apply(LogIndex(2), RegistryWrite::RegisterHost(supporting(2, 1)));
+    assert_eq!(raise(&mut registry, 2), WriteReply::Denied(Denial::HostTooOld));
+    registry.apply(LogIndex(3), RegistryWrite::RegisterHost(supporting(2, 3)));
+    assert_eq!(raise(&mut registry, 3), WriteReply::Denied(Denial::HostTooOld));
+    registry.tag_shard(LogIndex(4), ShardId::PRIME, &[(HOLD_TAG.into(), Some("yes".into()))]);
+    assert_eq!(raise(&mut registry, 2), WriteReply::Denied(Denial::VersionHeld));
+    registry.tag_shard(LogIndex(5), ShardId::PRIME, &[(HOLD_TAG.into(), None)]);
+    assert_eq!(raise(&mut registry, 2), WriteReply::HostChanged);
+    assert_eq!((registry.version(), registry.changed()), (ClusterVersion(2), LogIndex(9)));
+    assert_eq!(raise(&mut registry, 1), WriteReply::HostChanged, "it never falls");
+    assert_eq!(registry.version(), ClusterVersion(2));
+    let denied = WriteReply::Denied(Denial::HostTooOld);
+    assert_eq!(registry.apply(LogIndex(10), RegistryWrite::RegisterHost(supporting(2, 1))), denied);
+    assert_eq!(registry.apply(LogIndex(11), RegistryWrite::JoinHost(supporting(3, 1))), denied);
+    assert_eq!(registry.changed(), LogIndex(9));
+}
+
+#[test]
+fn a_snapshot_has_the_version_and_the_default_from_version_2_on() {
+    let mut registry = Registry::founded(&Founding::new(2, 1));
+    let encoded = |registry: &Registry| {
+        let mut bytes = alloc::vec![];
+        registry.encode(&mut bytes);
+        bytes
+    };
+    let first = encoded(&registry);
+    let default = |registry: &mut Registry| {
+        let tags = [("placement:member".into(), Some("3".into()))].into();
+        registry.apply(LogIndex(0), RegistryWrite::SetDefault { tags })
+    };
+    assert_eq!(default(&mut registry), WriteReply::Denied(Denial::VersionTooLow));
+    assert_eq!(encoded(&registry), first);
+    let mut registry = registry.founded_at(ClusterVersion(2));
+    assert_eq!(encoded(&registry), [&first[..], &[2, 0]].concat());
+    assert_eq!(default(&mut registry), WriteReply::HostChanged);
+    assert_eq!(encoded(&registry), [&first[..], &[2, 1, 1, 16], b"placement:member", &[1, b'3']].concat());
+    let bytes = encoded(&registry);
+    let restored = Registry::restore(&mut Decoder::new(&bytes)).expect("decodes");
+    assert_eq!((restored.version(), restored.default_tags()), (registry.version(), registry.default_tags()));
+    assert_eq!(restored.digest(), registry.digest());
+    assert!(Registry::restore(&mut Decoder::new(&[&first[..], &[1, 0]].concat())).is_err());
 }

@@ -7,6 +7,7 @@ use crate::command::{
     Condition, ConfigReply, ConfigWrite, Expiry, Operation, OperationReply, Operations, ReadReply,
     RestoredKey, Set, SetCondition, ShardAnswer, ShardError, Transaction, WriteReply,
 };
+use crate::founding::Founding;
 use crate::machine::{Machine, Restore};
 use crate::membership::Membership;
 use crate::slots::slot_of;
@@ -50,7 +51,10 @@ impl World {
         let slots = SlotSet::from(0..half);
         World {
             random,
-            shards: [Machine::new(ShardId(1), 3, 2), Machine::new(ShardId(2), 3, 2)],
+            shards: [
+                Machine::new(ShardId(1), &Founding::new(3, 2)),
+                Machine::new(ShardId(2), &Founding::new(3, 2)),
+            ],
             model: BTreeMap::new(),
             versions: BTreeMap::new(),
             numbers: BTreeMap::new(),
@@ -432,14 +436,14 @@ fn nothing_is_lost_or_doubled_whatever_comes_late_or_twice() {
 
 #[test]
 fn a_shard_that_never_moved_says_nothing_of_slots() {
-    let machine = Machine::new(ShardId(1), 3, 2);
+    let machine = Machine::new(ShardId(1), &Founding::new(3, 2));
     assert_eq!(machine.read(&Read::Count), Ok(ShardAnswer { owned: None, reply: ReadReply::Count(0) }));
     assert!(machine.data().and_then(Data::ownership_of).is_none());
 }
 
 #[test]
 fn a_part_of_an_older_attempt_is_not_believed() {
-    let mut machine = Machine::new(ShardId(2), 3, 2);
+    let mut machine = Machine::new(ShardId(2), &Founding::new(3, 2));
     let slots = SlotSet::all();
     let mut step = |step| {
         let write = Write::from(Move { shard: ShardId(2), migration: MigrationId(1), step });

@@ -1,6 +1,7 @@
 //! A survivor continues with the state on its disk.
 
 use super::*;
+use crate::founding::Founding;
 use crate::node::force_new_cluster::{Survivor, force_new_cluster};
 use crate::storage::{HardState, LogEntry, RecoveredLog, RecoveredShard, WalRecord};
 use crate::types::ReplicaId;
@@ -26,7 +27,8 @@ fn recovered() -> RecoveredShards {
 #[test]
 fn the_survivor_alone_votes_leads_and_knows_itself_only() {
     let mut shards = recovered();
-    let survivor = Survivor { node: NodeId(3), lost: &[NodeId(1), NodeId(2)], founders: 3, data_shards: 2 };
+    let survivor =
+        Survivor { node: NodeId(3), lost: &[NodeId(1), NodeId(2)], founding: &Founding::new(3, 2) };
     let records = force_new_cluster(&mut shards, survivor);
     assert_eq!(records.iter().filter(|record| matches!(record, WalRecord::HardState { .. })).count(), 3);
     let mut cluster = Cluster::new(3);

@@ -16,6 +16,7 @@ impl Cluster {
             resp_address: String::new(),
             resp_cluster_address: String::new(),
             tags: BTreeMap::new(),
+            release: crate::version::Release::default(),
         };
         let asked = self.nodes.iter().position(|node| !node.status().removed).expect("a member");
         let token =

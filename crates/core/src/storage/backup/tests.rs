@@ -10,6 +10,7 @@ use super::format::{CHUNK_HEADER_BYTES, HEADER_BYTES};
 use super::*;
 use crate::codec::Decoder;
 use crate::command::{Condition, HostInfo, Operation, RegistryWrite, RestoredKey, RowLayout, Write};
+use crate::founding::Founding;
 use crate::limits;
 use crate::machine::Machine;
 use crate::membership::Membership;
@@ -43,7 +44,7 @@ fn keys_of(count: u64, value_bytes: usize) -> Vec<RestoredKey> {
 
 /// A data shard with these keys, written in order.
 fn machine_of(shard: u64, keys: &[RestoredKey]) -> Machine {
-    let mut machine = Machine::new(ShardId(shard), 3, 4);
+    let mut machine = Machine::new(ShardId(shard), &Founding::new(3, 4));
     for RestoredKey { key, value, .. } in keys {
         let put = Write::of(&Operation::Put { key, value, condition: Condition::Always });
         machine.apply(LogIndex(1), put).expect("applied");
@@ -52,7 +53,7 @@ fn machine_of(shard: u64, keys: &[RestoredKey]) -> Machine {
 }
 
 fn registry() -> Machine {
-    let mut machine = Machine::new(ShardId::PRIME, 3, 4);
+    let mut machine = Machine::new(ShardId::PRIME, &Founding::new(3, 4));
     let host = HostInfo {
         node: NodeId(1),
         uuid: Uuid::from_u128(1),
@@ -61,6 +62,7 @@ fn registry() -> Machine {
         resp_address: alloc::string::String::new(),
         resp_cluster_address: alloc::string::String::new(),
         tags: alloc::collections::BTreeMap::new(),
+        release: crate::version::Release::default(),
     };
     machine.apply(LogIndex(3), Write::from(RegistryWrite::RegisterHost(host))).expect("applied");
     machine

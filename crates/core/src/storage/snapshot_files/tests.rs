@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 
 use super::*;
 use crate::command::{Condition, Operation, Write};
+use crate::founding::Founding;
 use crate::machine::Machine;
 use crate::membership::Membership;
 use crate::storage::memory_disk::{Crash, MemoryDisk};
@@ -18,7 +19,7 @@ fn id(index: u64) -> SnapshotId {
 
 /// A state of about `kilobytes`.
 fn machine(seed: u64, kilobytes: u64) -> Machine {
-    let mut machine = Machine::new(SHARD, 3, 4);
+    let mut machine = Machine::new(SHARD, &Founding::new(3, 4));
     for key in 0..kilobytes {
         let key = Bytes::copy_from_slice(&key.to_be_bytes());
         let value = Bytes::from(vec![seed as u8; 1000]);
@@ -115,9 +116,9 @@ fn the_registry_has_snapshots_too_and_kinds_are_told_apart() {
     let disk = MemoryDisk::new(1);
     let mut files = open(&disk);
     let prime = SnapshotId { shard: ShardId::PRIME, ..id(4) };
-    make(&mut files, prime, &mut Machine::new(ShardId::PRIME, 3, 4));
+    make(&mut files, prime, &mut Machine::new(ShardId::PRIME, &Founding::new(3, 4)));
     assert!(matches!(files.load(prime).unwrap().machine, Machine::Registry(_)));
-    make(&mut files, id(4), &mut Machine::new(ShardId::PRIME, 3, 4));
+    make(&mut files, id(4), &mut Machine::new(ShardId::PRIME, &Founding::new(3, 4)));
     let error = files.load(id(4)).unwrap_err();
     assert!(matches!(error, SnapshotFileError::Damaged { offset: 0, .. }), "{error}");
 }

@@ -86,6 +86,17 @@ raw_settings! {
         /// Number of data shards of a new cluster [default: 4]
         #[arg(long, env = "TIDELOCK_SHARDS", value_name = "N")]
         pub shards: Option<u64>,
+        /// Number of voters of each data shard of a new cluster: 1, 3, 5 or 7 [default: 3]
+        #[arg(long, env = "TIDELOCK_REPLICAS", value_name = "N")]
+        pub replicas: Option<u64>,
+        /// A tag of the data shards of a new cluster, such as a placement policy; repeatable
+        #[arg(
+            long = "shard-tag",
+            env = "TIDELOCK_SHARD_TAGS",
+            value_name = "NAME=VALUE",
+            value_delimiter = ','
+        )]
+        pub shard_tags: Option<Vec<String>>,
         /// A property of this host, such as geo:zone=us-west-1a; repeatable
         #[arg(long = "tag", env = "TIDELOCK_TAGS", value_name = "KEY=VALUE", value_delimiter = ',')]
         pub tags: Option<Vec<String>>,

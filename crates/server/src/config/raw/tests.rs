@@ -74,7 +74,7 @@ fn lists_are_separated_by_commas_or_repeated() {
 fn effective(raw: RawSettings) -> Settings {
     let mut settings = Settings::new(raw).unwrap();
     settings.cluster_name = Some(settings.founding_name().to_owned());
-    settings.has_shards = true;
+    (settings.has_shards, settings.has_replicas) = (true, true);
     settings
 }
 
@@ -93,5 +93,8 @@ fn the_help_states_the_defaults() {
             }
         }
     }
-    assert_eq!(without_default, ["allowed_hosts", "peers", "join", "force_new_cluster", "tags"]);
+    assert_eq!(
+        without_default,
+        ["allowed_hosts", "peers", "join", "force_new_cluster", "shard_tags", "tags"]
+    );
 }

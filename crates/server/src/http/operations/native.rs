@@ -28,6 +28,7 @@ pub(super) fn operations() -> Vec<Operation> {
     all.extend(registers());
     all.extend(hosts());
     all.extend(shards());
+    all.extend(default_placement());
     all.extend(slots());
     all.extend(backups());
     all.extend(operators());
@@ -298,6 +299,29 @@ fn shards() -> Vec<Operation> {
             .fails([404, 409]),
         progress(&transfer, Cluster::TransferProgress, "transferShardProgress"),
         transfer,
+    ]
+}
+
+/// The placement policies that shards inherit.
+fn default_placement() -> [Operation; 2] {
+    [
+        CLUSTER
+            .operation(
+                "get /v1/cluster/default",
+                Cluster::Default,
+                "defaultPlacement",
+                "The placement policies that shards inherit, as the node knows them",
+            )
+            .gives(200, [(JSON, schema_of::<api::shards::DefaultPlacement>())], "The policies"),
+        CLUSTER
+            .operation(
+                "post /v1/cluster/default",
+                Cluster::SetDefault,
+                "setDefaultPlacement",
+                "Sets placement policies that shards inherit; null takes one away",
+            )
+            .takes_json(schema_of::<api::shards::TagChanges>())
+            .gives(202, [(JSON, schema_of::<api::shards::DefaultPlacement>())], "All policies from now on"),
     ]
 }
 

@@ -29,7 +29,7 @@ type Bodies = (
     (atomics::Register<'static>, atomics::ExchangeRequest, atomics::CompareExchangeRequest),
     (atomics::Exchanged<'static>, cluster::Cluster, clients::Clients, checkpoints::Checkpoints),
     (membership::WantedOfHost, membership::WantedOfShard, membership::Progress, slots::Moves),
-    (slots::WantedSlots, slots::RequestedMoves, load::Load),
+    (slots::WantedSlots, slots::RequestedMoves, load::Load, shards::DefaultPlacement),
     (shards::AddShardRequest, shards::ChangedShard, shards::TagChanges, shards::Explanation),
     (config::ConfigError, config::Done, config::Namespace, config::Changes, config::History),
     (config::Pair, config::PairContent, config::ListedContainer, config::Container),

@@ -42,9 +42,10 @@ use std::time::Duration;
 use bytes::BufMut;
 use tidelock_core::codec::{Decoder, put_bytes, put_varint};
 use tidelock_core::command::HostInfo;
-use tidelock_core::limits::SHARDS_MAX;
+use tidelock_core::limits::{HOSTS_MAX, SHARDS_MAX};
 use tidelock_core::storage::control_file::KnownHost;
 use tidelock_core::types::{NodeId, ReplicaId};
+use tidelock_core::version::{ClusterVersion, Release};
 use uuid::Uuid;
 
 use super::handshake::{FIRST_WITH_NONCES, VersionRange};
@@ -99,6 +100,15 @@ pub struct Welcome {
     pub founders: Vec<String>,
     /// The number of data shards, 1 to [`SHARDS_MAX`].
     pub data_shards: u64,
+    /// The number of voters of each data shard at the founding, as the new member computes the same
+    /// first registry; `None` if the cluster was founded without a default placement.
+    pub replicas: Option<u64>,
+    /// Tags of the data shards at the founding.
+    pub shard_tags: BTreeMap<String, String>,
+    /// The version at which the cluster was founded.
+    pub founding_version: ClusterVersion,
+    /// The newest version of anything that members send; at least `founding_version`.
+    pub version: ClusterVersion,
     /// The members that the answering member knows.
     pub hosts: BTreeMap<NodeId, KnownHost>,
 }
@@ -131,11 +141,9 @@ impl JoinRequest {
         for text in [name, &host.peer_address, &host.http_address, &host.resp_address] {
             put_bytes(body, text.as_bytes());
         }
-        // As in the log: the value under an empty name is not a tag, but the Redis Cluster address.
-        let cluster = Some(("", &host.resp_cluster_address)).filter(|(_, address)| !address.is_empty());
-        put_varint(body, (host.tags.len() + cluster.iter().len()) as u64);
-        let tags = host.tags.iter().map(|(name, value)| (name.as_str(), value));
-        for (name, value) in cluster.into_iter().chain(tags) {
+        let tags = host.announced_tags();
+        put_varint(body, tags.len() as u64);
+        for (name, value) in &tags {
             put_bytes(body, name.as_bytes());
             put_bytes(body, value.as_bytes());
         }
@@ -150,7 +158,7 @@ impl JoinRequest {
         let versions = VersionRange { min: read_u16(&mut decoder)?, max: read_u16(&mut decoder)? };
         let uuid = read_uuid(&mut decoder)?;
         let name = read_text(&mut decoder)?;
-        let mut host = HostInfo {
+        let host = HostInfo {
             node: NodeId(0),
             uuid,
             peer_address: read_text(&mut decoder)?,
@@ -158,12 +166,14 @@ impl JoinRequest {
             resp_address: read_text(&mut decoder)?,
             resp_cluster_address: String::new(),
             tags: BTreeMap::new(),
+            release: Release::default(),
         };
+        let mut tags = BTreeMap::new();
         for _ in 0..decoder.varint().ok()? {
             let name = read_text(&mut decoder)?;
-            host.tags.insert(name, read_text(&mut decoder)?);
+            tags.insert(name, read_text(&mut decoder)?);
         }
-        host.resp_cluster_address = host.tags.remove("").unwrap_or_default();
+        let host = host.with_announced_tags(tags);
         let cluster_name = (!name.is_empty()).then_some(name);
         let (mut data_shards, mut nonce) = (None, Uuid::nil());
         if versions.max >= FIRST_WITH_NONCES {
@@ -191,6 +201,16 @@ impl Welcome {
             put_bytes(body, host.peer_address.as_bytes());
         }
         put_bytes(body, self.cluster_name.as_bytes());
+        put_varint(body, self.founding_version.0);
+        put_varint(body, self.version.0);
+        if self.founding_version >= ClusterVersion::WITH_DEFAULTS {
+            put_varint(body, self.replicas.unwrap_or_default());
+            put_varint(body, self.shard_tags.len() as u64);
+            for (name, value) in &self.shard_tags {
+                put_bytes(body, name.as_bytes());
+                put_bytes(body, value.as_bytes());
+            }
+        }
     }
 
     /// `None` also for a message with which no node could start.
@@ -201,7 +221,11 @@ impl Welcome {
             node: NodeId(decoder.varint().ok()?),
             replica: ReplicaId(decoder.varint().ok()?),
             data_shards: decoder.bounded(SHARDS_MAX, "number of shards").ok()?,
+            founding_version: ClusterVersion::FIRST,
+            version: ClusterVersion::FIRST,
             founders: vec![],
+            replicas: None,
+            shard_tags: BTreeMap::new(),
             hosts: BTreeMap::new(),
             cluster_name: String::new(),
         };
@@ -214,6 +238,19 @@ impl Welcome {
             welcome.hosts.insert(node, KnownHost { uuid, peer_address: read_text(&mut decoder)? });
         }
         welcome.cluster_name = read_text(&mut decoder)?;
+        // Releases without versions send none: their clusters have the first.
+        if !decoder.is_empty() {
+            welcome.founding_version = ClusterVersion(decoder.varint().ok()?);
+            welcome.version = ClusterVersion(decoder.varint().ok()?);
+        }
+        if welcome.founding_version >= ClusterVersion::WITH_DEFAULTS {
+            let replicas = decoder.bounded(HOSTS_MAX as u64, "number of replicas").ok()?;
+            welcome.replicas = (replicas > 0).then_some(replicas);
+            for _ in 0..decoder.varint().ok()? {
+                let name = read_text(&mut decoder)?;
+                welcome.shard_tags.insert(name, read_text(&mut decoder)?);
+            }
+        }
         let has_numbers = welcome.node.0 > 0 && welcome.replica.0 > 0;
         let is_whole = !welcome.cluster.is_nil() && has_numbers && welcome.data_shards > 0;
         let has_texts = !welcome.founders.is_empty() && !welcome.cluster_name.is_empty();

@@ -18,6 +18,7 @@ fn request() -> JoinRequest {
         resp_address: "d:7001".into(),
         resp_cluster_address: "d:7101".into(),
         tags: [("zone".to_owned(), "a".to_owned())].into(),
+        release: tidelock_core::version::Release::default(),
     };
     JoinRequest { cluster_name: Some("blue".into()), data_shards: None, host }
 }
@@ -31,6 +32,10 @@ fn welcome(hosts: u64) -> Welcome {
         replica: tidelock_core::types::ReplicaId(19),
         founders: vec!["10.0.0.1:9001".into()],
         data_shards: 8,
+        replicas: Some(3),
+        shard_tags: BTreeMap::new(),
+        founding_version: tidelock_core::version::ClusterVersion(2),
+        version: tidelock_core::version::ClusterVersion(2),
         hosts: (1..=hosts).map(|node| (NodeId(node), known(node))).collect::<BTreeMap<_, _>>(),
     }
 }

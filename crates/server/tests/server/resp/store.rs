@@ -13,6 +13,7 @@ use tidelock_core::command::{
 };
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::{NodeStatus, ShardStatus};
+use tidelock_core::founding::Founding;
 use tidelock_core::limits::{EXPIRED_KEYS_MAX, MOVE_KEYS_PER_STEP_MAX};
 use tidelock_core::machine::Machine;
 use tidelock_core::slots;
@@ -55,8 +56,10 @@ pub struct State {
 
 impl RespStore {
     pub fn new() -> RespStore {
-        let machines = (1..=DATA_SHARDS).map(|shard| Machine::new(ShardId(shard), 1, DATA_SHARDS)).collect();
-        let registry = Registry::founded(1, DATA_SHARDS);
+        let machines = (1..=DATA_SHARDS)
+            .map(|shard| Machine::new(ShardId(shard), &Founding::new(1, DATA_SHARDS)))
+            .collect();
+        let registry = Registry::founded(&Founding::new(1, DATA_SHARDS));
         let state = Arc::new(Mutex::new(State {
             machines,
             registry,
@@ -268,6 +271,7 @@ fn cluster() -> ClusterView {
                 format!("10.0.0.{node}:710{node}")
             },
             tags: Default::default(),
+            release: tidelock_core::version::Release::default(),
         },
         created: LogIndex(1),
         updated: LogIndex(1),
@@ -298,6 +302,7 @@ fn cluster() -> ClusterView {
     });
     ClusterView {
         node: NodeId(1),
+        has_default: false,
         hosts: (1..=3).map(host).collect(),
         shards: (0..=DATA_SHARDS).map(shard).collect(),
         replicas: replicas.collect(),

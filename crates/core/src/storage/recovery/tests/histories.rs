@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::command::{Condition, Operation, Write};
+use crate::founding::Founding;
 use crate::storage::memory_disk::Crash;
 use proptest::prelude::*;
 
@@ -26,7 +27,11 @@ fn write(data: u64) -> Write {
 
 impl Truth {
     fn new(seed: u64) -> Truth {
-        Truth { rng: fastrand::Rng::with_seed(seed), entries: vec![], machine: Machine::new(SHARD, 3, 4) }
+        Truth {
+            rng: fastrand::Rng::with_seed(seed),
+            entries: vec![],
+            machine: Machine::new(SHARD, &Founding::new(3, 4)),
+        }
     }
 
     fn grow(&mut self, count: u64) {
@@ -62,7 +67,7 @@ impl Truth {
 
     /// Digest of the state after this many entries.
     fn digest(&self, entries: u64) -> u64 {
-        let mut machine = Machine::new(SHARD, 3, 4);
+        let mut machine = Machine::new(SHARD, &Founding::new(3, 4));
         for index in 1..=entries {
             machine.apply(LogIndex(index), self.write(index)).expect("applied");
         }
@@ -146,7 +151,7 @@ impl StorageHistory {
                 assert_eq!(id, self.truth.id(id.index.0));
                 (machine, id.index.0)
             }
-            None => (Machine::new(SHARD, 3, 4), 0),
+            None => (Machine::new(SHARD, &Founding::new(3, 4)), 0),
         };
         assert_eq!(machine.digest(), self.truth.digest(base));
         let mut applied = base;

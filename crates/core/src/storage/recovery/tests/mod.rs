@@ -7,6 +7,7 @@ use alloc::string::{String, ToString};
 use bytes::Bytes;
 
 use super::*;
+use crate::founding::Founding;
 use crate::machine::Machine;
 use crate::membership::Membership;
 use crate::storage::memory_disk::MemoryDisk;
@@ -63,7 +64,7 @@ fn disk(records: &[WalRecord], snapshots: &[SnapshotId]) -> MemoryDisk {
     log.sync().unwrap();
     let mut files = SnapshotFiles::open(disk.clone()).unwrap();
     for &id in snapshots {
-        make(&mut files, id, &mut Machine::new(SHARD, 3, 4));
+        make(&mut files, id, &mut Machine::new(SHARD, &Founding::new(3, 4)));
     }
     disk
 }

@@ -7,6 +7,9 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::founding::Founding;
+
+mod defaults;
 
 const ZONES: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -34,7 +37,7 @@ fn policy(tags: &[(&str, &str)]) -> PlacementPolicy {
 
 fn shard(policy: PlacementPolicy, held: &[(u64, Option<Role>)]) -> ShardFacts {
     let held = held.iter().map(|&(node, role)| (NodeId(node), role)).collect();
-    ShardFacts { shard: ShardId(1), policy, held }
+    ShardFacts { shard: ShardId(1), policy, default: None, held }
 }
 
 fn voters(plan: &ShardPlan) -> Vec<u64> {
@@ -137,16 +140,16 @@ fn groups_and_covers_name_who_follows() {
     let plan = place(&hosts, &shard(policy, &[(1, VOTER)]));
     let roles: Vec<_> = plan.values().map(|placed| placed.role).collect();
     assert_eq!(roles, [VOTER, LEARNER, None, LEARNER, LEARNER, None]);
-    assert_eq!(reason(&plan, 2), "one of the replica group `reports`");
+    assert_eq!(reason(&plan, 2), "one of the replica group `reports` by the shard's policy");
     assert_eq!(
         (reason(&plan, 3).as_str(), reason(&plan, 4).as_str()),
-        ("the policies name other hosts", "its tags are covered")
+        ("the policies name other hosts", "its tags are covered by the shard's policy")
     );
 }
 
 #[test]
 fn a_registry_comes_to_rest() {
-    let mut registry = Registry::founded(3, 4);
+    let mut registry = Registry::founded(&Founding::new(3, 4));
     assert_eq!(assignments(&registry, 16), []);
     let info = crate::command::HostInfo {
         node: NodeId(0),
@@ -156,6 +159,7 @@ fn a_registry_comes_to_rest() {
         resp_address: String::new(),
         resp_cluster_address: String::new(),
         tags: BTreeMap::new(),
+        release: crate::version::Release::default(),
     };
     registry.join(crate::types::LogIndex(1), info);
     let mut rounds = 0;
@@ -219,7 +223,7 @@ fn any_shard() -> impl Strategy<Value = ShardFacts> {
         ];
         let tags = tags.into_iter().filter_map(|(name, value)| Some((String::from(name), value?)));
         let policy = PlacementPolicy::parse(&tags.collect()).expect("a policy");
-        ShardFacts { shard: ShardId(number), policy, held }
+        ShardFacts { shard: ShardId(number), policy, default: None, held }
     })
 }
 
