@@ -88,6 +88,8 @@ pub enum Fault {
     BackupOfTwoSlotMaps,
     /// An import is published without the condition that the namespace is unchanged.
     ImportWithoutCondition,
+    /// A new command is written before the version of the cluster has risen.
+    NewCommandBeforeRaise,
 }
 
 /// The fault of a node, if any.
@@ -100,7 +102,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 34] = [
+    pub const ALL: [Fault; 35] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -135,6 +137,7 @@ impl Faults {
         Fault::HalvesReordered,
         Fault::BackupOfTwoSlotMaps,
         Fault::ImportWithoutCondition,
+        Fault::NewCommandBeforeRaise,
     ];
 
     /// No fault.

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use tidelock_core::command::HostChange;
+use tidelock_core::control::registry::version::HOLD_TAG;
 use tidelock_core::types::{NodeId, ShardId};
 
 use crate::event_queue::Micros;
@@ -37,6 +38,13 @@ pub enum OperatorAction {
     Tag {
         /// The shard whose tags change.
         shard: ShardId,
+        /// The name of the policy's tag.
+        name: &'static str,
+        /// The new value; `None` removes the policy.
+        value: Option<&'static str>,
+    },
+    /// Shards inherit a policy, or no longer do. Only clusters of the second version accept it.
+    SetDefault {
         /// The name of the policy's tag.
         name: &'static str,
         /// The new value; `None` removes the policy.
@@ -106,6 +114,27 @@ const POLICIES: [(&str, Option<&str>); 12] = [
     ("placement:replica:r", Some("1")),
     ("placement:replica:r", None),
 ];
+
+/// Draws the actions of operators in a cluster that is upgraded: they set the default placement
+/// again and again, and some hold the version for a while or for good.
+pub fn draw_upgrade(until: Micros, random: &mut fastrand::Rng) -> Vec<ScheduledAction> {
+    let mut actions = Vec::new();
+    let mut add =
+        |at: u64, operator_action| actions.push(ScheduledAction { at: Micros(at), operator_action });
+    for _ in 0..random.usize(4..=12) {
+        let value = *choose(random, &[Some("zone"), None]);
+        add(random.u64(0..until.0), OperatorAction::SetDefault { name: "placement:vary", value });
+    }
+    if random.u8(0..3) == 0 {
+        let held = random.u64(0..until.0);
+        let hold = |value| OperatorAction::Tag { shard: ShardId::PRIME, name: HOLD_TAG, value };
+        add(held, hold(Some("yes")));
+        if random.u8(0..4) > 0 {
+            add(random.u64(held..until.0), hold(None));
+        }
+    }
+    actions
+}
 
 /// Draws the actions of operators in a cluster of so many founders. Many runs have none.
 pub fn draw(

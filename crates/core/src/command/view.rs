@@ -11,6 +11,7 @@ use crate::membership::Role;
 use crate::slots::slot_map::SlotMap;
 use crate::topology::{HostEntry, Migration, Replica, Shard};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term};
+use crate::version::{ClusterVersion, RaiseBlocker};
 
 /// One node's view of the cluster. The positions of replicas on other nodes are from their last
 /// reports, about a second old.
@@ -18,12 +19,27 @@ use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term};
 pub struct ClusterView {
     /// The node whose view this is. Other nodes may know more or less.
     pub node: NodeId,
+    /// The version of the cluster.
+    pub version: VersionView,
     /// Every host of the registry, and founders that have not registered yet.
     pub hosts: Vec<HostView>,
     /// Every shard of the registry, by number.
     pub shards: Vec<ShardView>,
     /// Every replica, shard by shard.
     pub replicas: Vec<ReplicaView>,
+}
+
+/// The version of the cluster, as this node sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VersionView {
+    /// The version of the registry that this node has applied.
+    pub version: ClusterVersion,
+    /// The version to which it rises next; `None` if it is the newest that this node knows.
+    pub next: Option<ClusterVersion>,
+    /// What it waits for, as far as this node sees; empty if `next` is `None`.
+    pub blockers: Vec<RaiseBlocker>,
+    /// Whether an operator has stopped the rise.
+    pub held: bool,
 }
 
 /// A host as this node sees it.

@@ -21,6 +21,7 @@ impl Node {
         let registry = self.registry();
         ClusterView {
             node: self.options.host.node,
+            version: self.version_view(),
             hosts: registry
                 .host_entries()
                 .iter()

@@ -61,6 +61,7 @@ fn node() -> Node {
         hosts: BTreeMap::new(),
         data_shards: 4,
         founding_version: tidelock_core::version::ClusterVersion::FIRST,
+        version: tidelock_core::version::ClusterVersion::FIRST,
         timing: Timing {
             election_ticks: 20,
             heartbeat_ticks: 2,

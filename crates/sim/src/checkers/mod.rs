@@ -1,7 +1,7 @@
 //! The checkers: one module for each property. None of them trusts the store.
 //!
 //! Two kinds. *Online* checkers observe the nodes during the run: [`agreement`], [`availability`],
-//! [`leaders`], [`replicas`], [`replies`]. *Offline* checkers judge the finished [`History`], which
+//! [`leaders`], [`replicas`], [`replies`], [`versions`]. *Offline* checkers judge the finished [`History`], which
 //! contains only what clients of the shipped binary could observe: [`linearizability`],
 //! [`staleness`], [`durability`], [`lists`], [`scans`]; they share [`lineage`], which orders the
 //! mutations of each key by version. [`pipelines`] judges what the order of one connection's
@@ -28,6 +28,7 @@ pub mod replicas;
 pub mod replies;
 pub mod scans;
 pub mod staleness;
+pub mod versions;
 
 #[cfg(test)]
 mod fixture;

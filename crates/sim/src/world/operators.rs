@@ -57,6 +57,10 @@ impl World<'_> {
                 let tags = vec![(name.to_owned(), value.map(str::to_owned))];
                 Request::Write(Write::from(RegistryWrite::TagShard(ShardTags { shard, tags })))
             }
+            OperatorAction::SetDefault { name, value } => {
+                let tags = vec![(name.to_owned(), value.map(str::to_owned))];
+                Request::Write(Write::from(RegistryWrite::SetDefault { tags }))
+            }
             OperatorAction::Move { node, zone } => return self.move_host(index, node, zone),
             OperatorAction::AddShard => {
                 Request::Write(Write::from(RegistryWrite::AddShard { name: None, tags: BTreeMap::new() }))
@@ -104,9 +108,9 @@ impl World<'_> {
         }
         match *reply {
             Reply::Write(WriteReply::Joined { node, replica }) => {
-                let hosts = self.host(asked).peers();
+                let member = self.host(asked).known_cluster();
                 let info = self.candidate(index, node);
-                self.host(node).found(info, replica, hosts);
+                self.host(node).found(info, replica, &member);
                 self.tally.joined += 1;
                 self.start_host(node)
             }

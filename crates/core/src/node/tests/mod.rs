@@ -238,6 +238,7 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
         prime_replica: None,
         data_shards: 2,
         founding_version: crate::version::ClusterVersion::FIRST,
+        version: crate::version::ClusterVersion::FIRST,
         timing: Timing {
             election_ticks: 20,
             heartbeat_ticks: 2,
