@@ -12,6 +12,7 @@ mod placement;
 mod retry;
 mod slots;
 mod verify;
+mod version;
 mod watch;
 
 use std::time::Duration;
@@ -36,6 +37,7 @@ pub fn run(args: ClusterArgs) -> Result<(), CliError> {
         ClusterCommand::RemoveShard(shard) => return slots::remove_shard(&shard, &args.client),
         ClusterCommand::Rebalance(wait) => return slots::rebalance(&wait, &args.client),
         ClusterCommand::MoveSlots(moved) => return slots::move_slots(&moved, &args.client),
+        ClusterCommand::Version(of) => return version::run(&of, &args.client),
         ClusterCommand::Slots => return slots::show(&args.client),
         ClusterCommand::Clients(most) => return clients::show(&most, &args.client),
         ClusterCommand::Add(host) => (Goal::Votes(host.node), host.wait),

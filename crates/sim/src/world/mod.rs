@@ -457,7 +457,9 @@ impl<'p> World<'p> {
             if self.plan.shell_bug == Some(ShellBug::FramesTwice) {
                 self.net.send(node, frame.clone(), &mut self.event_queue);
             }
-            self.net.send(node, frame, &mut self.event_queue);
+            if self.net.send(node, frame, &mut self.event_queue) {
+                self.check_frame(node, to)?;
+            }
         }
         for (token, reply) in turn.replies {
             self.answer(node, token, reply)?;

@@ -31,7 +31,7 @@ impl World<'_> {
         self.post(to, Event::PeerVersions { peer: from, supported, recorded });
     }
 
-    /// Judges what a process wrote and sent in one turn.
+    /// Judges what a process is about to log after one turn.
     pub(super) fn check_versions(&mut self, node: NodeId, turn: &Turn) -> Result<(), Violation> {
         if !self.plan.is_mixed() {
             return Ok(());
@@ -40,12 +40,13 @@ impl World<'_> {
         let (supported, recorded) = (host.supported(), host.recorded_version());
         self.tally.versions_raised +=
             u64::from(self.versions.applied(node, supported, host.cluster_version())?);
-        self.versions.logged(node, (supported, recorded), &turn.logged)?;
-        for frame in &turn.frames {
-            let receiver = &self.hosts[(frame.to.0 - 1) as usize];
-            self.versions.sent(node, recorded, (frame.to, receiver.supported()))?;
-        }
-        Ok(())
+        self.versions.logged(node, (supported, recorded), &turn.logged)
+    }
+
+    /// Judges that a frame is on its way to a process.
+    pub(super) fn check_frame(&self, from: NodeId, to: NodeId) -> Result<(), Violation> {
+        let host = |node: NodeId| &self.hosts[(node.0 - 1) as usize];
+        self.versions.sent(from, host(from).recorded_version(), (to, host(to).supported()))
     }
 
     /// Restarts every member that does not run the newest release with it.
