@@ -90,6 +90,8 @@ pub enum Fault {
     ImportWithoutCondition,
     /// Shards that were added after the founding do not inherit the cluster's default placement.
     DefaultIgnoredByNewShards,
+    /// A new command is written before the version of the cluster has risen.
+    NewCommandBeforeRaise,
 }
 
 /// The fault of a node, if any.
@@ -138,6 +140,7 @@ impl Faults {
         Fault::BackupOfTwoSlotMaps,
         Fault::ImportWithoutCondition,
         Fault::DefaultIgnoredByNewShards,
+        Fault::NewCommandBeforeRaise,
     ];
 
     /// No fault.

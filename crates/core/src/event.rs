@@ -31,7 +31,7 @@ use crate::trace::TraceEvent;
 use crate::types::{
     LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence,
 };
-use crate::version::ClusterVersion;
+use crate::version::{ClusterVersion, SupportedVersions};
 
 /// Options of a node, set at its start.
 #[derive(Clone, Debug)]
@@ -54,6 +54,9 @@ pub struct NodeOptions {
     pub shard_tags: BTreeMap<String, String>,
     /// The version at which the cluster was founded.
     pub founding_version: ClusterVersion,
+    /// The version that the data directory has recorded: see [`Actions::version`]. At least
+    /// `founding_version`.
+    pub version: ClusterVersion,
     /// Timeouts and intervals, in ticks.
     pub timing: Timing,
     /// Minimum size, in bytes, of the full log segments before a snapshot is made and the log is
@@ -117,6 +120,15 @@ pub enum Event {
         /// [`OutgoingFrame::payload`] of the sender.
         payload: Bytes,
     },
+    /// What a peer said in the handshake of a connection. Comes before [`Event::LinkUp`].
+    PeerVersions {
+        /// The peer.
+        peer: NodeId,
+        /// The versions that its release supports.
+        supported: SupportedVersions,
+        /// The newest version of anything that it may send.
+        recorded: ClusterVersion,
+    },
     /// A connection to the peer is established; frames to it can be sent.
     LinkUp(NodeId),
     /// The connection is lost, together with all frames in transit in both directions.
@@ -162,6 +174,9 @@ pub struct Actions {
     pub frames: Vec<OutgoingFrame>,
     /// Records to append to the log and make durable.
     pub wal: Option<WalBatch>,
+    /// The version that the data directory must record durably before `wal`, `snapshots` and all
+    /// later ones are written. A release that does not support it must not start on the directory.
+    pub version: Option<ClusterVersion>,
     /// Tasks on snapshot files, in order for each shard except for reads. They must not delay the
     /// log. The shell paces them: requests go first, but an unfinished snapshot grows at least
     /// [`WALK_BYTES_PER_LOG_BYTE`](crate::node::WALK_BYTES_PER_LOG_BYTE) times as fast as the log.

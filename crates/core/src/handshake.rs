@@ -1,8 +1,8 @@
 //! Which process a node accepts as a peer: the policy of every handshake.
 //!
 //! Owns the checks of an introduction and their order. Deliberately not here: messages, nonces and
-//! protocol versions, which the shell owns, and the memory of earlier starts, which is in
-//! [`starts`](crate::starts). The policy proves no identity: it guards against mistakes of
+//! versions of the peer protocol, which the shell owns, and the memory of earlier starts, which is
+//! in [`starts`](crate::starts). The policy proves no identity: it guards against mistakes of
 //! configuration, not against an attacker on the network.
 
 use core::fmt;
@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::starts::{KnownStart, KnownStarts, ProcessStart, StartRefusal};
 use crate::types::NodeId;
+use crate::version::{ClusterVersion, SupportedVersions, Unsupported};
 
 /// What a node claims to be towards its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,10 @@ pub struct Introduction {
     pub host: Uuid,
     /// The start of this process, which distinguishes it from earlier ones and from copies.
     pub start: ProcessStart,
+    /// The cluster versions that its release supports.
+    pub supported: SupportedVersions,
+    /// The newest version of anything that it may send.
+    pub version: ClusterVersion,
 }
 
 /// The judging side's end of the connection.
@@ -92,6 +97,22 @@ pub enum HandshakeRefusal {
          copy of it"
     )]
     Duplicate,
+    /// The release of the other side does not support the version of this side's cluster.
+    #[error(
+        "its release is too old for the version of the cluster; run the release that the other nodes run"
+    )]
+    ReleaseTooOld,
+    /// The release of the other side no longer supports the version of this side's cluster.
+    #[error(
+        "its release is too new for the version of the cluster; upgrade all nodes to a release between the two first, and \
+         wait until `tidelock cluster version` shows a newer version"
+    )]
+    ReleaseTooNew,
+    /// The release of this side does not support what the other side may send.
+    #[error(
+        "it is of a cluster whose version this node's release does not support; run the same release on both"
+    )]
+    VersionUnsupported,
     /// Another process of the node has a link.
     #[error("a connection with another process of the node stands")]
     StillConnected,
@@ -104,6 +125,19 @@ impl Introduction {
     /// The part of it that peers remember.
     pub fn known_start(&self) -> KnownStart {
         KnownStart { host: self.host, start: self.start }
+    }
+
+    /// Why the releases of two nodes cannot work together, if they cannot.
+    ///
+    /// # Errors
+    /// The refusal that the other side is sent.
+    pub fn judge_release(&self, other: &Introduction) -> Result<(), HandshakeRefusal> {
+        match other.supported.check(self.version) {
+            Err(Unsupported::TooOld { .. }) => Err(HandshakeRefusal::ReleaseTooOld),
+            Err(Unsupported::TooNew { .. }) => Err(HandshakeRefusal::ReleaseTooNew),
+            Ok(()) if other.version > self.supported.newest => Err(HandshakeRefusal::VersionUnsupported),
+            Ok(()) => Ok(()),
+        }
     }
 
     /// Judges the introduction of another process, which this one dialed or accepted.
@@ -136,6 +170,7 @@ impl Introduction {
             return Err(HandshakeRefusal::HostMismatch);
         }
         starts.judge(other.node, other.known_start())?;
+        self.judge_release(other)?;
         if !known.is_wanted {
             return Err(HandshakeRefusal::UnknownNode);
         }
@@ -151,7 +186,7 @@ impl Introduction {
 
 impl fmt::Display for Introduction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Introduction { cluster, node, host, start } = self;
+        let Introduction { cluster, node, host, start, .. } = self;
         write!(f, "node {node} (host {host}, start {}, cluster {cluster})", start.number)
     }
 }
@@ -182,7 +217,8 @@ mod tests {
     fn introduction(node: u64) -> Introduction {
         let start = ProcessStart { number: 6, instance: Uuid::from_u128(u128::from(200 + node)) };
         let (cluster, host) = (Uuid::from_u128(1), Uuid::from_u128(u128::from(100 + node)));
-        Introduction { cluster, node: NodeId(node), host, start }
+        let (supported, version) = (SupportedVersions::default(), ClusterVersion::FIRST);
+        Introduction { cluster, node: NodeId(node), host, start, supported, version }
     }
 
     /// The verdict of node 2, which has peers 1 and 3 and knows the host of 3.
@@ -219,5 +255,20 @@ mod tests {
         assert_eq!(accept(introduction(1)), Err(R::WrongDirection));
         assert_eq!(judge(introduction(1), HandshakeSide::Dialer(NodeId(1))), Ok(()));
         assert_eq!(judge(introduction(3), HandshakeSide::Dialer(NodeId(1))), Err(R::UnexpectedNode));
+    }
+
+    #[test]
+    fn releases_are_judged_by_what_the_other_side_may_send() {
+        let with = |oldest, newest, version| {
+            let supported =
+                SupportedVersions { oldest: ClusterVersion(oldest), newest: ClusterVersion(newest) };
+            Introduction { supported, version: ClusterVersion(version), ..introduction(3) }
+        };
+        let own = with(1, 3, 2);
+        assert_eq!(own.judge_release(&with(1, 2, 1)), Ok(()), "it has not heard of version 2 yet");
+        assert_eq!(own.judge_release(&with(2, 9, 3)), Ok(()), "this node has not heard of version 3 yet");
+        assert_eq!(own.judge_release(&with(1, 1, 1)), Err(HandshakeRefusal::ReleaseTooOld));
+        assert_eq!(own.judge_release(&with(3, 9, 3)), Err(HandshakeRefusal::ReleaseTooNew));
+        assert_eq!(own.judge_release(&with(1, 4, 4)), Err(HandshakeRefusal::VersionUnsupported));
     }
 }

@@ -135,7 +135,7 @@ impl Release {
 }
 
 /// What holds back the rise of the cluster's version.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RaiseBlocker {
     /// An operator has stopped it.
     Held,

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use tidelock_core::starts::KnownStart;
 use tidelock_core::storage::control_file::{self, ControlFileError, Identity, KnownHost};
 use tidelock_core::types::NodeId;
+use tidelock_core::version::ClusterVersion;
 use tokio::sync::{Mutex, Notify};
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
@@ -70,6 +71,26 @@ impl IdentityStore {
         self.change(|identity| {
             identity.starts.insert(node, start);
         });
+    }
+
+    /// Records the newest version of anything that will be in the directory. It is not on disk
+    /// before [`IdentityStore::save_version`] returns.
+    pub fn record_version(&self, version: ClusterVersion) {
+        self.change(|identity| identity.version = identity.version.max(version));
+    }
+
+    /// Writes the file until it has the newest recorded version.
+    ///
+    /// # Errors
+    /// As [`IdentityStore::save`].
+    pub async fn save_version(&self) -> Result<(), ControlFileError> {
+        loop {
+            self.save().await?;
+            let known = self.identity().version;
+            if self.written.lock().await.version >= known {
+                return Ok(());
+            }
+        }
     }
 
     /// Forgets all other hosts, which belong to the cluster that this node has left.

@@ -40,6 +40,7 @@ use tidelock_core::storage::wal::WalError;
 use tidelock_core::topology::HostEntry;
 use tidelock_core::trace::TraceEvent;
 use tidelock_core::types::{ClientId, NodeId, ShardId, Token, WalSequence};
+use tidelock_core::version::ClusterVersion;
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
@@ -59,6 +60,10 @@ const SLOW: &str = "a write or sync of the log takes longer than the election ti
 pub trait ActionSinks {
     /// Queues a frame for a peer.
     fn send(&self, frame: OutgoingFrame);
+
+    /// Records a version in the data directory, before everything that is queued for the disk from
+    /// now on.
+    fn record_version(&self, version: ClusterVersion);
 
     /// Queues a batch for the log; its result comes back through [`DiskReports`].
     fn persist(&self, batch: WalBatch);
@@ -317,6 +322,11 @@ impl Worker {
         node.known_hosts().map(host).collect()
     }
 
+    /// The newest version of anything that this node holds or sends.
+    pub fn recorded_version(&self) -> ClusterVersion {
+        self.0.node.borrow().recorded_version()
+    }
+
     /// The answer to a stale read, if local data suffices for it.
     fn answer_at_once(&self, request: &Request) -> Option<Reply> {
         match request {
@@ -430,6 +440,9 @@ impl Worker {
     fn drive(&self, sinks: &impl ActionSinks) -> Option<Contradiction> {
         let mut actions = self.0.actions.borrow_mut();
         self.0.node.borrow_mut().drive(&mut actions);
+        if let Some(version) = actions.version.take() {
+            sinks.record_version(version);
+        }
         // Disk work first: it takes longest.
         if let Some(batch) = actions.wal.take() {
             sinks.persist(batch);

@@ -45,6 +45,10 @@ struct Arguments {
     /// time.
     #[arg(long)]
     slow_disks: bool,
+    /// Found every cluster by an old release, and upgrade its hosts one by one among the other
+    /// faults.
+    #[arg(long, conflicts_with = "slow_disks")]
+    mixed_versions: bool,
     /// Number of concurrent runs; the number of processors if not given.
     #[arg(long)]
     jobs: Option<usize>,
@@ -74,7 +78,11 @@ fn main() -> ExitCode {
 
 impl Arguments {
     fn plan(&self, seed: u64) -> Plan {
-        if self.slow_disks { Plan::draw_slow_disks(seed) } else { Plan::draw(seed) }
+        match (self.slow_disks, self.mixed_versions) {
+            (true, _) => Plan::draw_slow_disks(seed),
+            (_, true) => Plan::draw_mixed(seed),
+            _ => Plan::draw(seed),
+        }
     }
 }
 
@@ -227,7 +235,8 @@ fn summarise(totals: &Totals, seconds: f64) {
     println!(
         "{} crashes, {} of them stops on a failing disk; {} disk stalls, {} slow disks; {} sectors lost; {} leaderships; \
          {} snapshots made, {} received; {} checkpoints compared; {} hosts joined, {} removed, {} \
-         replicas replaced, {} shards judged by their placement; {} old copies refused",
+         replicas replaced, {} shards judged by their placement; {} old copies refused; {} releases changed, {} refused, {} \
+          versions raised",
         tally.crashes,
         tally.disk_stops,
         tally.disk_stalls,
@@ -241,7 +250,10 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.removed,
         tally.replaced,
         tally.placed,
-        tally.old_copies_refused
+        tally.old_copies_refused,
+        tally.releases_changed,
+        tally.releases_refused,
+        tally.versions_raised
     );
     if !failed.is_empty() {
         println!("failing seeds: {failed:?}");

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use tidelock_core::command::HostChange;
+use tidelock_core::control::registry::version::HOLD_TAG;
 use tidelock_core::types::{NodeId, ShardId};
 
 use crate::event_queue::Micros;
@@ -116,6 +117,27 @@ const POLICIES: [(&str, Option<&str>); 12] = [
     ("placement:replica:r", Some("1")),
     ("placement:replica:r", None),
 ];
+
+/// Draws the actions of operators in a cluster that is upgraded: they set the default placement
+/// again and again, and some hold the version for a while or for good.
+pub fn draw_upgrade(until: Micros, random: &mut fastrand::Rng) -> Vec<ScheduledAction> {
+    let mut actions = Vec::new();
+    let mut add =
+        |at: u64, operator_action| actions.push(ScheduledAction { at: Micros(at), operator_action });
+    for _ in 0..random.usize(4..=12) {
+        let (name, value) = *choose(random, &DEFAULTS);
+        add(random.u64(0..until.0), OperatorAction::Default { name, value });
+    }
+    if random.u8(0..3) == 0 {
+        let held = random.u64(0..until.0);
+        let hold = |value| OperatorAction::Tag { shard: ShardId::PRIME, name: HOLD_TAG, value };
+        add(held, hold(Some("yes")));
+        if random.u8(0..4) > 0 {
+            add(random.u64(held..until.0), hold(None));
+        }
+    }
+    actions
+}
 
 /// Draws the actions of operators in a cluster of so many founders. Many runs have none.
 pub fn draw(

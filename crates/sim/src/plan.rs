@@ -6,8 +6,11 @@
 
 use tidelock_core::deliberate::Faults;
 use tidelock_core::event::Timing;
+use tidelock_core::types::NodeId;
+use tidelock_core::version::{ClusterVersion, SupportedVersions};
 
 use crate::event_queue::Micros;
+use crate::faults::releases::OLD;
 use crate::faults::{self, Fault, ScheduledFault, Severity, ShellBug, choose};
 use crate::net::NetworkConditions;
 use crate::operator_actions::{self, ScheduledAction};
@@ -24,6 +27,10 @@ pub struct Plan {
     /// Voters of each data shard at the founding; `None`: a cluster of a release that had no
     /// default placement.
     pub replicas: Option<u64>,
+    /// The version at which the cluster is founded.
+    pub founding_version: ClusterVersion,
+    /// Founders that begin with a release that supports only the first version.
+    pub old_hosts: Vec<NodeId>,
     /// Timeouts and intervals of the nodes, in ticks.
     pub timing: Timing,
     /// Length of a tick by a correct clock.
@@ -153,6 +160,8 @@ impl Plan {
             nodes,
             data_shards,
             replicas,
+            founding_version: ClusterVersion::NEWEST,
+            old_hosts: Vec::new(),
             timing: draw_timing(random.u64(15..60), &mut generator(seed, "patience")),
             tick: Micros::MILLISECOND * random.u64(20..=100),
             conditions: draw_weather(intensity, random),
@@ -227,6 +236,8 @@ impl Plan {
             nodes,
             data_shards,
             replicas: Some(3),
+            founding_version: ClusterVersion::NEWEST,
+            old_hosts: Vec::new(),
             timing: Timing {
                 election_ticks: 10,
                 heartbeat_ticks: 2,
@@ -271,6 +282,33 @@ impl Plan {
             shell_bug: None,
             deliberate: Faults::NONE,
         }
+    }
+
+    /// Draws a plan whose cluster is founded by an old release, and whose hosts are upgraded one by
+    /// one, among the faults of an ordinary plan.
+    pub fn draw_mixed(seed: u64) -> Plan {
+        let random = &mut generator(seed, "releases");
+        let mut plan = Plan::draw(seed);
+        plan.founding_version = ClusterVersion::FIRST;
+        plan.replicas = None;
+        // The default placement that operators set changes members, which an old copy of a disk may
+        // not know.
+        plan.faults.retain(|scheduled| !matches!(scheduled.fault, Fault::OldCopy(_)));
+        plan.old_hosts = (1..=plan.nodes).filter(|_| random.u8(0..4) > 0).map(NodeId).collect();
+        plan.faults.extend(faults::releases::draw_upgrades(plan.hosts(), plan.duration, random));
+        plan.faults.sort_by_key(|scheduled| scheduled.at);
+        plan.operator_actions.extend(operator_actions::draw_upgrade(plan.duration, random));
+        plan
+    }
+
+    /// Whether the releases of hosts differ.
+    pub fn is_mixed(&self) -> bool {
+        self.founding_version < ClusterVersion::NEWEST
+    }
+
+    /// What the first release of a host supports.
+    pub fn release_of(&self, node: NodeId) -> SupportedVersions {
+        if self.old_hosts.contains(&node) { OLD } else { SupportedVersions::OWN }
     }
 
     /// How long the nodes wait for a leader, without jitter.

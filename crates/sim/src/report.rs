@@ -41,6 +41,12 @@ pub struct Tally {
     pub removed: u64,
     /// Processes on old copies of their disks that their peers refused.
     pub old_copies_refused: u64,
+    /// Hosts that were restarted with another release.
+    pub releases_changed: u64,
+    /// Releases that did not start on their directories, or that peers refused.
+    pub releases_refused: u64,
+    /// Times that the version of a cluster rose.
+    pub versions_raised: u64,
     /// Replicas that replaced another one of the same shard on the same node.
     pub replaced: u64,
     /// Iterations over all keys that reached their end.
@@ -91,6 +97,9 @@ impl Tally {
         self.placed += other.placed;
         self.removed += other.removed;
         self.old_copies_refused += other.old_copies_refused;
+        self.releases_changed += other.releases_changed;
+        self.releases_refused += other.releases_refused;
+        self.versions_raised += other.versions_raised;
         self.replaced += other.replaced;
         self.iterations += other.iterations;
         self.watched += other.watched;

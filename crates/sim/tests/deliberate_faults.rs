@@ -73,6 +73,13 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         | Fault::ReadBeforeMove
         | Fault::MovedOperationOvertakes
         | Fault::HalvesReordered => provoke_moves(plan, fault),
+        // Operators set the default before every host is upgraded.
+        Fault::NewCommandBeforeRaise => {
+            let upgrade = Plan::draw_mixed(plan.seed);
+            (plan.founding_version, plan.old_hosts) = (upgrade.founding_version, vec![NodeId(1), NodeId(3)]);
+            let set = OperatorAction::SetDefault { name: "placement:vary", value: Some("zone") };
+            plan.operator_actions = vec![operator_action(2_000, set)];
+        }
         Fault::ReplyOvertakes => {
             plan.data_shards = 3;
             plan.load.pipelining_clients = 3;
@@ -250,6 +257,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::OnlyLeaderExpires
         | Fault::CaughtUpByStaleRead
         | Fault::ChangesSkipped
+        | Fault::NewCommandBeforeRaise
         | Fault::ImportWithoutCondition => [isolate, partition, pause, slow],
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
@@ -388,6 +396,11 @@ fn shard_removed_with_slots_is_caught() {
 #[test]
 fn default_ignored_by_new_shards_is_caught() {
     caught(Fault::DefaultIgnoredByNewShards, &["placement"]);
+}
+
+#[test]
+fn new_command_before_raise_is_caught() {
+    caught(Fault::NewCommandBeforeRaise, &["versions"]);
 }
 
 #[test]

@@ -22,6 +22,9 @@ const SEEDS: u64 = 300;
 /// Number of seeds of runs with disk faults only.
 const SLOW_DISK_SEEDS: u64 = 60;
 
+/// Number of seeds of runs whose hosts are upgraded.
+const MIXED_VERSIONS_SEEDS: u64 = 60;
+
 /// Number of seeds within which a deliberate fault must be detected.
 const SEEDS_TO_CATCH: u64 = 200;
 
@@ -52,6 +55,14 @@ fn hold_plans(seeds: &[u64], draw: impl Fn(u64) -> Plan + Sync) -> Tally {
         }
         total
     })
+}
+
+#[test]
+fn a_row_of_seeds_with_upgrades_holds() {
+    let total = hold_plans(&(0..MIXED_VERSIONS_SEEDS).collect::<Vec<_>>(), Plan::draw_mixed);
+    assert!(total.releases_changed > MIXED_VERSIONS_SEEDS, "hosts were hardly upgraded: {total:?}");
+    assert!(total.releases_refused > MIXED_VERSIONS_SEEDS / 4, "hardly a release was refused: {total:?}");
+    assert!(total.versions_raised > MIXED_VERSIONS_SEEDS / 2, "hardly a version rose: {total:?}");
 }
 
 #[test]

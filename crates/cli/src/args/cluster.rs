@@ -79,6 +79,12 @@ pub enum ClusterCommand {
     MoveSlots(MoveSlotsArgs),
     /// Show which shard holds which slots, and which are moving
     Slots,
+    /// Show the version of what the cluster writes, the releases of the nodes, and what the version
+    /// waits for
+    ///
+    /// The version rises by itself once every node runs a release that supports a newer one. From
+    /// then on, no node can go back to a release that does not. --hold keeps the version meanwhile.
+    Version(VersionArgs),
     /// Show the busiest connections of a node
     ///
     /// Counts since each connection was made, for the node at --url: operations and bytes, requests
@@ -97,6 +103,17 @@ pub struct TopArgs {
     /// Maximum number of keys, prefixes and connections to show
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     pub limit: u16,
+}
+
+/// Arguments of `cluster version`.
+#[derive(Debug, Args)]
+pub struct VersionArgs {
+    /// Keep the version as it is, so that nodes can go back to the release before
+    #[arg(long, conflicts_with = "resume")]
+    pub hold: bool,
+    /// Let the version rise again
+    #[arg(long)]
+    pub resume: bool,
 }
 
 /// Arguments of `cluster clients`.

@@ -20,7 +20,7 @@ use tidelock_server::config::RawSettings;
 pub use backup::{BackupArgs, BackupCommand, FileArgs, RestoreArgs, SaveArgs};
 pub use cluster::{
     AddShardArgs, ClientsArgs, ClusterArgs, ClusterCommand, ExplainArgs, MoveSlotsArgs, RemoveShardArgs,
-    SetArgs, StatusArgs, TagTarget, TopArgs, WaitArgs, WaitForMoves,
+    SetArgs, StatusArgs, TagTarget, TopArgs, VersionArgs, WaitArgs, WaitForMoves,
 };
 pub use config::{
     ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs, ExportArgs, Format, HistoryArgs,

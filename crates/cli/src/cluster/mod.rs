@@ -13,6 +13,7 @@ mod retry;
 mod slots;
 mod top;
 mod verify;
+mod version;
 mod watch;
 
 use std::time::Duration;
@@ -37,6 +38,7 @@ pub fn run(args: ClusterArgs) -> Result<(), CliError> {
         ClusterCommand::RemoveShard(shard) => return slots::remove_shard(&shard, &args.client),
         ClusterCommand::Rebalance(wait) => return slots::rebalance(&wait, &args.client),
         ClusterCommand::MoveSlots(moved) => return slots::move_slots(&moved, &args.client),
+        ClusterCommand::Version(of) => return version::run(&of, &args.client),
         ClusterCommand::Slots => return slots::show(&args.client),
         ClusterCommand::Top(most) => return top::show(&most, &args.client),
         ClusterCommand::Clients(most) => return clients::show(&most, &args.client),

@@ -39,7 +39,7 @@ pub use restoration::{Discard, Restoration, RestoreWrite, RestoredKey, RowLayout
 pub use transaction::{Transaction, Watch};
 pub use view::{
     Checkpoint, ClusterView, Explained, Explanation, HostView, HotKey, LoadView, PeerClock, RegistryView,
-    ReplicaView, ShardLoad, ShardView,
+    ReplicaView, ShardLoad, ShardView, VersionView,
 };
 pub use write::{CheckedWrite, Write};
 

@@ -13,6 +13,7 @@ use crate::membership::Role;
 use crate::slots::slot_map::SlotMap;
 use crate::topology::{HostEntry, Migration, Replica, Shard};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term};
+use crate::version::{ClusterVersion, RaiseBlocker};
 
 /// One node's view of the cluster. The positions of replicas on other nodes are from their last
 /// reports, about a second old.
@@ -23,6 +24,8 @@ pub struct ClusterView {
     /// Whether the cluster has a default placement. If so, hosts of the role voter vote where
     /// placement wants them to; otherwise they vote in every shard.
     pub has_default: bool,
+    /// The version of the cluster.
+    pub version: VersionView,
     /// Every host of the registry, and founders that have not registered yet.
     pub hosts: Vec<HostView>,
     /// Every shard of the registry, by number.
@@ -66,6 +69,19 @@ pub struct HotKey {
     pub requests: u64,
     /// By how much `requests` may be too high because other keys were tracked before it.
     pub error: u64,
+}
+
+/// The version of the cluster, as this node sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VersionView {
+    /// The version of the registry that this node has applied.
+    pub version: ClusterVersion,
+    /// The version to which it rises next; `None` if it is the newest that this node knows.
+    pub next: Option<ClusterVersion>,
+    /// What it waits for, as far as this node sees; empty if `next` is `None`.
+    pub blockers: Vec<RaiseBlocker>,
+    /// Whether an operator has stopped the rise.
+    pub held: bool,
 }
 
 /// A host as this node sees it.

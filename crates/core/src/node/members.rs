@@ -70,6 +70,7 @@ impl Node {
         if self.applied_registry.seen == Some(changed) {
             return;
         }
+        self.record_version(self.registry().version());
         let own = self.options.host.node;
         let is_gone = |node: NodeId| {
             self.host_entry(node).is_some_and(|host_entry| host_entry.standing == HostRole::Removed)
@@ -138,7 +139,7 @@ impl Node {
         let mut nodes: Vec<NodeId> = host_entries.map(|(&node, _)| node).collect();
         let last = registry.host_entries().last_key_value().map_or(NodeId(0), |(node, _)| *node);
         nodes.extend(self.options.hosts.keys().filter(|node| **node > last));
-        nodes.retain(|&node| node != self.options.host.node);
+        nodes.retain(|&node| node != self.options.host.node && !self.versions.excludes(node));
         let address = |node: NodeId| {
             let registered = registry.host(node).map(|host| &host.info.peer_address);
             let founder = || self.options.founders.get(usize::try_from(node.0).ok()?.checked_sub(1)?);

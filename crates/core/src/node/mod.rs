@@ -14,6 +14,7 @@ mod migrating;
 mod placing;
 #[cfg(test)]
 mod tests;
+mod versions;
 mod view;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -48,6 +49,8 @@ use local_replicas::LocalReplicas;
 use members::AppliedRegistry;
 use migrating::Migrating;
 use placing::HostLiveness;
+use versions::Versions;
+pub use versions::writes_of;
 
 /// A node. See the module documentation for its use.
 pub struct Node {
@@ -58,6 +61,7 @@ pub struct Node {
     removed: bool,
     applied_registry: AppliedRegistry,
     local_replicas: LocalReplicas,
+    versions: Versions,
     watch: HostLiveness,
     migrating: Migrating,
     clocks: PeerClocks,
@@ -106,6 +110,7 @@ impl Node {
             removed: false,
             applied_registry: AppliedRegistry::default(),
             local_replicas,
+            versions: Versions::new(options.version),
             watch: HostLiveness::default(),
             migrating: Migrating::default(),
             clocks: PeerClocks::default(),
@@ -138,6 +143,9 @@ impl Node {
                     self.frames_invalid += 1;
                 }
             }
+            Event::PeerVersions { peer, supported, recorded } => {
+                self.peer_versions(peer, supported, recorded);
+            }
             Event::LinkUp(peer) => {
                 self.router.link_up(peer);
                 self.introduce(peer);
@@ -145,6 +153,7 @@ impl Node {
             }
             Event::LinkDown(peer) => {
                 self.router.link_down(peer);
+                self.peer_versions_lost(peer);
                 self.clock_lost(peer);
                 self.peer_disk_changed(peer, DiskState::Healthy);
                 self.groups.for_each(|group| group.link_lost(peer));
@@ -176,6 +185,7 @@ impl Node {
             || !self.remote_slots.is_empty()
             || self.router.has_output()
             || self.output.has_output()
+            || self.versions.has_output()
             || self.has_roster_output()
     }
 
@@ -388,6 +398,11 @@ impl Node {
                 decoder.finish()?;
                 self.clock_heard(from, message);
             }
+            peer::KIND_VERSION => {
+                let recorded = peer::decode_version(&mut decoder)?;
+                decoder.finish()?;
+                self.version_heard(recorded)?;
+            }
             peer::KIND_REMOVED => {
                 decoder.finish()?;
                 self.removed = true;
@@ -418,6 +433,7 @@ impl Node {
         self.migrate();
         if now.0.is_multiple_of(self.options.timing.election_ticks) {
             self.register_host();
+            self.raise_version();
             self.remove_departed_hosts();
             self.forget_replicas();
             self.balance();
@@ -477,6 +493,8 @@ impl Node {
     }
 
     fn emit(&mut self, actions: &mut Actions) {
+        self.note_raises();
+        self.emit_version(actions);
         // Emit a batch without records too: the log may be waiting for the space that is released.
         if !self.output.records.is_empty() || !self.output.released.is_empty() {
             let records = core::mem::take(&mut self.output.records);
@@ -520,6 +538,7 @@ impl Node {
             actions.frames.extend(frames);
         }
         self.emit_clocks(&mut actions.frames);
+        self.drop_excluded(&mut actions.frames);
         actions.replies.append(self.router.replies());
         actions.slow.append(self.router.slow());
         self.trace_leaderless();

@@ -22,6 +22,7 @@ impl Node {
         ClusterView {
             node: self.options.host.node,
             has_default: registry.default_tags().is_some(),
+            version: self.version_view(),
             hosts: registry
                 .host_entries()
                 .iter()

@@ -15,6 +15,7 @@ use crate::command::config::ConfigWritten;
 use crate::command::{Checkpoint, Denial, MoveReply, OperationReplies, ShardRefusal, Write, WriteReply};
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis, Version};
+use crate::version::ClusterVersion;
 pub(crate) use reads::{Question, ReadMessage, put_read, put_read_answer, read_message};
 pub use requests::{LinkNumber, Origin, Outcome, RequestId};
 
@@ -39,6 +40,10 @@ pub(crate) const KIND_REMOVED: u8 = 6;
 pub(crate) const KIND_READS: u8 = 8;
 /// First byte of a payload: the time by the sender's clock.
 pub(crate) const KIND_CLOCK: u8 = 9;
+
+/// First byte of a payload: the newest version of anything that the sender may send from now on.
+/// Only releases that support it receive this.
+pub(crate) const KIND_VERSION: u8 = 10;
 
 /// One message of a [`KIND_REQUESTS`] payload.
 #[derive(Debug, PartialEq, Eq)]
@@ -309,6 +314,18 @@ pub(crate) fn clock_message(decoder: &mut Decoder<'_>) -> Result<ClockMessage, D
         None
     };
     Ok(ClockMessage { sent, heard })
+}
+
+/// Encodes a [`KIND_VERSION`] payload.
+pub(crate) fn version(recorded: ClusterVersion) -> Vec<u8> {
+    let mut out = alloc::vec![KIND_VERSION];
+    codec::put_varint(&mut out, recorded.0);
+    out
+}
+
+/// Reads a [`KIND_VERSION`] payload.
+pub(crate) fn decode_version(decoder: &mut Decoder<'_>) -> Result<ClusterVersion, DecodeError> {
+    decoder.varint().map(ClusterVersion)
 }
 
 /// Encodes a [`KIND_HOSTS`] payload.

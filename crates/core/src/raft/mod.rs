@@ -76,7 +76,7 @@ pub(crate) use describe::describe as describe_message;
 pub use group::{Group, GroupOptions, ProposeError};
 pub(crate) use groups::Groups;
 pub(crate) use membership::{Wanted, changes_of, encode_change};
-pub(crate) use proposals::encode_writes;
+pub(crate) use proposals::{encode_writes, writes_of};
 pub use ready::{Output, ReadDone};
 pub(crate) use stalls::Disks;
 pub(crate) use wire::skip as skip_message;

@@ -159,6 +159,11 @@ pub(crate) fn encode_writes(writes: &[Write]) -> Bytes {
     entry_data(writes.len(), &commands)
 }
 
+/// The writes in the data of an entry, if it holds any.
+pub(crate) fn writes_of(data: &Bytes) -> Vec<Write> {
+    decode_entry(data).unwrap_or_default()
+}
+
 /// Decodes the writes of an entry, in order.
 pub(super) fn decode_entry(data: &Bytes) -> Result<Vec<Write>, DecodeError> {
     if data.is_empty() {

@@ -208,7 +208,7 @@ impl Router {
     /// Whether a write must not be proposed or sent yet, because a host of the cluster may not know
     /// it.
     fn is_too_new(&self, write: &Write) -> bool {
-        write.needed_version() > self.version
+        write.needed_version() > self.version && !self.faults.has(Fault::NewCommandBeforeRaise)
     }
 
     /// Takes the outcomes of writes of the node itself.

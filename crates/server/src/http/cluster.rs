@@ -11,7 +11,7 @@ use super::problem::Problem;
 use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
-use super::{backup, checkpoint, clients, load, membership, registry, restore, slots};
+use super::{backup, checkpoint, clients, load, membership, registry, restore, slots, version};
 use crate::requests;
 use crate::store::Store;
 
@@ -35,6 +35,9 @@ pub(super) enum Cluster {
     MoveSlots,
     Transfer,
     TransferProgress,
+    Version,
+    HoldVersion,
+    ResumeVersion,
     Checkpoint,
     Backup,
     Restore,
@@ -50,12 +53,15 @@ impl Cluster {
             | Cluster::AddShard
             | Cluster::RemoveShard
             | Cluster::Rebalance
+            | Cluster::HoldVersion
+            | Cluster::ResumeVersion
             | Cluster::MoveSlots => true,
             Cluster::View
             | Cluster::Progress(_)
             | Cluster::Dump
             | Cluster::Explain
             | Cluster::Default
+            | Cluster::Version
             | Cluster::Clients
             | Cluster::Load
             | Cluster::Moves
@@ -91,6 +97,9 @@ pub(super) async fn answer<S: Store>(
         Cluster::MoveSlots => slots::move_slots(call, number).await,
         Cluster::Transfer => membership::transfer(call, number).await,
         Cluster::TransferProgress => membership::transfer_progress(call, number).await,
+        Cluster::Version => version::show(call).await,
+        Cluster::HoldVersion => version::hold(call, true).await,
+        Cluster::ResumeVersion => version::hold(call, false).await,
         Cluster::Checkpoint => checkpoint::answer(call).await,
         Cluster::Backup => backup::answer(call).await,
         Cluster::Restore => restore::answer(call).await,

@@ -66,6 +66,7 @@ mod service;
 mod slots;
 mod ttl;
 mod uri;
+mod version;
 
 pub use authority::AllowedHosts;
 pub use config::Documents;

@@ -241,8 +241,16 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let start = ProcessStart { number: 1, instance: Uuid::from_u128(2) };
-        let identity = Introduction { cluster: CLUSTER, node: NodeId(1), host: Uuid::from_u128(1), start };
+        let identity = Introduction {
+            cluster: CLUSTER,
+            node: NodeId(1),
+            host: Uuid::from_u128(1),
+            start,
+            supported: Default::default(),
+            version: Default::default(),
+        };
         let options = TransportOptions {
+            version: Rc::new(|| ClusterVersion::FIRST),
             identity,
             peers: vec![],
             sink: Rc::new(|_| {}),

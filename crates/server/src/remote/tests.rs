@@ -63,6 +63,7 @@ fn node() -> Node {
         replicas: None,
         shard_tags: BTreeMap::new(),
         founding_version: tidelock_core::version::ClusterVersion::FIRST,
+        version: tidelock_core::version::ClusterVersion::FIRST,
         timing: Timing {
             election_ticks: 20,
             heartbeat_ticks: 2,

@@ -8,17 +8,17 @@ use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::trace::TraceEvent;
 use tidelock_core::types::NodeId;
+use tidelock_core::version::ClusterVersion;
 
+use super::version_gate::VersionGate;
 use crate::consensus_log::ConsensusLog;
-use crate::disk::{DiskThread, SnapshotThread};
 use crate::status_log::SlowRequestLog;
 use crate::transport::Transport;
 use crate::worker::ActionSinks;
 
 /// The sinks of a running node.
 pub(super) struct ActionSink {
-    pub(super) log: Rc<DiskThread>,
-    pub(super) snapshots: Rc<SnapshotThread>,
+    pub(super) disk: Rc<VersionGate>,
     pub(super) transport: Rc<Transport>,
     pub(super) slow: SlowRequestLog,
     pub(super) consensus: ConsensusLog,
@@ -29,12 +29,16 @@ impl ActionSinks for ActionSink {
         self.transport.send(frame);
     }
 
+    fn record_version(&self, version: ClusterVersion) {
+        self.disk.record(version);
+    }
+
     fn persist(&self, batch: WalBatch) {
-        self.log.submit(batch);
+        self.disk.persist(batch);
     }
 
     fn file(&self, task: SnapshotTask) {
-        self.snapshots.submit(task);
+        self.disk.file(task);
     }
 
     fn log_slow(&self, requests: &mut Vec<SlowRequest>) {

@@ -20,6 +20,7 @@ mod action_sink;
 mod options;
 mod periodic;
 mod ports;
+mod version_gate;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -65,6 +66,7 @@ use options::{addresses, node_options, own_identity, transport_options, warnings
 use periodic::{LogWatch, log_changes, remember_hosts, tick};
 use ports::{Listeners, Ports};
 use tidelock_core::handshake::HandshakeRefusal;
+use version_gate::VersionGate;
 
 /// How long a stopping node waits for others to take over its leaderships, in election timeouts.
 /// Then it stops all the same, and its followers hold an election.
@@ -327,8 +329,7 @@ impl NodeParts {
     fn drive(&self, settings: &Settings) -> JoinHandle<WorkerFailure> {
         let worker = self.worker.clone();
         let sinks = ActionSink {
-            log: self.log.clone(),
-            snapshots: self.snapshots.clone(),
+            disk: VersionGate::new(self.log.clone(), self.snapshots.clone(), self.identity.clone()),
             transport: self.transport.clone(),
             slow: SlowRequestLog::new(settings.tick()),
             consensus: ConsensusLog::new(self.identity.identity().node),

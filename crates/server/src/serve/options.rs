@@ -9,6 +9,7 @@ use tidelock_core::limits;
 use tidelock_core::starts::ProcessStart;
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::types::ReplicaId;
+use tidelock_core::version::SupportedVersions;
 use uuid::Uuid;
 
 use super::Notices;
@@ -36,6 +37,7 @@ pub(super) fn node_options(settings: &Settings, identity: &Identity, seed: u64) 
         replicas: identity.replicas,
         shard_tags: identity.shard_tags.clone(),
         founding_version: identity.founding_version,
+        version: identity.version,
         timing: settings.timing(),
         snapshot_log_bytes_min: SNAPSHOT_LOG_BYTES_MIN,
         seed,
@@ -49,6 +51,8 @@ pub(super) fn own_identity(identity: &Identity, instance: Uuid) -> Introduction 
         node: identity.node,
         host: identity.host_uuid,
         start: ProcessStart { number: identity.boots, instance },
+        supported: SupportedVersions::OWN,
+        version: identity.version,
     }
 }
 
@@ -58,7 +62,7 @@ pub(super) fn transport_options(
     own: Introduction,
     Notices { removal, supersede }: Notices,
 ) -> TransportOptions {
-    let (sink, registry) = (worker.clone(), worker.clone());
+    let (sink, registry, recorded) = (worker.clone(), worker.clone(), worker.clone());
     let (remembered, starts) = (store.clone(), store.clone());
     let identity = store.identity();
     TransportOptions {
@@ -72,6 +76,7 @@ pub(super) fn transport_options(
             let host = known.or_else(|| remembered.known_host(node));
             KnownPeer { is_removed, host, ..KnownPeer::default() }
         }),
+        version: Rc::new(move || recorded.recorded_version()),
         removed: Rc::new(move |by| {
             tracing::warn!(%by, "a peer reports that this node was removed from the cluster");
             removal.send_replace(true);

@@ -213,9 +213,14 @@ impl Links {
         self.begun.elapsed() < START_GRACE
     }
 
+    /// What this node introduces itself as now.
+    fn introduction(&self) -> Introduction {
+        Introduction { version: (self.options.version)(), ..self.options.identity }
+    }
+
     pub fn judge(&self) -> Judge<'_> {
         Judge {
-            own: self.options.identity,
+            own: self.introduction(),
             peers: &self.numbers,
             known_peer: &*self.options.known_peer,
             starts: &self.starts,
@@ -281,6 +286,8 @@ impl Links {
         let node = identity.node;
         let peer = self.peer(node).filter(|peer| peer.belongs())?;
         self.starts.borrow().judge(node, identity.known_start()).ok()?;
+        // The version may have risen since the handshake.
+        self.introduction().judge_release(identity).ok()?;
         if let Some(old) = peer.link() {
             self.end(&old);
             // The owner was called, and may have removed the peer.
@@ -308,6 +315,8 @@ impl Links {
         if peer.was_up.replace(true) {
             self.counters.reconnects.add(1);
         }
+        let (supported, recorded) = (identity.supported, identity.version);
+        self.tell(Event::PeerVersions { peer: node, supported, recorded });
         self.tell(Event::LinkUp(node));
         Some(link)
     }

@@ -263,7 +263,14 @@ mod tests {
 
     fn refused(node: u64, refusal: HandshakeRefusal) -> HandshakeError {
         let start = ProcessStart { number: 1, instance: Uuid::nil() };
-        let claimed = Introduction { cluster: Uuid::nil(), node: NodeId(node), host: Uuid::nil(), start };
+        let claimed = Introduction {
+            cluster: Uuid::nil(),
+            node: NodeId(node),
+            host: Uuid::nil(),
+            start,
+            supported: Default::default(),
+            version: Default::default(),
+        };
         HandshakeError::Refused { refusal, claimed }
     }
 

@@ -58,6 +58,7 @@ use tidelock_core::event::{Event, OutgoingFrame};
 use tidelock_core::handshake::{HandshakeRefusal, Introduction, KnownPeer};
 use tidelock_core::starts::KnownStart;
 use tidelock_core::types::NodeId;
+use tidelock_core::version::ClusterVersion;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -97,6 +98,8 @@ pub struct TransportOptions {
     pub sink: EventSink,
     /// Knows which numbers were removed, and the host uuids of peers.
     pub known_peer: PeerLookup,
+    /// Returns, in each handshake, the newest version of anything that this node may send.
+    pub version: Rc<dyn Fn() -> ClusterVersion>,
     /// Called once with the peer that first refuses this node because it was removed from the
     /// cluster. Like the sink, never from within a call of the owner's.
     pub removed: Rc<dyn Fn(NodeId)>,

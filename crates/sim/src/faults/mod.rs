@@ -11,15 +11,18 @@ pub mod clocks;
 pub mod disks;
 pub mod network;
 pub mod processes;
+pub mod releases;
 
 use std::fmt;
 
 use tidelock_core::types::{NodeId, ShardId};
+use tidelock_core::version::SupportedVersions;
 
 use self::clocks::{SetClock, SkewClock};
 use self::disks::{FailSync, FullDisk, HangDisk, NoDescriptors, OldCopy, ReadOnlyDisk, SlowDisk};
 use self::network::{BreakLinks, CutPair, Isolate, Lossy, Partition};
 use self::processes::{Crash, CrashInside, Pause, Retire};
+use self::releases::ChangeRelease;
 use crate::disk::SimDisk;
 use crate::event_queue::{Direction, Micros};
 
@@ -68,6 +71,9 @@ pub(crate) trait Cluster {
 
     /// Sets the error of a host's wall clock in milliseconds.
     fn set_clock_ahead(&mut self, node: NodeId, ahead_ms: i64);
+
+    /// A host that is down gets another release.
+    fn set_release(&mut self, node: NodeId, supported: SupportedVersions);
 
     /// A host starts on its disk as it was before its latest start, if every other host knows that
     /// start.
@@ -192,6 +198,7 @@ table! {
     OldCopy,
     SkewClock,
     SetClock,
+    ChangeRelease,
 }
 
 /// The target of a fault; resolved when it strikes.

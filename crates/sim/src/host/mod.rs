@@ -7,6 +7,7 @@
 
 mod disk_threads;
 mod old_copies;
+mod releases;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -33,6 +34,7 @@ use tidelock_core::storage::wal::WalOptions;
 use tidelock_core::storage::{LogHeld, recovery};
 use tidelock_core::trace::TraceEvent;
 use tidelock_core::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis};
+use tidelock_core::version::{ClusterVersion, Release};
 use uuid::Uuid;
 
 use crate::disk::SimDisk;
@@ -70,6 +72,10 @@ pub struct Host {
     starts: u64,
     /// What it remembers of its peers' starts. The server keeps that in its control file.
     known_starts: BTreeMap<NodeId, KnownStart>,
+    /// The release that it ran before its present one.
+    earlier_release: Option<Release>,
+    /// Whether the log batches of its process are looked at.
+    shows_log: bool,
     /// Its disk as it was before its latest start, if the plan needs that.
     earlier: Option<KeptDisk>,
     keeps_earlier: bool,
@@ -116,6 +122,14 @@ struct Process {
     ticks: Ticks,
 }
 
+/// What a member tells a host that joins through it.
+pub struct KnownCluster {
+    /// The addresses of the hosts that it knows, itself included.
+    pub hosts: BTreeMap<NodeId, String>,
+    /// The version that its directory has recorded.
+    pub version: ClusterVersion,
+}
+
 /// The actions of a process after a turn.
 #[derive(Default)]
 pub struct Turn {
@@ -127,6 +141,8 @@ pub struct Turn {
     pub trace: Vec<TraceEvent>,
     /// Configuration that changed on this node.
     pub config: Vec<ConfigUpdate>,
+    /// The writes that it is about to log, if they are looked at.
+    pub logged: Vec<Command>,
     /// Slots of shards of which it has no replica.
     pub remote_slots: Vec<Range<u16>>,
     /// The peers to which it keeps connections from now on, if they changed.
@@ -172,6 +188,8 @@ impl Host {
             presence: Presence::Member,
             starts: 0,
             known_starts: BTreeMap::new(),
+            earlier_release: None,
+            shows_log: plan.is_mixed(),
             earlier: None,
             keeps_earlier: plan.has_old_copies(),
             put_back: None,
@@ -185,10 +203,11 @@ impl Host {
 
     /// Joins, with the number and the list of hosts that the cluster gave it. Its control file
     /// keeps both.
-    pub fn found(&mut self, info: HostInfo, replica: ReplicaId, hosts: BTreeMap<NodeId, String>) {
+    pub fn found(&mut self, info: HostInfo, replica: ReplicaId, member: &KnownCluster) {
         assert!(self.presence == Presence::Absent && info.node == self.node(), "a number is given once");
         self.presence = Presence::Member;
-        (self.options.host, self.options.hosts) = (info, hosts);
+        (self.options.host, self.options.hosts) = (info, member.hosts.clone());
+        self.options.version = member.version;
         self.options.prime_replica = Some(replica);
     }
 
@@ -213,11 +232,11 @@ impl Host {
         &self.options.host
     }
 
-    /// The hosts that it reports to a node that joins through it, itself included.
-    pub fn peers(&self) -> BTreeMap<NodeId, String> {
-        let Some(process) = &self.process else { return BTreeMap::new() };
+    /// What it tells a node that joins through it.
+    pub fn known_cluster(&self) -> KnownCluster {
         let own = (self.node(), self.options.host.peer_address.clone());
-        process.node.peers().iter().cloned().chain([own]).collect()
+        let peers = self.process.iter().flat_map(|process| process.node.peers().iter().cloned());
+        KnownCluster { hosts: peers.chain([own]).collect(), version: self.options.version }
     }
 
     /// Whether it knows that another host was removed.
@@ -301,7 +320,7 @@ impl Host {
         if self.put_back.as_ref().is_some_and(|put_back| put_back.has_run && !put_back.is_refused) {
             self.get_disk_back();
         }
-        let earlier = self.keeps_earlier.then(|| KeptDisk { copy: self.disk.copy(), starts: self.starts });
+        let earlier = self.keeps_earlier.then(|| self.kept_disk());
         let options = WalOptions {
             segment_bytes: self.segment_bytes,
             frame_bytes_max: FRAME_BYTES_MAX,
@@ -355,7 +374,14 @@ impl Host {
     /// What its process claims to be in handshakes.
     pub fn introduction(&self) -> Option<Introduction> {
         let start = self.claim()?.start;
-        Some(Introduction { cluster: CLUSTER, node: self.node(), host: self.options.host.uuid, start })
+        Some(Introduction {
+            cluster: CLUSTER,
+            node: self.node(),
+            host: self.options.host.uuid,
+            start,
+            supported: self.supported(),
+            version: self.recorded_version(),
+        })
     }
 
     /// Judges a peer that introduces itself, and remembers its start if it is accepted. Connections
@@ -432,6 +458,13 @@ impl Host {
                 self.options.host.node
             );
             process.node.drive(&mut actions);
+            if let Some(version) = actions.version.take() {
+                // The control file keeps it.
+                self.options.version = version;
+            }
+            if self.shows_log {
+                turn.logged.extend(actions.wal.iter().flat_map(releases::logged));
+            }
             process.commits.submit(actions.wal.take());
             process.tasks.extend(actions.snapshots.drain(..));
             turn.frames.append(&mut actions.frames);

@@ -4,6 +4,8 @@
 //! for good; the host then gets its later disk back. If a peer has accepted the old copy, it is the
 //! host's disk from then on.
 
+use tidelock_core::version::ClusterVersion;
+
 use super::Host;
 use crate::disk::DiskCopy;
 
@@ -11,6 +13,7 @@ use crate::disk::DiskCopy;
 pub(super) struct KeptDisk {
     pub(super) copy: DiskCopy,
     pub(super) starts: u64,
+    version: ClusterVersion,
 }
 
 /// A host that runs, or ran, on an old copy of its disk.
@@ -26,6 +29,11 @@ pub(super) struct PutBack {
 }
 
 impl Host {
+    /// Its disk as it is now.
+    pub(super) fn kept_disk(&self) -> KeptDisk {
+        KeptDisk { copy: self.disk.copy(), starts: self.starts, version: self.options.version }
+    }
+
     /// Records that a peer has accepted its process.
     pub fn is_let_in(&mut self) {
         if let Some(put_back) = &mut self.put_back {
@@ -54,9 +62,9 @@ impl Host {
             return false;
         }
         let Some(earlier) = self.earlier.take() else { return false };
-        let original = KeptDisk { copy: self.disk.copy(), starts: self.starts };
+        let original = self.kept_disk();
         self.disk.put_back(earlier.copy);
-        self.starts = earlier.starts;
+        (self.starts, self.options.version) = (earlier.starts, earlier.version);
         self.put_back = Some(PutBack { original, is_refused: false, is_accepted: false, has_run: false });
         true
     }
@@ -72,7 +80,7 @@ impl Host {
         if let Some(PutBack { original, is_accepted: false, .. }) = self.put_back.take() {
             assert!(self.process.is_none(), "no process uses the disk");
             self.disk.put_back(original.copy);
-            self.starts = original.starts;
+            (self.starts, self.options.version) = (original.starts, original.version);
         }
     }
 }

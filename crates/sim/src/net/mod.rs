@@ -179,26 +179,27 @@ impl Network {
         }
     }
 
-    /// Sends a frame from `from`, or loses it.
-    pub fn send(&mut self, from: NodeId, frame: OutgoingFrame, event_queue: &mut EventQueue) {
+    /// Sends a frame from `from`, or loses it. Returns whether the receiver may get it.
+    pub fn send(&mut self, from: NodeId, frame: OutgoingFrame, event_queue: &mut EventQueue) -> bool {
         let direction = Direction { from, to: frame.to };
         let Link { connection, standing } = *self.link(direction);
         let believed = self.channel(direction.reversed()).open_connection;
         if !standing || believed != Some(connection) {
             self.counters.lost += 1;
-            return;
+            return false;
         }
         let full = self.channel(direction).queue.len() >= CHANNEL_FRAMES_MAX;
         let dropped = frame.droppable && (full || self.chance(self.conditions.drops_per_mille));
-        if dropped {
+        if dropped || full {
             self.counters.lost += 1;
-        } else if full {
-            self.counters.lost += 1;
-            self.break_link(direction, event_queue);
-        } else {
-            let delay = self.delay();
-            self.enqueue(direction, delay, Payload::Frame(frame.payload), event_queue);
+            if !dropped {
+                self.break_link(direction, event_queue);
+            }
+            return false;
         }
+        let delay = self.delay();
+        self.enqueue(direction, delay, Payload::Frame(frame.payload), event_queue);
+        true
     }
 
     /// Delivers the due head of a queue, as an event for `direction.to`.
@@ -230,6 +231,11 @@ impl Network {
     pub fn can_meet(&mut self, link: Direction) -> bool {
         let reachable = [link.from, link.to].iter().all(|node| self.reachable[(node.0 - 1) as usize]);
         reachable && self.channel(link).blocked + self.channel(link.reversed()).blocked == 0
+    }
+
+    /// One of two hosts has refused the other: they will try again.
+    pub fn connect_later(&mut self, link: Direction, event_queue: &mut EventQueue) {
+        event_queue.after(self.up_to(RECONNECT_AFTER_MAX), SimEvent::Connect(link));
     }
 
     /// Two hosts try to connect; if they cannot, they will try again.

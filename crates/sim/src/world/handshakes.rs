@@ -12,21 +12,26 @@ impl World<'_> {
     /// ask it to, so each judges the other.
     pub(super) fn meet(&mut self, link: Direction) {
         let (low, high) = (link.from.min(link.to), link.from.max(link.to));
+        let mut is_refused = false;
         for (node, to, role) in
             [(high, low, HandshakeSide::Acceptor), (low, high, HandshakeSide::Dialer(low))]
         {
             if self.net.can_meet(link) {
-                self.introduce(node, to, role);
+                is_refused |= !self.introduce(node, to, role);
             }
+        }
+        if is_refused {
+            return self.net.connect_later(link, &mut self.event_queue);
         }
         self.net.connect(link, &mut self.event_queue);
     }
 
     /// A process introduces itself to another one. One that was removed learns that. One on an old
-    /// copy of its directory stops, and that directory cannot be started again.
-    fn introduce(&mut self, node: NodeId, to: NodeId, role: HandshakeSide) {
+    /// copy of its directory stops, and that directory cannot be started again. Returns false if
+    /// the two releases cannot work together.
+    fn introduce(&mut self, node: NodeId, to: NodeId, role: HandshakeSide) -> bool {
         let (Some(introduction), true) = (self.host(node).introduction(), self.host(to).is_up()) else {
-            return;
+            return true;
         };
         let is_wanted = self.net.wants(to, node);
         match self.host(to).meet(&introduction, role, is_wanted) {
@@ -40,8 +45,18 @@ impl World<'_> {
                 self.crash(node, CrashKind::Process);
                 self.tally.old_copies_refused += 1;
             }
+            Err(
+                refusal @ (HandshakeRefusal::ReleaseTooOld
+                | HandshakeRefusal::ReleaseTooNew
+                | HandshakeRefusal::VersionUnsupported),
+            ) => {
+                self.note(&[27, node.0, to.0], || format!("node {to} refuses node {node}: {refusal:?}"));
+                self.tally.releases_refused += 1;
+                return false;
+            }
             Err(refusal) => panic!("node {to} refuses node {node}: {refusal}"),
         }
+        true
     }
 
     /// A process learned that its host was removed: it ends and is not started again.

@@ -50,6 +50,7 @@ impl World<'_> {
         let timing = self.plan.timing;
         self.pass_ticks(ELECTIONS_TO_SETTLE * timing.election_ticks + timing.request_ticks)?;
         self.settle()?;
+        self.settle_version()?;
         self.check_placement()?;
         for node in self.nodes() {
             for shard in (1..=self.plan.data_shards).map(ShardId) {

@@ -14,6 +14,7 @@ pub mod nemesis;
 mod observation;
 pub mod operators;
 mod pipelining;
+mod releases;
 mod restoring;
 mod scanning;
 mod watching;
@@ -23,7 +24,7 @@ use std::collections::BTreeMap;
 use tidelock_core::command::{Consistency, HostInfo, Reply, Request};
 use tidelock_core::event::{Event, NodeOptions};
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
-use tidelock_core::version::{ClusterVersion, Release, SupportedVersions};
+use tidelock_core::version::{Release, SupportedVersions};
 use uuid::Uuid;
 
 use crate::checkers::Violation;
@@ -33,6 +34,7 @@ use crate::checkers::leaders::Leaders;
 use crate::checkers::operations::Ledger;
 use crate::checkers::replicas::Replicas;
 use crate::checkers::replies::Replies;
+use crate::checkers::versions::Versions;
 use crate::density::{Density, event_name};
 use crate::describe::{brief, brief_event, brief_reply, link_facts, reply_facts, trace_fact};
 use crate::disk::SimDisk;
@@ -85,6 +87,7 @@ pub struct World<'p> {
     availability: Availability,
     leaders: Leaders,
     replies: Replies,
+    versions: Versions,
     ledger: Ledger,
     /// Answers of processes from their memory, on their way to the clients.
     at_once: BTreeMap<Token, Reply>,
@@ -142,6 +145,7 @@ impl<'p> World<'p> {
             availability: Availability::new(plan.election_timeout()),
             leaders: Leaders::default(),
             replies: Replies::new(plan.timing.request_ticks),
+            versions: Versions::default(),
             ledger: Ledger::default(),
             at_once: BTreeMap::new(),
             clients: BTreeMap::new(),
@@ -296,6 +300,7 @@ impl<'p> World<'p> {
         if !self.host(node).is_member() || self.host(node).does_not_start() {
             return Ok(());
         }
+        self.check_release(node);
         let seed = self.boots.u64(..);
         let tick = self.host(node).tick;
         let refusals = self.host(node).disk().counters().refusals;
@@ -371,6 +376,9 @@ impl<'p> World<'p> {
                     self.note(&[4, from.0, to.0, kind, content], || {
                         format!("node {to} <- node {from}: {}", brief_event(&event))
                     });
+                    if matches!(event, Event::LinkUp(_)) {
+                        self.introduce_release(from, to);
+                    }
                     self.post(to, event);
                 }
             }
@@ -434,6 +442,7 @@ impl<'p> World<'p> {
         let time = self.host(node).clock(now);
         self.ledger.clock(node, time);
         let turn = self.host(node).turn(time);
+        self.check_versions(node, &turn)?;
         for event in turn.trace {
             let facts = [25, node.0, event.shard.0, event.term.0, event.index.0, trace_fact(&event)];
             self.note(&facts, || format!("node {node}: {event}"));
@@ -448,7 +457,9 @@ impl<'p> World<'p> {
             if self.plan.shell_bug == Some(ShellBug::FramesTwice) {
                 self.net.send(node, frame.clone(), &mut self.event_queue);
             }
-            self.net.send(node, frame, &mut self.event_queue);
+            if self.net.send(node, frame, &mut self.event_queue) {
+                self.check_frame(node, to)?;
+            }
         }
         for (token, reply) in turn.replies {
             self.answer(node, token, reply)?;
@@ -566,7 +577,10 @@ pub(crate) fn tags(zone: &str) -> [(String, String); 2] {
 
 fn options(plan: &Plan, node: NodeId) -> NodeOptions {
     NodeOptions {
-        host: host_info(node),
+        host: HostInfo {
+            release: Release { name: String::new(), versions: plan.release_of(node) },
+            ..host_info(node)
+        },
         founders: (1..=plan.nodes).map(NodeId).map(address).collect(),
         hosts: BTreeMap::new(),
         move_step_keys: 8,
@@ -574,7 +588,8 @@ fn options(plan: &Plan, node: NodeId) -> NodeOptions {
         data_shards: plan.data_shards,
         replicas: plan.replicas,
         shard_tags: BTreeMap::new(),
-        founding_version: ClusterVersion::NEWEST,
+        founding_version: plan.founding_version,
+        version: plan.founding_version,
         timing: plan.timing,
         snapshot_log_bytes_min: plan.snapshot_log_bytes_min,
         seed: 0,

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use tidelock_core::event::{Event, ShardStatus};
 use tidelock_core::types::NodeId;
+use tidelock_core::version::SupportedVersions;
 
 use super::World;
 use crate::checkers::Violation;
@@ -100,6 +101,7 @@ impl World<'_> {
         });
         self.disk_pace.sync_min = Micros(100);
         self.disk_pace.sync_max = Micros(1_000);
+        self.upgrade_all();
         for node in self.nodes() {
             // It lost power, and its process has not noticed it yet.
             if self.host(node).is_up() && self.host(node).disk().is_dead() {
@@ -228,6 +230,11 @@ impl Cluster for World<'_> {
 
     fn set_clock_ahead(&mut self, node: NodeId, ahead_ms: i64) {
         self.host(node).clock_ahead_ms = ahead_ms;
+    }
+
+    fn set_release(&mut self, node: NodeId, supported: SupportedVersions) {
+        self.host(node).set_release(supported);
+        self.tally.releases_changed += 1;
     }
 
     fn put_back(&mut self, node: NodeId) {

@@ -110,9 +110,9 @@ impl World<'_> {
         }
         match *reply {
             Reply::Write(WriteReply::Joined { node, replica }) => {
-                let hosts = self.host(asked).peers();
+                let member = self.host(asked).known_cluster();
                 let info = self.candidate(index, node);
-                self.host(node).found(info, replica, hosts);
+                self.host(node).found(info, replica, &member);
                 self.tally.joined += 1;
                 self.start_host(node)
             }

@@ -124,6 +124,9 @@ fn decode_version(
     if version <= ClusterVersion::FIRST {
         return Err(DecodeError::Invalid("version of the cluster"));
     }
+    if version > ClusterVersion::NEWEST {
+        return Err(DecodeError::UnknownTag("version of the cluster: a newer release wrote this"));
+    }
     let tags = if decoder.bool()? { Some(topology::tags(decoder)?) } else { None };
     Ok((version, tags))
 }

@@ -240,6 +240,7 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
         replicas: None,
         shard_tags: BTreeMap::new(),
         founding_version: crate::version::ClusterVersion::FIRST,
+        version: crate::version::ClusterVersion::FIRST,
         timing: Timing {
             election_ticks: 20,
             heartbeat_ticks: 2,

@@ -30,6 +30,7 @@ pub(super) fn operations() -> Vec<Operation> {
     all.extend(shards());
     all.extend(default_placement());
     all.extend(slots());
+    all.extend(version());
     all.extend(backups());
     all.extend(operators());
     all
@@ -355,6 +356,35 @@ fn slots() -> Vec<Operation> {
             .takes_json(schema_of::<api::slots::WantedSlots>())
             .gives(202, [(JSON, schema_of::<api::slots::RequestedMoves>())], "How many moves that takes")
             .fails([404, 409]),
+    ]
+}
+
+fn version() -> Vec<Operation> {
+    let hold = |path, endpoint, id, summary| {
+        let answer = [(JSON, schema_of::<api::version::Hold>())];
+        CLUSTER.operation(path, endpoint, id, summary).gives(202, answer, "What was asked for")
+    };
+    vec![
+        CLUSTER
+            .operation(
+                "get /v1/cluster/version",
+                Cluster::Version,
+                "getVersion",
+                "The version of what the cluster writes, and what it waits for",
+            )
+            .gives_json(schema_of::<api::version::Version>(), "As the node that answers knows"),
+        hold(
+            "post /v1/cluster/version/hold",
+            Cluster::HoldVersion,
+            "holdVersion",
+            "Keeps the version, so that a node can go back to the release before",
+        ),
+        hold(
+            "post /v1/cluster/version/resume",
+            Cluster::ResumeVersion,
+            "resumeVersion",
+            "Lets the version rise again",
+        ),
     ]
 }
 

@@ -14,6 +14,7 @@ use bytes::{Buf, BufMut, BytesMut};
 use tidelock_core::handshake::{HandshakeRefusal, Introduction};
 use tidelock_core::starts::ProcessStart;
 use tidelock_core::types::NodeId;
+use tidelock_core::version::{ClusterVersion, SupportedVersions};
 use uuid::Uuid;
 
 use super::super::join::{JOIN_BYTES_MAX, JoinRefusal, JoinRequest, WELCOME_BYTES_MAX, Welcome};
@@ -152,6 +153,10 @@ impl Message {
                 body.put_slice(identity.start.instance.as_bytes());
                 body.put_slice(nonce.as_bytes());
                 body.put_slice(answers.as_bytes());
+                let SupportedVersions { oldest, newest } = identity.supported;
+                for version in [oldest, newest, identity.version] {
+                    body.put_u64_le(version.0);
+                }
             }
             Message::Accept { version, answers } => {
                 body.put_u8(KIND_ACCEPT);
@@ -274,7 +279,19 @@ fn decode_hello(body: &mut &[u8]) -> Option<Hello> {
         nonces = (decode_uuid(body)?, decode_uuid(body)?);
     }
     let (nonce, answers) = nonces;
-    Some(Hello { versions, identity: Introduction { cluster, node, host, start }, nonce, answers })
+    let (supported, version) = decode_release(body)?;
+    let identity = Introduction { cluster, node, host, start, supported, version };
+    Some(Hello { versions, identity, nonce, answers })
+}
+
+/// Decodes what a node says of its release. One without cluster versions says nothing, and is of the
+/// first.
+fn decode_release(body: &mut &[u8]) -> Option<(SupportedVersions, ClusterVersion)> {
+    if body.is_empty() {
+        return Some((SupportedVersions::default(), ClusterVersion::FIRST));
+    }
+    let mut next = || body.try_get_u64_le().ok().map(ClusterVersion);
+    Some((SupportedVersions { oldest: next()?, newest: next()? }, next()?))
 }
 
 fn decode_uuid(body: &mut &[u8]) -> Option<Uuid> {
@@ -294,6 +311,8 @@ pub(super) mod tests {
             node: NodeId(node),
             host: Uuid::from_u128(100 + u128::from(node)),
             start: ProcessStart { number: 6, instance: Uuid::from_u128(200 + u128::from(node)) },
+            supported: SupportedVersions { oldest: ClusterVersion(1), newest: ClusterVersion(3) },
+            version: ClusterVersion(2),
         }
     }
 
@@ -474,7 +493,7 @@ pub(super) mod tests {
     #[test]
     fn the_layout_of_version_3_stays() {
         let hello = Message::Hello(hello(identity(5))).encode();
-        assert_eq!(&hello[..10], b"TIDEPEER\x65\0");
+        assert_eq!(&hello[..10], b"TIDEPEER\x7d\0");
         assert_eq!(&hello[14..19], [1, 3, 0, 3, 0]);
         assert_eq!(&hello[19..35], Uuid::from_u128(7).as_bytes());
         assert_eq!(&hello[35..43], [5, 0, 0, 0, 0, 0, 0, 0]);
@@ -482,7 +501,12 @@ pub(super) mod tests {
         assert_eq!(&hello[59..67], [6, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(&hello[67..83], Uuid::from_u128(205).as_bytes());
         assert_eq!(&hello[83..99], Uuid::from_u128(301).as_bytes());
-        assert_eq!(&hello[99..], Uuid::from_u128(302).as_bytes());
+        assert_eq!(&hello[99..115], Uuid::from_u128(302).as_bytes());
+        assert_eq!(hello[115..], [1u64, 3, 2].map(u64::to_le_bytes).concat());
+        // Releases without cluster versions end before them.
+        let old = decode_body(&hello[14..115]);
+        let Some(Message::Hello(Hello { identity, .. })) = old else { panic!("an introduction") };
+        assert_eq!((identity.supported, identity.version), Default::default());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use tidelock_core::handshake::HandshakeRefusal;
 
 /// Codes on the wire. A code is never reused.
-pub(super) const REFUSAL_CODES: [(HandshakeRefusal, u8); 12] = [
+pub(super) const REFUSAL_CODES: [(HandshakeRefusal, u8); 15] = [
     (HandshakeRefusal::WrongCluster, 1),
     (HandshakeRefusal::UnknownNode, 2),
     (HandshakeRefusal::UnsupportedVersion, 3),
@@ -16,6 +16,9 @@ pub(super) const REFUSAL_CODES: [(HandshakeRefusal, u8); 12] = [
     (HandshakeRefusal::Outdated, 10),
     (HandshakeRefusal::Duplicate, 11),
     (HandshakeRefusal::StillConnected, 12),
+    (HandshakeRefusal::ReleaseTooOld, 13),
+    (HandshakeRefusal::ReleaseTooNew, 14),
+    (HandshakeRefusal::VersionUnsupported, 15),
 ];
 
 pub(super) fn code_of(refusal: HandshakeRefusal) -> u8 {

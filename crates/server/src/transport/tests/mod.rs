@@ -49,11 +49,13 @@ fn identity(node: u64) -> Introduction {
 /// A node's identity at its start number `start`.
 fn identity_of(node: u64, start: u64) -> Introduction {
     let start = ProcessStart { number: start, instance: Uuid::from_u128(u128::from(1000 * node + start)) };
-    Introduction { cluster: CLUSTER, node: NodeId(node), host: host(node), start }
+    let (supported, version) = (SupportedVersions::OWN, ClusterVersion::FIRST);
+    Introduction { cluster: CLUSTER, node: NodeId(node), host: host(node), start, supported, version }
 }
 
 fn options(node: u64, peers: &[(u64, String)]) -> TransportOptions {
     TransportOptions {
+        version: Rc::new(|| ClusterVersion::FIRST),
         identity: identity(node),
         peers: peers.iter().map(|(node, address)| (NodeId(*node), address.clone())).collect(),
         sink: Rc::new(|_| {}),
@@ -81,7 +83,11 @@ impl Node {
 
     async fn start_at(address: SocketAddr, mut options: TransportOptions) -> Node {
         let (sender, events) = mpsc::unbounded_channel();
-        options.sink = Rc::new(move |event| drop(sender.send(event)));
+        options.sink = Rc::new(move |event| {
+            if !matches!(event, Event::PeerVersions { .. }) {
+                drop(sender.send(event));
+            }
+        });
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         Node { transport: Transport::start(listener, options), events, address }

@@ -1,0 +1,133 @@
+//! Nothing newer than the version of the cluster is ever written, and nothing newer than a release
+//! reaches it.
+//!
+//! It looks at each log batch before the disk has it, at each frame, and at the version of each
+//! registry. It knows by its own list which command needs which version.
+
+use tidelock_core::command::{RegistryWrite, Write};
+use tidelock_core::types::NodeId;
+use tidelock_core::version::{ClusterVersion, SupportedVersions};
+
+use super::Violation;
+
+/// The newest version that any node has applied so far.
+#[derive(Debug, Default)]
+pub struct Versions {
+    raised: ClusterVersion,
+}
+
+impl Versions {
+    /// Records the version that a node has applied. Returns whether it is the first node with it.
+    ///
+    /// # Errors
+    /// When the release of the node does not support the version.
+    pub fn applied(
+        &mut self,
+        node: NodeId,
+        supported: SupportedVersions,
+        version: ClusterVersion,
+    ) -> Result<bool, Violation> {
+        if version > supported.newest {
+            return violation(format!("node {node} supports {supported} and has applied version {version}"));
+        }
+        let is_first = version > self.raised;
+        self.raised = self.raised.max(version);
+        Ok(is_first)
+    }
+
+    /// Judges what a node is about to write to its log, given the version that its directory has
+    /// recorded.
+    ///
+    /// # Errors
+    /// When a write needs a newer version than the cluster has, than the directory has recorded, or
+    /// than the release supports.
+    pub fn logged(
+        &self,
+        node: NodeId,
+        (supported, recorded): (SupportedVersions, ClusterVersion),
+        writes: &[Write],
+    ) -> Result<(), Violation> {
+        for write in writes {
+            let (needed, is_raise) = needed_version(write);
+            if needed > supported.newest || needed > recorded {
+                return violation(format!(
+                    "node {node} supports {supported}, its directory has recorded version {recorded}, and it logs {write:?}"
+                ));
+            }
+            if needed > self.raised && !is_raise {
+                return violation(format!(
+                    "the cluster's version is {}, and node {node} logs {write:?}",
+                    self.raised
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges that a node sends a frame. It may hold whatever the sender's directory may hold.
+    ///
+    /// # Errors
+    /// When the release of the receiver does not support that.
+    pub fn sent(
+        &self,
+        from: NodeId,
+        recorded: ClusterVersion,
+        (to, supported): (NodeId, SupportedVersions),
+    ) -> Result<(), Violation> {
+        if supported.contains(recorded) {
+            return Ok(());
+        }
+        violation(format!(
+            "node {from} has recorded version {recorded} and sends to node {to}, which supports {supported}"
+        ))
+    }
+}
+
+/// The version that a write needs, and whether it is the change that raises the cluster to it.
+fn needed_version(write: &Write) -> (ClusterVersion, bool) {
+    let Write::Registry(write) = write else { return (ClusterVersion(1), false) };
+    match &**write {
+        RegistryWrite::SetDefault { .. } => (ClusterVersion(2), false),
+        RegistryWrite::RaiseVersion { to } => (*to, true),
+        _ => (ClusterVersion(1), false),
+    }
+}
+
+fn violation<T>(text: String) -> Result<T, Violation> {
+    Err(Violation::new("versions", text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: SupportedVersions = SupportedVersions { oldest: ClusterVersion(1), newest: ClusterVersion(1) };
+    const NEW: SupportedVersions = SupportedVersions { oldest: ClusterVersion(1), newest: ClusterVersion(2) };
+
+    fn set_default() -> Write {
+        RegistryWrite::SetDefault { tags: vec![] }.into()
+    }
+
+    #[test]
+    fn writes_wait_for_the_version_and_the_directory() {
+        let (node, mut versions) = (NodeId(1), Versions::default());
+        let recorded = |version| (NEW, ClusterVersion(version));
+        let raise = Write::from(RegistryWrite::RaiseVersion { to: ClusterVersion(2) });
+        assert!(versions.logged(node, recorded(2), &[set_default()]).is_err(), "not raised");
+        assert!(versions.logged(node, recorded(1), std::slice::from_ref(&raise)).is_err(), "not recorded");
+        assert_eq!(versions.logged(node, recorded(2), &[raise]), Ok(()));
+        assert_eq!(versions.applied(node, NEW, ClusterVersion(2)), Ok(true));
+        assert_eq!(versions.applied(NodeId(2), NEW, ClusterVersion(2)), Ok(false));
+        assert_eq!(versions.logged(node, recorded(2), &[set_default()]), Ok(()));
+        assert!(versions.logged(node, recorded(1), &[set_default()]).is_err(), "not recorded");
+    }
+
+    #[test]
+    fn old_releases_get_nothing_new() {
+        let (node, mut versions) = (NodeId(1), Versions::default());
+        assert!(versions.applied(node, OLD, ClusterVersion(2)).is_err());
+        assert!(versions.sent(node, ClusterVersion(2), (NodeId(2), OLD)).is_err());
+        assert_eq!(versions.sent(node, ClusterVersion(2), (NodeId(2), NEW)), Ok(()));
+        assert_eq!(versions.sent(node, ClusterVersion(1), (NodeId(2), OLD)), Ok(()));
+    }
+}
