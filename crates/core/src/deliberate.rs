@@ -88,6 +88,11 @@ pub enum Fault {
     BackupOfTwoSlotMaps,
     /// An import is published without the condition that the namespace is unchanged.
     ImportWithoutCondition,
+    /// A node that dials a peer accepts the host that answers, whichever it is.
+    UnexpectedNodeAccepted,
+    /// A node keeps to the registered address of a peer, although the peer or another host has told
+    /// it better.
+    StaleAddressKept,
 }
 
 /// The fault of a node, if any.
@@ -100,7 +105,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 34] = [
+    pub const ALL: [Fault; 36] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -135,6 +140,8 @@ impl Faults {
         Fault::HalvesReordered,
         Fault::BackupOfTwoSlotMaps,
         Fault::ImportWithoutCondition,
+        Fault::UnexpectedNodeAccepted,
+        Fault::StaleAddressKept,
     ];
 
     /// No fault.

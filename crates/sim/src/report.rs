@@ -37,6 +37,8 @@ pub struct Tally {
     pub joined: u64,
     /// Hosts that learned that they were removed.
     pub removed: u64,
+    /// Hosts that moved to another address.
+    pub relocations: u64,
     /// Processes on old copies of their disks that their peers refused.
     pub old_copies_refused: u64,
     /// Replicas that replaced another one of the same shard on the same node.
@@ -87,6 +89,7 @@ impl Tally {
         self.crashes += other.crashes;
         self.joined += other.joined;
         self.removed += other.removed;
+        self.relocations += other.relocations;
         self.old_copies_refused += other.old_copies_refused;
         self.replaced += other.replaced;
         self.iterations += other.iterations;

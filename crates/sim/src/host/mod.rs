@@ -5,6 +5,7 @@
 //! to a host whose disk is put back. This is the only module that touches [`Node`] and the
 //! write-ahead log. The run decides when things happen.
 
+mod addresses;
 mod disk_threads;
 mod old_copies;
 
@@ -13,6 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidelock_core::address_book::AddressBook;
 use tidelock_core::command::{
     ConfigRead, Consistency, HostInfo, HostRole, Read, RegistryView, Reply, Request, Write as Command,
 };
@@ -70,6 +72,9 @@ pub struct Host {
     starts: u64,
     /// What it remembers of its peers' starts. The server keeps that in its control file.
     known_starts: BTreeMap<NodeId, KnownStart>,
+    /// Its address in the registry when its process last ended. The server keeps that in its
+    /// control file.
+    registered_address: Option<String>,
     /// Its disk as it was before its latest start, if the plan needs that.
     earlier: Option<KeptDisk>,
     keeps_earlier: bool,
@@ -89,6 +94,8 @@ enum Presence {
 
 struct Process {
     node: Node,
+    /// Where it looks for its peers.
+    addresses: AddressBook,
     instance: Uuid,
     /// The log and the batches on their way to it, on the disk thread.
     commits: GroupCommit<SimDisk>,
@@ -172,6 +179,7 @@ impl Host {
             presence: Presence::Member,
             starts: 0,
             known_starts: BTreeMap::new(),
+            registered_address: None,
             earlier: None,
             keeps_earlier: plan.has_old_copies(),
             put_back: None,
@@ -320,6 +328,7 @@ impl Host {
         let commit_options = GroupCommitOptions { sync: true, faults: self.options.faults };
         self.process = Some(Process {
             node,
+            addresses: self.remembered_addresses(),
             instance: Uuid::from_u128(u128::from(self.life) << 64 | u128::from(seed)),
             commits: GroupCommit::new(opened.log, commit_options),
             inbox: Vec::new(),
@@ -379,6 +388,7 @@ impl Host {
 
     /// Kills the process. Returns whether there was one.
     pub fn crash(&mut self, loss: CrashKind) -> bool {
+        self.remember_own_address();
         let was_up = self.process.take().is_some();
         match loss {
             CrashKind::Process => self.disk.kill(),
@@ -441,9 +451,20 @@ impl Host {
             turn.remote_slots.append(&mut actions.remote_slots);
             turn.contradiction = turn.contradiction.or(actions.contradiction.take());
             if let Some(peers) = actions.peers.take() {
+                let known = peers.iter().map(|(node, address)| (*node, address.as_str()));
+                process.addresses.set_peers(known);
                 turn.peers = Some(peers.iter().map(|(node, _)| *node).collect());
-                // The control file keeps the known hosts.
-                self.options.hosts = peers.into_iter().collect();
+                // The control file keeps the known hosts. Without a leader, the registry may be
+                // older than what it has.
+                if process
+                    .node
+                    .status()
+                    .shards
+                    .iter()
+                    .any(|shard| shard.shard == ShardId::PRIME && shard.leader.is_some())
+                {
+                    self.options.hosts = peers.into_iter().collect();
+                }
             }
         }
         turn

@@ -232,10 +232,15 @@ impl Network {
         reachable && self.channel(link).blocked + self.channel(link.reversed()).blocked == 0
     }
 
+    /// Two hosts that cannot connect now will try again.
+    pub fn retry(&mut self, link: Direction, event_queue: &mut EventQueue) {
+        event_queue.after(self.up_to(RECONNECT_AFTER_MAX), SimEvent::Connect(link));
+    }
+
     /// Two hosts try to connect; if they cannot, they will try again.
     pub fn connect(&mut self, link: Direction, event_queue: &mut EventQueue) {
         if !self.can_meet(link) || !self.is_mutual(link) {
-            event_queue.after(self.up_to(RECONNECT_AFTER_MAX), SimEvent::Connect(link));
+            self.retry(link, event_queue);
             return;
         }
         let state = self.link(link);

@@ -14,6 +14,7 @@ use crate::checkers::Violation;
 use crate::disk::SimDisk;
 use crate::event_queue::Direction;
 use crate::event_queue::{Micros, SimEvent};
+use crate::faults::addresses::Relocate;
 use crate::faults::{Cluster, CrashKind, Fault, Target};
 use crate::host::Host;
 use crate::net::NetworkConditions;
@@ -100,6 +101,7 @@ impl World<'_> {
         });
         self.disk_pace.sync_min = Micros(100);
         self.disk_pace.sync_max = Micros(1_000);
+        self.nodes().into_iter().for_each(|node| self.addressing.update_name(node));
         for node in self.nodes() {
             // It lost power, and its process has not noticed it yet.
             if self.host(node).is_up() && self.host(node).disk().is_dead() {
@@ -260,6 +262,10 @@ impl Cluster for World<'_> {
                 }
             }
         }
+    }
+
+    fn relocate(&mut self, relocate: &Relocate) {
+        self.relocate_hosts(relocate);
     }
 
     fn set_drops(&mut self, per_mille: Option<u32>) {
