@@ -4,6 +4,7 @@
 //! contradict the directory. A running node writes the file through [`crate::identity_store`].
 
 mod contradiction;
+mod srv_founders;
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use tidelock_core::storage::start_counter::{self, StartCounterError};
 use tidelock_core::types::NodeId;
 use uuid::Uuid;
 
-use crate::config::{ConfigError, Settings};
+use crate::config::{ConfigError, Settings, cluster_id};
 use crate::disk::FsDisk;
 use crate::join::become_member;
 use crate::transport::join::AskError;
@@ -152,11 +153,11 @@ async fn identify_member(
         Some(known) => {
             contradiction::check(settings, &known)?;
             if !settings.join().is_empty() {
-                tracing::info!(node = known.node.0, cluster = %known.cluster_id, "--join is no longer needed: this node has joined");
+                tracing::info!(node = known.node.0, cluster = %known.cluster_id, "this node has joined: it looks for its peers at --join, if it does not find them otherwise");
             }
             known
         }
-        None if settings.join().is_empty() => found(settings)?,
+        None if settings.join().is_empty() => found(settings).await?,
         None => {
             let host_uuid = Uuid::new_v4();
             control_file::store(disk, &Identity::joining(host_uuid))?;
@@ -165,12 +166,19 @@ async fn identify_member(
     })
 }
 
-fn found(settings: &Settings) -> Result<Identity, ConfigError> {
+async fn found(settings: &Settings) -> Result<Identity, ConfigError> {
+    let (cluster_id, node, founders) = match settings.srv_founders() {
+        Some(service) => {
+            let (node, founders) = srv_founders::wait_for(service, settings.advertise.peer.as_str()).await;
+            (Some(cluster_id(&founders, settings.founding_name(), settings.shards)), node, founders)
+        }
+        None => (settings.cluster_id(), settings.founder_number()?, settings.founders()),
+    };
     Ok(Identity {
-        cluster_id: settings.cluster_id().unwrap_or_else(Uuid::new_v4),
-        node: settings.founder_number()?,
+        cluster_id: cluster_id.unwrap_or_else(Uuid::new_v4),
+        node,
         cluster_name: settings.founding_name().to_owned(),
-        founders: settings.founders(),
+        founders,
         data_shards: settings.shards,
         ..Identity::joining(Uuid::new_v4())
     })
@@ -231,6 +239,8 @@ mod tests {
         let identity = Introduction { cluster: CLUSTER, node: NodeId(1), host: Uuid::from_u128(1), start };
         let options = TransportOptions {
             identity,
+            address: address.to_string(),
+            fallbacks: vec![],
             peers: vec![],
             sink: Rc::new(|_| {}),
             known_peer: Rc::new(|_| KnownPeer::default()),

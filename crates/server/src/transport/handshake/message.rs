@@ -29,8 +29,8 @@ pub const PROTOCOL_VERSIONS: VersionRange = VersionRange { min: 3, max: 3 };
 /// The first version whose messages carry starts and nonces.
 pub const FIRST_WITH_NONCES: u16 = 2;
 
-/// Longest body in bytes, except of join messages. A `Hello` has 101 bytes today; the rest is room
-/// for fields of later versions.
+/// Longest body in bytes, except of join messages. A `Hello` has 101 bytes and an address; the rest
+/// is room for fields of later versions.
 pub const HANDSHAKE_BYTES_MAX: usize = 512;
 
 const MAGIC: &[u8; 8] = b"TIDEPEER";
@@ -62,7 +62,7 @@ impl VersionRange {
 }
 
 /// The introduction with which each side of a connection begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The protocol versions that the node speaks.
     pub versions: VersionRange,
@@ -72,6 +72,8 @@ pub struct Hello {
     pub nonce: Uuid,
     /// The nonce of the `Hello` that this one answers; nil in the first one.
     pub answers: Uuid,
+    /// The address at which peers reach the node. Earlier builds state none.
+    pub address: Option<String>,
 }
 
 /// A message that is sent before the first frame of a connection.
@@ -141,7 +143,7 @@ impl Message {
     fn encode_body(&self) -> Vec<u8> {
         let mut body = vec![];
         match self {
-            Message::Hello(Hello { versions, identity, nonce, answers }) => {
+            Message::Hello(Hello { versions, identity, nonce, answers, address }) => {
                 body.put_u8(KIND_HELLO);
                 body.put_u16_le(versions.min);
                 body.put_u16_le(versions.max);
@@ -152,6 +154,10 @@ impl Message {
                 body.put_slice(identity.start.instance.as_bytes());
                 body.put_slice(nonce.as_bytes());
                 body.put_slice(answers.as_bytes());
+                if let Some(address) = address {
+                    body.put_u16_le(address.len() as u16);
+                    body.put_slice(address.as_bytes());
+                }
             }
             Message::Accept { version, answers } => {
                 body.put_u8(KIND_ACCEPT);
@@ -274,7 +280,17 @@ fn decode_hello(body: &mut &[u8]) -> Option<Hello> {
         nonces = (decode_uuid(body)?, decode_uuid(body)?);
     }
     let (nonce, answers) = nonces;
-    Some(Hello { versions, identity: Introduction { cluster, node, host, start }, nonce, answers })
+    let is_stated = versions.max >= FIRST_WITH_NONCES && !body.is_empty();
+    let address = if is_stated { Some(decode_address(body)?) } else { None };
+    let identity = Introduction { cluster, node, host, start };
+    Some(Hello { versions, identity, nonce, answers, address })
+}
+
+fn decode_address(body: &mut &[u8]) -> Option<String> {
+    let length = usize::from(body.try_get_u16_le().ok()?);
+    let (address, rest) = body.split_at_checked(length)?;
+    *body = rest;
+    String::from_utf8(address.to_vec()).ok()
 }
 
 fn decode_uuid(body: &mut &[u8]) -> Option<Uuid> {
@@ -303,6 +319,7 @@ pub(super) mod tests {
             identity,
             nonce: Uuid::from_u128(301),
             answers: Uuid::from_u128(302),
+            address: None,
         }
     }
 
@@ -336,6 +353,7 @@ pub(super) mod tests {
                 .map(Message::JoinRefused);
         [
             Message::Hello(hello(identity(5))),
+            Message::Hello(Hello { address: Some("kv-1.example:9001".into()), ..hello(identity(5)) }),
             Message::Accept { version: 513, answers: Uuid::from_u128(5) },
             Message::Challenge { nonce: Uuid::from_u128(3), answers: Uuid::from_u128(4) },
             Message::Welcome(welcome(1000)),
@@ -473,6 +491,8 @@ pub(super) mod tests {
         assert_eq!(&hello[67..83], Uuid::from_u128(205).as_bytes());
         assert_eq!(&hello[83..99], Uuid::from_u128(301).as_bytes());
         assert_eq!(&hello[99..], Uuid::from_u128(302).as_bytes());
+        let stated = Hello { address: Some("a:1".into()), ..self::hello(identity(5)) };
+        assert_eq!(&Message::Hello(stated).encode()[115..], b"\x03\0a:1");
     }
 
     #[test]
@@ -500,7 +520,7 @@ pub(super) mod tests {
 
     #[test]
     fn fields_of_a_later_version_are_ignored() {
-        let hello = Message::Hello(hello(identity(5)));
+        let hello = Message::Hello(Hello { address: Some("a:1".into()), ..hello(identity(5)) });
         let mut body = hello.encode().split_off(ENVELOPE_BYTES);
         body.extend_from_slice(b"more to come");
         let mut buffer = BytesMut::from(&MAGIC[..]);
