@@ -60,6 +60,12 @@ impl Addressing {
         self.hosts.insert(location, node);
     }
 
+    /// A host that joins is known by this name until it knows its number.
+    pub fn add_name(&mut self, name: String, node: NodeId) {
+        let location = self.location(node).to_owned();
+        self.names.insert(name, Some(location));
+    }
+
     /// A host's name has no address.
     pub fn lose_name(&mut self, node: NodeId) {
         self.names.insert(name(node), None);
@@ -75,6 +81,11 @@ impl Addressing {
         self.locations_used += 1;
         format!("10.0.{}.{}:9001", self.locations_used / 256, self.locations_used % 256)
     }
+}
+
+/// The name of a host that does not know its number yet, by the operator action that lets it join.
+pub fn name_of_candidate(index: usize) -> String {
+    format!("candidate-{index}:9001")
 }
 
 /// The name of a host, as an address.

@@ -138,6 +138,7 @@ impl World<'_> {
         let is_calm = spikes_per_mille + drops_per_mille == 0 && delay_max * 8 < plan.election_timeout();
         is_calm
             && plan.operator_actions.is_empty()
+            && !plan.faults.iter().any(|scheduled| matches!(scheduled.fault, Fault::Relocate(_)))
             && 2 * self.count_hosts(is_slow) < plan.nodes
             && self.nemesis.active.keys().all(is_about_disks)
             && self.hosts.iter().all(Host::is_running)
