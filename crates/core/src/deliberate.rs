@@ -92,6 +92,11 @@ pub enum Fault {
     DefaultIgnoredByNewShards,
     /// A new command is written before the version of the cluster has risen.
     NewCommandBeforeRaise,
+    /// A node that dials a peer accepts the host that answers, whichever it is.
+    UnexpectedNodeAccepted,
+    /// A node keeps to the registered address of a peer, although the peer or another host has told
+    /// it better.
+    StaleAddressKept,
 }
 
 /// The fault of a node, if any.
@@ -104,7 +109,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 35] = [
+    pub const ALL: [Fault; 38] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -141,6 +146,8 @@ impl Faults {
         Fault::ImportWithoutCondition,
         Fault::DefaultIgnoredByNewShards,
         Fault::NewCommandBeforeRaise,
+        Fault::UnexpectedNodeAccepted,
+        Fault::StaleAddressKept,
     ];
 
     /// No fault.

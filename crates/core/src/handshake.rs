@@ -8,6 +8,7 @@
 use core::fmt;
 use uuid::Uuid;
 
+use crate::deliberate::Fault;
 use crate::starts::{KnownStart, KnownStarts, ProcessStart, StartRefusal};
 use crate::types::NodeId;
 use crate::version::{ClusterVersion, SupportedVersions, Unsupported};
@@ -75,7 +76,7 @@ pub enum HandshakeRefusal {
     #[error("the connection leads back to this node, or to a copy of its data directory")]
     SelfConnection,
     /// Two hosts of the cluster use one number.
-    #[error("two hosts have the same number; each needs its own --peer address out of --peers")]
+    #[error("two hosts have the same number; each needs its own advertised peer address out of --peers")]
     SameNumber,
     /// The node with the lower number dialed the one with the higher.
     #[error("the node with the higher number makes the connection, and this came from the lower")]
@@ -175,7 +176,9 @@ impl Introduction {
             return Err(HandshakeRefusal::UnknownNode);
         }
         match role {
-            HandshakeSide::Dialer(expected) if other.node != expected => {
+            HandshakeSide::Dialer(expected)
+                if other.node != expected && !starts.faults().has(Fault::UnexpectedNodeAccepted) =>
+            {
                 Err(HandshakeRefusal::UnexpectedNode)
             }
             HandshakeSide::Acceptor if other.node < self.node => Err(HandshakeRefusal::WrongDirection),

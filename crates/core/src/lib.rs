@@ -14,6 +14,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod address_book;
 pub mod clients;
 pub mod codec;
 pub mod command;

@@ -119,6 +119,11 @@ impl KnownStarts {
         }
     }
 
+    /// The deliberate faults of this node.
+    pub(crate) fn faults(&self) -> Faults {
+        self.faults
+    }
+
     /// Records a connection with a process that acts as a node. Returns whether the starts must be
     /// persisted first.
     ///

@@ -22,6 +22,7 @@ pub mod metrics;
 pub mod offload;
 pub mod remote;
 pub mod requests;
+pub mod resolve;
 pub mod resp;
 pub mod serve;
 pub mod shutdown;

@@ -145,6 +145,8 @@ pub enum SimEvent {
     OperatorAction(usize),
     /// A host that an operator stopped is started again.
     Started(NodeId),
+    /// A host's name resolves to its present location from now on.
+    NameUpdated(NodeId),
 }
 
 /// One direction of the link between two hosts.

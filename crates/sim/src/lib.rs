@@ -29,6 +29,7 @@
 //! Not simulated, because the shell owns it: the codecs of client protocols, the formats of
 //! configuration files, the frames of the peer transport and the system calls of files and sockets.
 
+pub mod addressing;
 pub mod checkers;
 pub mod compound;
 pub mod config;

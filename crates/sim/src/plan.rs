@@ -353,7 +353,11 @@ fn draw_operator_actions(seed: u64, nodes: u64, data_shards: u64, duration: Micr
 /// Draws the faults of a run. One run of two has a subset of all kinds.
 fn draw_faults(seed: u64, severity: Severity) -> Vec<ScheduledFault> {
     let random = &mut generator(seed, "faults");
-    if random.bool() { faults::draw_swarm(severity, random) } else { faults::draw(severity, random) }
+    let mut faults =
+        if random.bool() { faults::draw_swarm(severity, random) } else { faults::draw(severity, random) };
+    faults.extend(faults::addresses::draw(severity, &mut generator(seed, "addresses")));
+    faults.sort_by_key(|scheduled| scheduled.at);
+    faults
 }
 
 /// Draws the timing of a run. In some runs a paused host counts as dead, in others none ever does.

@@ -39,6 +39,8 @@ pub struct Tally {
     pub placed: u64,
     /// Hosts that learned that they were removed.
     pub removed: u64,
+    /// Hosts that moved to another address.
+    pub relocations: u64,
     /// Processes on old copies of their disks that their peers refused.
     pub old_copies_refused: u64,
     /// Hosts that were restarted with another release.
@@ -96,6 +98,7 @@ impl Tally {
         self.joined += other.joined;
         self.placed += other.placed;
         self.removed += other.removed;
+        self.relocations += other.relocations;
         self.old_copies_refused += other.old_copies_refused;
         self.releases_changed += other.releases_changed;
         self.releases_refused += other.releases_refused;

@@ -9,6 +9,7 @@ use tidelock_core::command::HostChange;
 use tidelock_core::deliberate::{Fault, Faults};
 use tidelock_core::types::{NodeId, ShardId};
 use tidelock_sim::event_queue::Micros;
+use tidelock_sim::faults::addresses::{Relocate, Relocation};
 use tidelock_sim::faults::clocks::SetClock;
 use tidelock_sim::faults::disks::{FullDisk, OldCopy, ReadOnlyDisk, SlowDisk};
 use tidelock_sim::faults::network::{BreakLinks, CutPair, Isolate, Partition};
@@ -274,6 +275,17 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         Fault::ReceiverClockUsed => {
             let set: Strike = SetClock { target, ahead_ms: random.i64(-60_000..60_000) }.into();
             [set.clone(), set.clone(), set, isolate]
+        }
+        // Hosts that exchange their addresses and advertise no names.
+        Fault::UnexpectedNodeAccepted | Fault::StaleAddressKept => {
+            let exchange: Strike = Relocate {
+                hosts: 1 << random.u64(0..3) | 1 << random.u64(0..3),
+                relocation: Relocation::Exchange,
+                down: Micros::MILLISECOND * 100,
+                name_lag: Micros::MILLISECOND * 500,
+            }
+            .into();
+            [exchange.clone(), exchange, power, break_links]
         }
         Fault::OldCopyAccepted => [OldCopy { target }.into(), OldCopy { target }.into(), power, isolate],
         Fault::StaleSnapshotInstalled | Fault::CheckpointTakenLate => [isolate, pause, slow, break_links],
@@ -546,4 +558,14 @@ fn import_without_condition_is_caught() {
 #[test]
 fn backup_of_two_slot_maps_is_caught() {
     caught(Fault::BackupOfTwoSlotMaps, &["backups", "durability", "linearizability", "lineage", "lists"]);
+}
+
+#[test]
+fn unexpected_node_accepted_is_caught() {
+    caught(Fault::UnexpectedNodeAccepted, &["identity"]);
+}
+
+#[test]
+fn stale_address_kept_is_caught() {
+    caught(Fault::StaleAddressKept, &["membership", "service", "replies", "registry"]);
 }

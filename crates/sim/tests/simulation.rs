@@ -85,6 +85,7 @@ fn a_row_of_seeds_holds_and_tests_something() {
         total.watch_reads_refused > SEEDS && total.deletions_watched > SEEDS / 10,
         "watchers hardly lacked a leader, or hardly saw a deletion: {total:?}"
     );
+    assert!(total.relocations > SEEDS / 2, "hosts hardly moved: {total:?}");
     assert!(total.pipelined > 200 * SEEDS, "hardly anything was pipelined: {total:?}");
     assert!(total.checkpoints > SEEDS, "replicas were hardly compared: {total:?}");
     assert!(

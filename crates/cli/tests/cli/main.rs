@@ -30,6 +30,7 @@ mod lost_majority;
 mod membership;
 mod memory;
 mod moving;
+mod networks;
 mod old_copies;
 mod outages;
 mod placement;

@@ -1,17 +1,19 @@
-//! Listen addresses: their form, and what it says about who can reach them.
+//! Addresses of nodes: their form, and what it says about who can reach them.
 //!
 //! Owns the check that a text is an address. It does not resolve hosts: the result may differ
 //! between machines and change over time.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
+
+use tidelock_core::address_book::is_dialable;
 
 use super::ConfigError;
 
 /// Longest host in an address, in bytes, as in DNS.
 pub const HOST_BYTES_MAX: usize = 253;
 
-/// A listen address, `HOST:PORT`, as it was written. The host may be a name or, in brackets, an
+/// An address, `HOST:PORT`, as it was written. The host may be a name or, in brackets, an
 /// IPv6 address; with port 0 the system chooses one. Two addresses are equal if their texts are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
@@ -40,6 +42,22 @@ impl Address {
         if host_is_valid && port_is_valid { Ok(Address { text: text.to_owned() }) } else { Err(invalid()) }
     }
 
+    /// Checks an address to advertise, which may lack the port: then that of the listener, `port`,
+    /// is added. An IPv6 address without a port may also lack its brackets.
+    ///
+    /// # Errors
+    /// [`ConfigError::Advertise`], also for a host that leads nowhere (`0.0.0.0`, `[::]`).
+    pub fn parse_advertised(setting: &'static str, text: &str, port: u16) -> Result<Address, ConfigError> {
+        let text = text.trim();
+        let whole = match text.parse::<Ipv6Addr>() {
+            Ok(ip) => format!("[{ip}]:{port}"),
+            Err(_) if text.contains(':') && !text.ends_with(']') => text.to_owned(),
+            Err(_) => format!("{text}:{port}"),
+        };
+        let address = Address::parse(setting, &whole).ok().filter(|address| !address.is_unspecified());
+        address.ok_or_else(|| ConfigError::Advertise { setting, text: text.to_owned() })
+    }
+
     /// As it was written, without surrounding spaces.
     pub fn as_str(&self) -> &str {
         &self.text
@@ -62,8 +80,13 @@ impl Address {
     /// Whether other machines can connect to it as written: it has a port, and its host is neither
     /// `0.0.0.0` nor `[::]`.
     pub fn is_reachable(&self) -> bool {
+        is_dialable(&self.text)
+    }
+
+    /// Whether its host means every address of the machine: `0.0.0.0` or `[::]`.
+    pub fn is_unspecified(&self) -> bool {
         let ip = self.parts().0.trim_matches(['[', ']']).parse::<IpAddr>();
-        !self.has_any_port() && !ip.is_ok_and(|ip| ip.is_unspecified())
+        ip.is_ok_and(|ip| ip.is_unspecified())
     }
 
     /// The port; 0 if the system chooses it.
@@ -76,17 +99,9 @@ impl Address {
         Address { text: format!("{}:{port}", self.parts().0) }
     }
 
-    /// The address to announce to others. An unspecified host is replaced by the host of
-    /// `reachable`.
-    pub fn advertised(&self, reachable: &Address) -> Address {
-        let (host, port) = self.parts();
-        let is_unspecified =
-            host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
-        if is_unspecified {
-            Address { text: format!("{}:{port}", reachable.parts().0) }
-        } else {
-            self.clone()
-        }
+    /// The same port at another host.
+    pub(super) fn with_host(&self, host: &str) -> Address {
+        Address { text: format!("{host}:{}", self.parts().1) }
     }
 
     /// Whether only this machine can reach it. Names other than `localhost` count as reachable from

@@ -34,6 +34,32 @@ pub enum ConfigError {
         /// The value as it was given.
         text: String,
     },
+    /// The value of a setting is not an address to advertise.
+    #[error(
+        "{setting}: `{text}` does not say where others reach this node; write a name or an address, with or without a \
+         port, such as kv-1.example.org or 10.0.0.1:9001"
+    )]
+    Advertise {
+        /// Name of the setting.
+        setting: &'static str,
+        /// The value as it was given.
+        text: String,
+    },
+    /// The peer listener listens on every address, and none to advertise is given.
+    #[error(
+        "peer: {0} means every address of this machine, and the other nodes need one that leads to it; give \
+         advertise_peer too, a name or an address, such as kv-1.example.org or 10.0.0.1"
+    )]
+    UnspecifiedPeer(String),
+    /// `peers` has an SRV name that is malformed or not alone.
+    #[error(
+        "peers: `{0}` is not the SRV name of all founders; write srv:NAME/COUNT, and nothing else, such as \
+         srv:_tidelock-peer._tcp.example.org/3"
+    )]
+    SrvFounders(String),
+    /// `join` has a malformed SRV name.
+    #[error("join: `{0}` is not an SRV name; write srv:NAME, such as srv:_tidelock-peer._tcp.example.org")]
+    SrvMembers(String),
     /// The port derived from that of `resp` exceeds 65535.
     #[error(
         "resp_cluster: there is no port 100 above that of resp, {resp}; give it an address of its own, or `off`"
@@ -87,8 +113,8 @@ pub enum ConfigError {
     FounderTwice(String),
     /// The node's own address is missing.
     #[error(
-        "peers: this node's own peer address {own} is not among the founders ({founders}); set peer to the one of \
-         them that is this node, spelt the same"
+        "peers: this node's own peer address {own} is not among the founders ({founders}); set advertise_peer \
+         (or peer) to the one of them that is this node, spelt the same"
     )]
     NotAFounder {
         /// The peer address of this node.

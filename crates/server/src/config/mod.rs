@@ -16,7 +16,9 @@ mod allowed_hosts;
 mod error;
 mod founders;
 mod join;
+mod listeners;
 mod raw;
+mod srv;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +27,9 @@ pub use allowed_hosts::ALLOWED_HOSTS_MAX;
 pub use error::ConfigError;
 pub use founders::{FOUNDERS_MAX, FoundingTerms, cluster_id};
 pub use join::JOIN_ADDRESSES_MAX;
+pub use listeners::ListenerAddresses;
 pub use raw::RawSettings;
+pub use srv::SrvFounders;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -127,16 +131,12 @@ pub enum LogFormat {
 pub struct Settings {
     /// Directory of everything that the node keeps.
     pub data_dir: PathBuf,
-    /// Listen address for HTTP clients.
-    pub http: Address,
-    /// Listen address for Redis clients.
-    pub resp: Address,
-    /// Listen address for Redis Cluster clients; `None` if disabled.
-    pub resp_cluster: Option<Address>,
-    /// Listen address for the other nodes.
-    pub peer: Address,
-    /// Host names, besides those of [`Settings::http`], [`Settings::resp`] and [`Settings::peer`],
-    /// under which HTTP clients reach this node.
+    /// Where the node listens.
+    pub listen: ListenerAddresses,
+    /// Where others reach the node: what it tells the cluster and clients.
+    pub advertise: ListenerAddresses,
+    /// Host names, besides those of [`Settings::listen`] and [`Settings::advertise`], under which
+    /// HTTP clients reach this node.
     pub allowed_hosts: Vec<String>,
     /// Data shards that a new cluster is founded with, 1 to [`SHARDS_MAX`].
     pub shards: u64,
@@ -164,12 +164,14 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// Filter of log lines in the grammar of the log subscriber; not empty.
     pub log_filter: String,
-    /// Sorted, without duplicates.
+    /// Sorted, without duplicates; empty if they are to be found by `srv_founders`.
     founders: Vec<Address>,
-    /// `None` for a cluster of one.
+    /// The DNS SRV name of the founders, if `peers` is one.
+    srv_founders: Option<SrvFounders>,
+    /// `None` for a cluster of one, and with `srv_founders`.
     cluster_id: Option<Uuid>,
-    /// Members to ask for admission; empty for a founder.
-    join: Vec<Address>,
+    /// Members to ask for admission, and SRV names of members; empty for a founder.
+    join: Vec<String>,
     /// `None` if it was not given.
     cluster_name: Option<String>,
     /// Whether `shards` was given, rather than its default.
@@ -210,23 +212,29 @@ impl Settings {
     /// # Errors
     /// As [`Settings::load`].
     pub fn new(raw: RawSettings) -> Result<Settings, ConfigError> {
-        let ListenAddresses { http, resp, resp_cluster, peer } = ListenAddresses::parse(&raw)?;
+        let (listen, advertise) = listeners::parse(&raw)?;
         let given_name = raw.cluster_name.map(|name| name.trim().to_owned());
         let cluster_name = given_name.as_deref().unwrap_or(DEFAULT_CLUSTER_NAME);
         check_cluster_name(cluster_name)?;
         let shards = in_range("shards", raw.shards.unwrap_or(DEFAULT_SHARDS), 1..=SHARDS_MAX)?;
         let replicas = parse_replicas(raw.replicas)?;
         let shard_tags = parse_shard_tags(raw.shard_tags.unwrap_or_default())?;
-        let founders = raw.peers.map(|list| founders::parse(&list)).transpose()?;
+        let is_founded_by_list = raw.peers.is_some();
+        let srv_founders = raw.peers.as_deref().map(srv::founders).transpose()?.flatten();
+        let founders = raw.peers.filter(|_| srv_founders.is_none());
+        let founders = founders.map(|list| founders::parse(&list)).transpose()?;
         let cluster_id = founders.as_ref().map(|founders| {
             let texts: Vec<&str> = founders.iter().map(Address::as_str).collect();
             let terms = FoundingTerms { data_shards: shards, replicas, shard_tags: &shard_tags };
             cluster_id(&texts, cluster_name, &terms)
         });
-        let founders = founders.unwrap_or_else(|| vec![peer.clone()]);
+        let founders = match &srv_founders {
+            Some(_) => vec![],
+            None => founders.unwrap_or_else(|| vec![advertise.peer.clone()]),
+        };
         let join = match raw.join {
-            Some(_) if cluster_id.is_some() => return Err(ConfigError::JoinAndPeers),
-            Some(list) => join::parse(&list, &peer)?,
+            Some(_) if is_founded_by_list => return Err(ConfigError::JoinAndPeers),
+            Some(list) => join::parse(&list, &advertise.peer)?,
             None => vec![],
         };
 
@@ -253,10 +261,8 @@ impl Settings {
             )?),
             data_dir: parse_data_dir(raw.data_dir)?,
             allowed_hosts: allowed_hosts::parse(&raw.allowed_hosts.unwrap_or_default())?,
-            http,
-            resp,
-            resp_cluster,
-            peer,
+            listen,
+            advertise,
             shards,
             replicas,
             shard_tags,
@@ -267,6 +273,7 @@ impl Settings {
             log_format: parse_log_format(raw.log_format.as_deref().unwrap_or(DEFAULT_LOG_FORMAT))?,
             log_filter: parse_log_filter(raw.log_filter.as_deref().unwrap_or(DEFAULT_LOG_FILTER))?,
             founders,
+            srv_founders,
             cluster_id,
             join,
             cluster_name: given_name,
@@ -284,13 +291,32 @@ impl Settings {
 
     /// Every host name for which this node answers HTTP requests.
     pub fn http_hosts(&self) -> impl Iterator<Item = String> {
-        let own = [&self.http, &self.resp, &self.peer].map(|address| address.host().to_owned());
-        own.into_iter().chain(self.allowed_hosts.clone())
+        let own = self.listen.by_name().chain(self.advertise.by_name());
+        let mut names: Vec<String> = own.map(|(_, address)| address.host().to_owned()).collect();
+        names.extend(self.allowed_hosts.iter().cloned());
+        names.sort();
+        names.dedup();
+        names.into_iter()
     }
 
-    /// Peer addresses of all founders, sorted by their bytes, 1 to [`FOUNDERS_MAX`].
+    /// Peer addresses of all founders, sorted by their bytes, 1 to [`FOUNDERS_MAX`]. Empty if
+    /// [`Settings::srv_founders`] names them.
     pub fn founders(&self) -> Vec<String> {
         self.founders.iter().map(Address::to_string).collect()
+    }
+
+    /// The DNS SRV name of the founders, if `peers` is one. It is resolved by a node that founds
+    /// its cluster, and by no other.
+    pub fn srv_founders(&self) -> Option<&SrvFounders> {
+        self.srv_founders.as_ref()
+    }
+
+    /// Addresses at which a member looks for any peer that it does not find otherwise: those of
+    /// `peers` and `join`, with SRV names as `srv:NAME`.
+    pub fn fallbacks(&self) -> Vec<String> {
+        let listed = self.given_founders().unwrap_or_default().into_iter();
+        let service = self.srv_founders.iter().map(SrvFounders::address);
+        listed.chain(service).chain(self.join()).collect()
     }
 
     /// This node's number among the founders: its position in [`Settings::founders`], from 1.
@@ -299,10 +325,10 @@ impl Settings {
     /// When the node's address is not among them. Only a node that founds its cluster calls this: a
     /// founder that has since moved to another address is still started with the original list.
     pub fn founder_number(&self) -> Result<NodeId, ConfigError> {
-        let position = self.founders.iter().position(|founder| *founder == self.peer);
+        let position = self.founders.iter().position(|founder| *founder == self.advertise.peer);
         let number = position.map(|position| NodeId(position as u64 + 1));
         number.ok_or_else(|| ConfigError::NotAFounder {
-            own: self.peer.to_string(),
+            own: self.advertise.peer.to_string(),
             founders: self.founders().join(", "),
         })
     }
@@ -334,10 +360,15 @@ impl Settings {
         self.cluster_id
     }
 
-    /// Peer addresses of the members that a new node asks for admission, without this node's own.
-    /// Empty for a node that founds its cluster.
+    /// Peer addresses of the members that a new node asks for admission, without this node's own,
+    /// and SRV names of members as `srv:NAME`. Empty for a node that founds its cluster.
     pub fn join(&self) -> Vec<String> {
-        self.join.iter().map(Address::to_string).collect()
+        self.join.clone()
+    }
+
+    /// What all founders must agree on, besides their addresses and the cluster's name.
+    pub fn founding_terms(&self) -> FoundingTerms<'_> {
+        FoundingTerms { data_shards: self.shards, replicas: self.replicas, shard_tags: &self.shard_tags }
     }
 
     /// The cluster's name, if it was given. A joining node without one accepts the cluster's name.
@@ -366,38 +397,11 @@ impl Settings {
     /// The settings and addresses that other machines can reach. They are worth a warning as long
     /// as there is neither TLS nor authentication.
     pub fn exposed(&self) -> Vec<(&'static str, &str)> {
-        let cluster = self.resp_cluster.iter().map(|address| ("resp_cluster", address));
-        [("http", &self.http), ("resp", &self.resp), ("peer", &self.peer)]
-            .into_iter()
-            .chain(cluster)
+        self.listen
+            .by_name()
             .filter(|(_, address)| !address.is_loopback())
             .map(|(setting, address)| (setting, address.as_str()))
             .collect()
-    }
-}
-
-/// The addresses that a node listens on, all different.
-struct ListenAddresses {
-    http: Address,
-    resp: Address,
-    /// `None` if disabled.
-    resp_cluster: Option<Address>,
-    peer: Address,
-}
-
-impl ListenAddresses {
-    fn parse(raw: &RawSettings) -> Result<ListenAddresses, ConfigError> {
-        let address = |setting, given: &Option<String>, default: &str| {
-            Address::parse(setting, given.as_deref().unwrap_or(default))
-        };
-        let http = address("http", &raw.http, DEFAULT_HTTP)?;
-        let resp = address("resp", &raw.resp, DEFAULT_RESP)?;
-        let peer = address("peer", &raw.peer, DEFAULT_PEER)?;
-        let resp_cluster = parse_resp_cluster(raw.resp_cluster.as_deref(), &resp)?;
-        let always = [("http", &http), ("resp", &resp), ("peer", &peer)].into_iter();
-        let cluster = resp_cluster.iter().map(|address| ("resp_cluster", address));
-        check_distinct(&always.chain(cluster).collect::<Vec<_>>())?;
-        Ok(ListenAddresses { http, resp, resp_cluster, peer })
     }
 }
 
@@ -410,37 +414,6 @@ fn in_range(
         return Ok(given);
     }
     Err(ConfigError::OutOfRange { setting, given, min: *range.start(), max: *range.end() })
-}
-
-/// Refuses two settings with the same address. The system's own error, "address in use", would make
-/// the user look for another process.
-fn check_distinct(addresses: &[(&'static str, &Address)]) -> Result<(), ConfigError> {
-    for (position, (one, address)) in addresses.iter().enumerate() {
-        for (other, same) in &addresses[..position] {
-            if address == same && !address.has_any_port() {
-                return Err(ConfigError::SameAddress {
-                    one: other,
-                    other: one,
-                    address: address.to_string(),
-                });
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The listen address for Redis Cluster clients: the given one, or derived from `resp`.
-fn parse_resp_cluster(given: Option<&str>, resp: &Address) -> Result<Option<Address>, ConfigError> {
-    match given.map(str::trim) {
-        Some(RESP_CLUSTER_OFF) => Ok(None),
-        Some(text) => Address::parse("resp_cluster", text).map(Some),
-        None if resp.has_any_port() => Ok(Some(resp.clone())),
-        None => {
-            let port = resp.port().checked_add(RESP_CLUSTER_PORT_OFFSET);
-            let port = port.ok_or_else(|| ConfigError::NoRespClusterPort { resp: resp.to_string() })?;
-            Ok(Some(resp.with_port(port)))
-        }
-    }
 }
 
 fn check_cluster_name(name: &str) -> Result<(), ConfigError> {

@@ -19,10 +19,11 @@ fn error(toml: &str) -> String {
 fn defaults_are_those_of_the_documents() {
     let settings = settings("");
     assert_eq!(settings.data_dir, PathBuf::from("./tidelock-data"));
-    assert_eq!(settings.http.as_str(), "127.0.0.1:8001");
-    assert_eq!(settings.resp.as_str(), "127.0.0.1:7001");
-    assert_eq!(settings.resp_cluster.as_ref().map(Address::as_str), Some("127.0.0.1:7101"));
-    assert_eq!(settings.peer.as_str(), "127.0.0.1:9001");
+    assert_eq!(settings.listen.http.as_str(), "127.0.0.1:8001");
+    assert_eq!(settings.listen.resp.as_str(), "127.0.0.1:7001");
+    assert_eq!(settings.listen.resp_cluster.as_ref().map(Address::as_str), Some("127.0.0.1:7101"));
+    assert_eq!(settings.listen.peer.as_str(), "127.0.0.1:9001");
+    assert_eq!(settings.advertise, settings.listen);
     assert_eq!((settings.shards, settings.replicas, settings.sync), (4, 3, true));
     assert_eq!(settings.tick(), Duration::from_millis(50));
     let expected = Timing {
@@ -67,14 +68,14 @@ const EVERY_SETTING: &str = r#"
 fn every_setting_of_a_file_counts() {
     let settings = settings(EVERY_SETTING);
     assert_eq!(settings.data_dir, PathBuf::from("/var/lib/tidelock"));
-    assert_eq!((settings.http.as_str(), settings.resp.as_str()), ("0.0.0.0:80", "[::1]:6379"));
+    assert_eq!((settings.listen.http.as_str(), settings.listen.resp.as_str()), ("0.0.0.0:80", "[::1]:6379"));
     assert_eq!(
         (settings.founders(), settings.founder_number().unwrap()),
         (vec!["a:1".to_owned(), "b:1".to_owned()], NodeId(2))
     );
     assert_eq!(settings.allowed_hosts, ["kv.example", "b", "lb"]);
     let hosts: Vec<String> = settings.http_hosts().collect();
-    assert_eq!(hosts, ["0.0.0.0", "[::1]", "b", "kv.example", "b", "lb"]);
+    assert_eq!(hosts, ["0.0.0.0", "[::1]", "b", "kv.example", "lb"]);
     assert_eq!(
         settings.cluster_id(),
         Some(cluster_id(
@@ -95,7 +96,7 @@ fn every_setting_of_a_file_counts() {
 
 #[test]
 fn the_port_for_redis_cluster_is_beside_that_of_redis() {
-    let of = |toml: &str| settings(toml).resp_cluster.map(|address| address.to_string());
+    let of = |toml: &str| settings(toml).listen.resp_cluster.map(|address| address.to_string());
     assert_eq!(of(r#"resp = "[::]:6379""#).as_deref(), Some("[::]:6479"));
     assert_eq!(of(r#"resp = "a:0""#).as_deref(), Some("a:0"));
     assert_eq!(of(r#"resp_cluster = "b:1""#).as_deref(), Some("b:1"));
@@ -106,12 +107,76 @@ fn the_port_for_redis_cluster_is_beside_that_of_redis() {
 }
 
 #[test]
-fn nobody_is_told_an_unspecified_host() {
-    let address = |text| Address::parse("resp", text).unwrap();
-    let peer = address("10.0.0.1:9001");
-    assert_eq!(address("0.0.0.0:7001").advertised(&peer).as_str(), "10.0.0.1:7001");
-    assert_eq!(address("[::]:7001").advertised(&peer).as_str(), "10.0.0.1:7001");
-    assert_eq!(address("localhost:7001").advertised(&peer).as_str(), "localhost:7001");
+fn where_a_node_listens_and_what_it_advertises_may_differ() {
+    let of = |toml: &str| {
+        let ListenerAddresses { http, resp, resp_cluster, peer } = settings(toml).advertise;
+        let resp_cluster = resp_cluster.map_or_else(|| RESP_CLUSTER_OFF.to_owned(), |it| it.to_string());
+        format!("{http} {resp} {resp_cluster} {peer}")
+    };
+    let everywhere = "http = '0.0.0.0:80'\nresp = '[::]:7001'\nlisten_peer = '0.0.0.0:9001'\n";
+    for (toml, advertised) in [
+        // The host of a clients' listener that listens everywhere is that of the peer address.
+        ("advertise_peer = 'kv-1'", "kv-1:80 kv-1:7001 kv-1:7101 kv-1:9001"),
+        ("advertise_peer = 'kv-1:19001'", "kv-1:80 kv-1:7001 kv-1:7101 kv-1:19001"),
+        ("peer = '10.0.0.1:1'", "10.0.0.1:80 10.0.0.1:7001 10.0.0.1:7101 10.0.0.1:1"),
+        ("advertise_peer = 'fd00::1'", "[fd00::1]:80 [fd00::1]:7001 [fd00::1]:7101 [fd00::1]:9001"),
+        (
+            "advertise_peer = '[fd00::1]'\nadvertise_http = '[fd00::2]:8'",
+            "[fd00::2]:8 [fd00::1]:7001 [fd00::1]:7101 [fd00::1]:9001",
+        ),
+        ("advertise_peer = 'a'\nadvertise_resp = 'b:6379'", "a:80 b:6379 b:7101 a:9001"),
+        ("advertise_peer = 'a'\nadvertise_resp_cluster = 'c:6380'", "a:80 a:7001 c:6380 a:9001"),
+        ("advertise_peer = 'a'\nresp_cluster = 'off'", "a:80 a:7001 off a:9001"),
+        ("advertise_peer = 'a'\nresp_cluster = 'd:1'", "a:80 a:7001 d:1 a:9001"),
+        ("advertise_peer = 'a'\nresp_cluster = '0.0.0.0:1'", "a:80 a:7001 a:1 a:9001"),
+    ] {
+        assert_eq!(of(&format!("{everywhere}{toml}")), advertised, "{toml}");
+    }
+    let settings = settings("peer = 'kv-1:9001'\nlisten_peer = '10.0.0.9:1'\nlisten_http = '10.0.0.9:2'");
+    assert_eq!(settings.listen.peer.as_str(), "10.0.0.9:1");
+    assert_eq!(settings.advertise.peer.as_str(), "kv-1:9001");
+    assert_eq!(settings.advertise.http.as_str(), "10.0.0.9:2");
+    assert_eq!(settings.http_hosts().collect::<Vec<_>>(), ["10.0.0.9", "127.0.0.1", "kv-1"]);
+    for (toml, advice) in [
+        ("peer = '0.0.0.0:9001'", "peer: 0.0.0.0:9001 means every address of this machine"),
+        ("listen_peer = '[::]:9001'", "give advertise_peer too"),
+        ("advertise_peer = '0.0.0.0'", "advertise_peer: `0.0.0.0` does not say where others reach this node"),
+        ("advertise_http = '[::]:1'", "advertise_http: `[::]:1` does not say where"),
+        ("advertise_http = 'two words'", "advertise_http: `two words` does not say where"),
+        ("advertise_http = 'a:99999'", "advertise_http: `a:99999` does not say where"),
+        ("advertise_http = ''", "advertise_http: `` does not say where"),
+        ("listen_http = 'a'", "listen_http: `a` is not an address"),
+        ("listen_http = '127.0.0.1:9001'", "http and peer are both 127.0.0.1:9001"),
+    ] {
+        let error = error(toml);
+        assert!(error.contains(advice), "{toml} said: {error}");
+    }
+}
+
+#[test]
+fn founders_and_members_may_be_named_by_srv_records() {
+    let founder = settings("peers = ['srv:_tidelock-peer._tcp.example.org/3']\npeer = 'kv-1:9001'");
+    let service = founder.srv_founders().expect("a name");
+    assert_eq!((service.name.as_str(), service.count), ("_tidelock-peer._tcp.example.org", 3));
+    assert_eq!((founder.cluster_id(), founder.given_founders()), (None, None));
+    assert_eq!(founder.fallbacks(), ["srv:_tidelock-peer._tcp.example.org"]);
+    let joining = settings("join = ['srv:_p._tcp.a', 'b:1']");
+    assert_eq!(joining.join(), ["srv:_p._tcp.a", "b:1"]);
+    assert_eq!(joining.fallbacks(), joining.join());
+    assert_eq!(settings("peers = ['127.0.0.1:9001', 'b:1']").fallbacks(), ["127.0.0.1:9001", "b:1"]);
+    for (toml, advice) in [
+        ("peers = ['srv:_p._tcp.a']", "write srv:NAME/COUNT"),
+        ("peers = ['srv:_p._tcp.a/8']", "write srv:NAME/COUNT"),
+        ("peers = ['srv:_p._tcp.a/0']", "write srv:NAME/COUNT"),
+        ("peers = ['srv:/3']", "write srv:NAME/COUNT"),
+        ("peers = ['a:1', 'srv:_p._tcp.a/3']", "and nothing else"),
+        ("peers = ['srv:_p._tcp.a/3']\njoin = ['a:1']", "join: peers is given too"),
+        ("join = ['srv:']", "join: `srv:` is not an SRV name"),
+        ("join = ['srv:_p._tcp.a/3']", "is not an SRV name; write srv:NAME"),
+    ] {
+        let error = error(toml);
+        assert!(error.contains(advice), "{toml} said: {error}");
+    }
 }
 
 #[test]
@@ -155,7 +220,7 @@ fn a_file_is_completed_by_flags_and_defaults() {
     let given = RawSettings { sync: Some(true), ..RawSettings::default() };
     let settings = Settings::load(given, Some(file.path())).unwrap();
     assert_eq!((settings.shards, settings.sync), (7, true));
-    assert_eq!(settings.http.as_str(), DEFAULT_HTTP);
+    assert_eq!(settings.listen.http.as_str(), DEFAULT_HTTP);
 }
 
 #[test]
@@ -202,8 +267,6 @@ fn every_invalid_value_is_refused_with_advice() {
         ("join = ['']", "join: `` is not an address"),
         ("join = ['127.0.0.1:9001']", "127.0.0.1:9001 is this node's own peer address"),
         ("join = ['a:1']\npeer = 'b:0'", "peer: b:0 does not say where this node is"),
-        ("join = ['a:1']\npeer = '0.0.0.0:1'", "peer: 0.0.0.0:1 does not say where"),
-        ("join = ['a:1']\npeer = '[::]:1'", "peer: [::]:1 does not say where"),
         ("allowed_hosts = ['']", "allowed_hosts: `` is not the name of a host"),
         ("allowed_hosts = ['a:1']", "allowed_hosts: `a:1` is not the name"),
         ("allowed_hosts = ['http://a']", "write names without scheme and port"),
@@ -340,5 +403,5 @@ fn loopback_is_told_from_the_world() {
 #[test]
 fn port_zero_is_a_choice_for_all_protocols_at_once() {
     let settings = settings("http = '127.0.0.1:0'\nresp = '127.0.0.1:0'\npeer = '127.0.0.1:0'");
-    assert!(settings.http.has_any_port() && settings.peer.has_any_port());
+    assert!(settings.listen.http.has_any_port() && settings.listen.peer.has_any_port());
 }

@@ -4,6 +4,7 @@
 //! contradict the directory. A running node writes the file through [`crate::identity_store`].
 
 mod contradiction;
+mod srv_founders;
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use tidelock_core::types::NodeId;
 use tidelock_core::version::ClusterVersion;
 use uuid::Uuid;
 
-use crate::config::{ConfigError, Settings};
+use crate::config::{ConfigError, Settings, cluster_id};
 use crate::disk::FsDisk;
 use crate::join::become_member;
 use crate::transport::join::AskError;
@@ -153,11 +154,11 @@ async fn identify_member(
         Some(known) => {
             contradiction::check(settings, &known)?;
             if !settings.join().is_empty() {
-                tracing::info!(node = known.node.0, cluster = %known.cluster_id, "--join is no longer needed: this node has joined");
+                tracing::info!(node = known.node.0, cluster = %known.cluster_id, "this node has joined: it looks for its peers at --join, if it does not find them otherwise");
             }
             known
         }
-        None if settings.join().is_empty() => found(settings)?,
+        None if settings.join().is_empty() => found(settings).await?,
         None => {
             let host_uuid = Uuid::new_v4();
             control_file::store(disk, &Identity::joining(host_uuid))?;
@@ -174,12 +175,20 @@ async fn join(settings: &Settings, host_uuid: Uuid) -> Result<Identity, Identity
     Ok(identity)
 }
 
-fn found(settings: &Settings) -> Result<Identity, ConfigError> {
+async fn found(settings: &Settings) -> Result<Identity, ConfigError> {
+    let (cluster_id, node, founders) = match settings.srv_founders() {
+        Some(service) => {
+            let (node, founders) = srv_founders::wait_for(service, settings.advertise.peer.as_str()).await;
+            let id = cluster_id(&founders, settings.founding_name(), &settings.founding_terms());
+            (Some(id), node, founders)
+        }
+        None => (settings.cluster_id(), settings.founder_number()?, settings.founders()),
+    };
     Ok(Identity {
-        cluster_id: settings.cluster_id().unwrap_or_else(Uuid::new_v4),
-        node: settings.founder_number()?,
+        cluster_id: cluster_id.unwrap_or_else(Uuid::new_v4),
+        node,
         cluster_name: settings.founding_name().to_owned(),
-        founders: settings.founders(),
+        founders,
         data_shards: settings.shards,
         replicas: Some(settings.replicas),
         shard_tags: settings.shard_tags.clone(),
@@ -252,6 +261,8 @@ mod tests {
         let options = TransportOptions {
             version: Rc::new(|| ClusterVersion::FIRST),
             identity,
+            address: address.to_string(),
+            fallbacks: vec![],
             peers: vec![],
             sink: Rc::new(|_| {}),
             known_peer: Rc::new(|_| KnownPeer::default()),

@@ -75,6 +75,9 @@ const HANDOVER_ELECTION_TIMEOUTS: u32 = 2;
 /// Time between two checks of whether leaderships are transferred.
 const HANDOVER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
+/// How long a stopping process waits for blocking calls on other threads.
+const BLOCKING_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Why a node did not start, or stopped without being asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -140,7 +143,10 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
     // Not a `LocalSet`: it is a scheduler within the scheduler, and each wake-up would pass through
     // both.
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    runtime.block_on(serve(settings, descriptors, signals))
+    let outcome = runtime.block_on(serve(settings, descriptors, signals));
+    // A lookup of a name may hang in the system's resolver for longer than a stop should take.
+    runtime.shutdown_timeout(BLOCKING_TIMEOUT);
+    outcome
 }
 
 async fn serve(
@@ -276,7 +282,7 @@ impl NodeParts {
         let node = Node::new(node_options(settings, &identity.identity(), seed), opened.shards);
         let worker = Worker::new(node, reports);
         let own = own_identity(&identity.identity(), instance);
-        let options = transport_options(&worker, &identity, own, notices);
+        let options = transport_options(settings, (&worker, &identity), own, notices);
         let transport = Rc::new(Transport::start(peers, options));
         let backup = {
             let own = identity.identity();
@@ -461,10 +467,12 @@ async fn leads_with_followers(worker: &Worker) -> bool {
 }
 
 fn log_start(settings: &Settings, identity: &Identity) {
+    let Settings { listen, advertise, .. } = settings;
     tracing::info!(
         node = identity.node.0, cluster = %identity.cluster_id, host = %identity.host_uuid, start = identity.boots,
-        http = %settings.http, resp = %settings.resp,
-        resp_cluster = settings.resp_cluster.as_ref().map_or(RESP_CLUSTER_OFF, Address::as_str), peer = %settings.peer,
+        http = %listen.http, resp = %listen.resp,
+        resp_cluster = listen.resp_cluster.as_ref().map_or(RESP_CLUSTER_OFF, Address::as_str), peer = %listen.peer,
+        advertise_http = %advertise.http, advertise_resp = %advertise.resp, advertise_peer = %advertise.peer,
         workers = settings.workers, memory_limit_bytes = settings.memory_limit, data = %settings.data_dir.display(), "serving"
     );
 }

@@ -57,8 +57,8 @@ pub(super) fn own_identity(identity: &Identity, instance: Uuid) -> Introduction 
 }
 
 pub(super) fn transport_options(
-    worker: &Worker,
-    store: &Rc<IdentityStore>,
+    settings: &Settings,
+    (worker, store): (&Worker, &Rc<IdentityStore>),
     own: Introduction,
     Notices { removal, supersede }: Notices,
 ) -> TransportOptions {
@@ -67,6 +67,8 @@ pub(super) fn transport_options(
     let identity = store.identity();
     TransportOptions {
         identity: own,
+        address: settings.advertise.peer.to_string(),
+        fallbacks: settings.fallbacks(),
         peers: remembered_peers(&identity).into_iter().collect(),
         sink: Rc::new(move |event| sink.tell(event)),
         known_peer: Rc::new(move |node| {
@@ -93,9 +95,9 @@ pub(super) fn transport_options(
 
 pub(super) fn addresses(settings: &Settings) -> NodeAddresses {
     NodeAddresses {
-        http: settings.http.to_string(),
-        resp: settings.resp.to_string(),
-        peer: settings.peer.to_string(),
+        http: settings.listen.http.to_string(),
+        resp: settings.listen.resp.to_string(),
+        peer: settings.listen.peer.to_string(),
     }
 }
 

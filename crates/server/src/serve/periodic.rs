@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tidelock_core::event::Event;
 use tidelock_core::storage::LogHeld;
+use tidelock_core::types::ShardId;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
@@ -73,10 +74,14 @@ pub(super) async fn remember_hosts(
     loop {
         tokio::select! {
             _ = interval.tick() => {
-                if worker.status().await.removed {
+                let status = worker.status().await;
+                if status.removed {
                     removal.send_replace(true);
                 }
-                store.remember(worker.known_hosts());
+                // Without a leader, after a restart, the registry may be older than what is stored.
+                if status.shards.iter().any(|shard| shard.shard == ShardId::PRIME && shard.leader.is_some()) {
+                    store.remember(worker.known_hosts());
+                }
             }
             () = store.changed(), if !has_failed => {}
         }

@@ -24,13 +24,14 @@ pub(super) struct Listeners {
 
 impl Ports {
     pub(super) async fn bind(settings: &Settings) -> Result<Ports, ServeError> {
-        let http = listen::bind(settings.http.as_str()).await?;
-        let resp = listen::bind(settings.resp.as_str()).await?;
-        let resp_cluster = match &settings.resp_cluster {
+        let addresses = &settings.listen;
+        let http = listen::bind(addresses.http.as_str()).await?;
+        let resp = listen::bind(addresses.resp.as_str()).await?;
+        let resp_cluster = match &addresses.resp_cluster {
             Some(address) => Some(listen::bind(address.as_str()).await?),
             None => None,
         };
-        Ok(Ports { http, resp, resp_cluster, peer: listen::bind(settings.peer.as_str()).await? })
+        Ok(Ports { http, resp, resp_cluster, peer: listen::bind(addresses.peer.as_str()).await? })
     }
 
     /// Starts to listen on these ports.

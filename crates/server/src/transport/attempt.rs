@@ -13,9 +13,10 @@ use uuid::Uuid;
 
 use super::connection;
 use super::handshake::HandshakeError;
+use crate::resolve;
 
-/// Time limit for resolving a name, and again for connecting to one address. A lost SYN is repeated
-/// after one second: a new attempt, with the name resolved again, is as good.
+/// Time limit for connecting to one address. A lost SYN is repeated after one second: a new
+/// attempt, with the name resolved again, is as good.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Most addresses of one name that are tried in one attempt.
@@ -32,6 +33,9 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AttemptError {
+    /// There is nothing to try: every known address is this node's own, or unspecified.
+    #[error("no address of the peer is known")]
+    Unknown,
     /// The host name (first) did not resolve.
     #[error("cannot resolve {0}: {1}")]
     Resolve(String, io::Error),
@@ -53,17 +57,68 @@ impl AttemptError {
     }
 }
 
-/// Tries all addresses of a name (`HOST:PORT`) until `talk` succeeds on a connection. The name is
-/// resolved each time, so a node that moved is found at its new address.
+/// Why all addresses of a peer failed, in the order in which they were tried.
+#[derive(Debug)]
+pub struct RoundError(Vec<AttemptError>);
+
+impl RoundError {
+    /// The errors of the handshakes, with hosts that answered.
+    pub(super) fn handshakes(&self) -> impl Iterator<Item = &HandshakeError> {
+        self.0.iter().filter_map(|error| match error {
+            AttemptError::Handshake(_, error) => Some(error),
+            _ => None,
+        })
+    }
+
+    /// Whether the reason may be that the node does not listen yet.
+    pub(super) fn may_be_starting(&self) -> bool {
+        self.0.iter().all(AttemptError::may_be_starting)
+    }
+}
+
+impl fmt::Display for RoundError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, error) in self.0.iter().enumerate() {
+            let separator = if position > 0 { "; " } else { "" };
+            write!(f, "{separator}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Tries addresses in turn until `talk`, which is told the address, succeeds on a connection; then
+/// goes on only if `goes_on` says so. Returns the last success.
+pub(super) async fn attempt_round<T>(
+    addresses: &[String],
+    goes_on: impl Fn() -> bool,
+    talk: impl AsyncFn(TcpStream, &str) -> Result<T, HandshakeError>,
+) -> Result<(SocketAddr, T), RoundError> {
+    let (mut success, mut errors) = (None, vec![]);
+    for address in addresses {
+        match attempt(address, async |stream| talk(stream, address).await).await {
+            Ok(talked) => success = Some(talked),
+            Err(error) => errors.push(error),
+        }
+        if success.is_some() && !goes_on() {
+            break;
+        }
+    }
+    if errors.is_empty() {
+        errors.push(AttemptError::Unknown);
+    }
+    success.ok_or(RoundError(errors))
+}
+
+/// Tries all addresses of a name (`HOST:PORT`, or `srv:NAME`) until `talk` succeeds on a
+/// connection. The name is resolved each time, so a node that moved is found at its new address.
 pub(super) async fn attempt<T>(
     name: &str,
     talk: impl AsyncFn(TcpStream) -> Result<T, HandshakeError>,
 ) -> Result<(SocketAddr, T), AttemptError> {
-    let addresses = within(CONNECT_TIMEOUT, tokio::net::lookup_host(name))
-        .await
-        .map_err(|error| AttemptError::Resolve(name.to_owned(), error))?;
+    let addresses =
+        resolve::addresses(name).await.map_err(|error| AttemptError::Resolve(name.to_owned(), error))?;
     let mut outcome = Err(AttemptError::NoAddress(name.to_owned()));
-    for address in addresses.take(ADDRESSES_MAX) {
+    for address in addresses.into_iter().take(ADDRESSES_MAX) {
         outcome = match connect(address).await {
             Ok(stream) => talk(stream).await.map_err(|error| AttemptError::Handshake(address, error)),
             Err(error) => Err(AttemptError::Connect(address, error)),

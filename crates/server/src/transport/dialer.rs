@@ -12,9 +12,9 @@ use bytes::BytesMut;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::attempt::{AttemptError, Backoff, DialErrorLog, attempt};
+use super::attempt::{Backoff, DialErrorLog, RoundError, attempt_round};
 use super::connection;
-use super::handshake::{Agreement, HandshakeError};
+use super::handshake::{Agreement, DialTarget, HandshakeError};
 use super::links::{Links, Peer};
 
 /// A link that existed for this long proves that the peer works, and resets the backoff. A shorter
@@ -63,12 +63,12 @@ pub(super) fn log_dial_error(
     links: &Links,
     peer: &Peer,
     dial_error_log: &mut DialErrorLog,
-    error: &AttemptError,
+    error: &RoundError,
 ) {
-    match error {
-        AttemptError::Handshake(_, error) => links.note(error),
-        _ => peer.was_reached_otherwise(),
+    if error.handshakes().next().is_none() {
+        peer.was_reached_otherwise();
     }
+    error.handshakes().for_each(|error| links.note(error));
     if error.may_be_starting() && links.is_young() {
         tracing::debug!(peer = %peer.node, reason = %error, "peer not reached yet");
         return;
@@ -79,16 +79,22 @@ pub(super) fn log_dial_error(
     }
 }
 
-async fn dial(links: &Links, peer: &Peer) -> Result<(SocketAddr, Dialed), AttemptError> {
-    let name = peer.address();
-    attempt(&name, async |mut stream| {
-        let mut buffer = BytesMut::new();
-        let judge = links.judge();
-        let handshake = judge.dial(&mut stream, &mut buffer, peer.node);
-        match timeout(links.options.limits.handshake_timeout, handshake).await {
-            Ok(result) => result.map(|agreement| (stream, buffer, agreement)),
-            Err(_) => Err(HandshakeError::Timeout),
-        }
-    })
-    .await
+async fn dial(links: &Links, peer: &Peer) -> Result<(SocketAddr, Dialed), RoundError> {
+    let candidates = links.candidates(peer.node);
+    let dialed = attempt_round(
+        &candidates,
+        || false,
+        async |mut stream, address| {
+            let mut buffer = BytesMut::new();
+            let judge = links.judge();
+            let handshake = judge.dial(&mut stream, &mut buffer, DialTarget { peer: peer.node, address });
+            match timeout(links.options.limits.handshake_timeout, handshake).await {
+                Ok(result) => result.map(|agreement| (stream, buffer, agreement)),
+                Err(_) => Err(HandshakeError::Timeout),
+            }
+        },
+    );
+    let outcome = dialed.await;
+    links.dial_news();
+    outcome
 }

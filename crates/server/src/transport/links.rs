@@ -20,6 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidelock_core::address_book::AddressBook;
 use tidelock_core::deliberate::Faults;
 use tidelock_core::event::{Event, OutgoingFrame};
 use tidelock_core::handshake::{HandshakeRefusal, Introduction};
@@ -49,6 +50,8 @@ pub struct Links {
     begun: Instant,
     /// The remembered starts of peers, and which of them have links.
     starts: RefCell<KnownStarts>,
+    /// Where peers may be.
+    addresses: RefCell<AddressBook>,
     was_superseded: Cell<bool>,
 }
 
@@ -62,7 +65,6 @@ pub struct Peer {
     pub called: Notify,
     /// Whether a task seeks the peer; the task resets it when it ends.
     pub is_sought: Cell<bool>,
-    address: RefCell<String>,
     belongs: watch::Sender<bool>,
     is_up: watch::Sender<bool>,
     link: RefCell<Option<Rc<Link>>>,
@@ -73,12 +75,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    fn new(node: NodeId, address: String) -> Self {
+    fn new(node: NodeId) -> Self {
         Peer {
             node,
             called: Notify::new(),
             is_sought: Cell::new(false),
-            address: RefCell::new(address),
             belongs: watch::Sender::new(true),
             is_up: watch::Sender::new(false),
             link: RefCell::default(),
@@ -90,11 +91,6 @@ impl Peer {
     /// Records that an attempt to reach it did not end with that refusal.
     pub fn was_reached_otherwise(&self) {
         self.prefers_another_since.set(None);
-    }
-
-    /// The last known address that it listens on.
-    pub fn address(&self) -> String {
-        self.address.borrow().clone()
     }
 
     /// Whether there is a link with it.
@@ -167,8 +163,11 @@ impl Link {
 
 impl Links {
     pub fn new(options: TransportOptions, stopping: watch::Receiver<bool>) -> Self {
+        let (own, address) = (options.identity.node, options.address.clone());
+        let addresses = AddressBook::new(own, address, options.fallbacks.clone(), Faults::NONE);
         Links {
             starts: RefCell::new(KnownStarts::new(options.starts.clone(), Faults::NONE)),
+            addresses: RefCell::new(addresses),
             was_superseded: Cell::new(false),
             options,
             counters: Arc::default(),
@@ -181,13 +180,17 @@ impl Links {
     }
 
     /// Replaces the set of peers, and returns those that no task seeks yet. This node's own entry
-    /// is skipped. Never calls the owner: links of removed peers are closed by their own tasks.
+    /// is the address that it had before. Never calls the owner: links of removed peers are closed
+    /// by their own tasks.
     pub fn set_peers(&self, given: Vec<(NodeId, String)>) -> Vec<Rc<Peer>> {
         let own = self.options.identity.node;
-        let given: BTreeMap<NodeId, String> = given.into_iter().filter(|(node, _)| *node != own).collect();
-        *self.numbers.borrow_mut() = given.keys().copied().collect();
+        let known = given.iter().map(|(node, address)| (*node, address.as_str()));
+        self.addresses.borrow_mut().set_peers(known);
+        let given: BTreeSet<NodeId> =
+            given.into_iter().map(|(node, _)| node).filter(|node| *node != own).collect();
+        self.numbers.borrow_mut().clone_from(&given);
         let mut peers = self.peers.borrow_mut();
-        for peer in peers.values().filter(|peer| !given.contains_key(&peer.node)) {
+        for peer in peers.values().filter(|peer| !given.contains(&peer.node)) {
             peer.belongs.send_replace(false);
             if let Some(link) = peer.link() {
                 link.close();
@@ -195,17 +198,27 @@ impl Links {
         }
         peers.retain(|_, peer| peer.belongs() || peer.link().is_some());
         let mut unsought = vec![];
-        for (node, address) in given {
-            let peer = peers.entry(node).or_insert_with(|| Rc::new(Peer::new(node, address.clone())));
+        for node in given {
+            let peer = peers.entry(node).or_insert_with(|| Rc::new(Peer::new(node)));
             peer.belongs.send_replace(true);
-            if peer.address.replace(address.clone()) != address {
-                peer.called.notify_one();
-            }
             if !peer.is_sought.replace(true) {
                 unsought.push(peer.clone());
             }
         }
+        drop(peers);
+        self.dial_news();
         unsought
+    }
+
+    /// The addresses to try now, in order, to reach a peer.
+    pub fn candidates(&self, peer: NodeId) -> Vec<String> {
+        self.addresses.borrow_mut().candidates(peer)
+    }
+
+    /// Makes the tasks that seek peers with new addresses try these now.
+    pub fn dial_news(&self) {
+        let news = self.addresses.borrow_mut().take_news();
+        news.into_iter().for_each(|peer| self.dial_now(peer));
     }
 
     /// Whether the transport has only just started.
@@ -224,6 +237,8 @@ impl Links {
             peers: &self.numbers,
             known_peer: &*self.options.known_peer,
             starts: &self.starts,
+            address: &self.options.address,
+            addresses: &self.addresses,
         }
     }
 

@@ -111,6 +111,7 @@ impl ListenerContext {
             () = self.links.stopped() => None,
         };
         self.handshakes_open.set(self.handshakes_open.get() - 1);
+        self.links.dial_news();
         match result {
             Some(Ok(Caller::Peer(Agreement { peer: identity, chains }))) => {
                 let peer = identity.node;

@@ -18,7 +18,9 @@
 //! restarted node would wait up to [`attempt::BACKOFF_MAX`] for its higher peers to dial, and a
 //! removed node would wait without end. So the lower node sends a *wake-up* to higher peers that it
 //! has no link with (see `wake_up`). A wake-up makes no connection: it asks the peer to dial now,
-//! or returns the answer that this node was removed.
+//! or returns the answer that this node was removed. It also states where this node is, so that a
+//! node with a new address is found by its higher peers. Where peers are sought is the policy of
+//! [`tidelock_core::address_book`].
 //!
 //! **Contract** (as [`tidelock_core::event`] asks): frames to one peer arrive in order, whole and
 //! at most once. [`Event::LinkDown`] of a connection precedes all events of the next connection
@@ -91,8 +93,12 @@ pub type PeerLookup = Rc<dyn Fn(NodeId) -> KnownPeer>;
 pub struct TransportOptions {
     /// What this node introduces itself as.
     pub identity: Introduction,
-    /// The initial peers and the addresses (`HOST:PORT`) that they listen on, as for
-    /// [`Transport::set_peers`].
+    /// The address that peers reach this node at (`HOST:PORT`), which it states in introductions.
+    pub address: String,
+    /// Addresses at which any peer may be, besides those that are known of each: `HOST:PORT` or
+    /// `srv:NAME`.
+    pub fallbacks: Vec<String>,
+    /// The initial peers and their addresses, as for [`Transport::set_peers`].
     pub peers: Vec<(NodeId, String)>,
     /// Receives frames and changes of links.
     pub sink: EventSink,
@@ -171,11 +177,11 @@ impl Transport {
     }
 
     /// Replaces the set of peers that this node connects to and accepts. New peers are dialed, or
-    /// may dial. A changed address is used from the next dial on; an existing link stays. A removed
+    /// may dial. A changed address is used at once, unless there is a link, which stays. A removed
     /// peer gets no further frames: what is queued is written for at most
     /// [`TransportLimits::stop_timeout`], then its link is closed and [`Event::LinkDown`] raised.
-    /// This node's own entry is skipped. No event is raised from within; after [`Transport::stop`]
-    /// the call has no effect.
+    /// This node's own entry is the address that it had before. No event is raised from within;
+    /// after [`Transport::stop`] the call has no effect.
     ///
     /// # Panics
     /// Outside of a context for local tasks, such as a [`tokio::runtime::LocalRuntime`].

@@ -12,9 +12,9 @@ use std::rc::Rc;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::attempt::{AttemptError, Backoff, DialErrorLog, attempt};
+use super::attempt::{Backoff, DialErrorLog, RoundError, attempt_round};
 use super::dialer::{LINK_PROVEN_AFTER, log_dial_error};
-use super::handshake::HandshakeError;
+use super::handshake::{DialTarget, HandshakeError};
 use super::links::{Links, Peer};
 
 /// Runs until the transport stops or the peer is removed.
@@ -56,12 +56,22 @@ async fn repeat_wake_ups(links: &Links, peer: &Peer) -> Infallible {
     }
 }
 
-async fn send_wake_up(links: &Links, peer: &Peer) -> Result<(SocketAddr, ()), AttemptError> {
-    let name = peer.address();
-    attempt(&name, async |mut stream| {
-        let judge = links.judge();
-        let wake_up = judge.wake_up(&mut stream, peer.node);
-        timeout(links.options.limits.handshake_timeout, wake_up).await.unwrap_or(Err(HandshakeError::Timeout))
-    })
-    .await
+/// Sends a wake-up to every address at which the peer may be, until there is a link: whether it was
+/// the peer that accepted a wake-up is known only then.
+async fn send_wake_up(links: &Links, peer: &Peer) -> Result<(SocketAddr, ()), RoundError> {
+    let candidates = links.candidates(peer.node);
+    let sent = attempt_round(
+        &candidates,
+        || !peer.has_link(),
+        async |mut stream, address| {
+            let judge = links.judge();
+            let wake_up = judge.wake_up(&mut stream, DialTarget { peer: peer.node, address });
+            timeout(links.options.limits.handshake_timeout, wake_up)
+                .await
+                .unwrap_or(Err(HandshakeError::Timeout))
+        },
+    );
+    let outcome = sent.await;
+    links.dial_news();
+    outcome
 }

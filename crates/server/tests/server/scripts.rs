@@ -27,7 +27,7 @@ use std::path::Path;
 
 use goldenscript::{Argument, Command, Context};
 use tidelock_core::command::{
-    Checkpoint, ClusterView, HostInfo, HostRole, HostView, Refusal, ReplicaView, ShardView,
+    Checkpoint, ClusterView, HostInfo, HostRole, HostView, Refusal, ReplicaView, ShardView, VersionView,
 };
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus};
@@ -397,6 +397,7 @@ fn cluster() -> ClusterView {
         ..host(2, 0)
     };
     ClusterView {
+        version: VersionView::default(),
         node: NodeId(1),
         has_default: false,
         hosts: vec![host(1, 0x69f6_3dd0_50cb_4410_bebc_6442_d2c1_51af), unregistered],

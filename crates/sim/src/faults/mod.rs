@@ -7,6 +7,7 @@
 //!
 //! To add a fault: a type with `FaultKind` in one of the modules here, and a row of the table.
 
+pub mod addresses;
 pub mod clocks;
 pub mod disks;
 pub mod network;
@@ -18,6 +19,7 @@ use std::fmt;
 use tidelock_core::types::{NodeId, ShardId};
 use tidelock_core::version::SupportedVersions;
 
+use self::addresses::Relocate;
 use self::clocks::{SetClock, SkewClock};
 use self::disks::{FailSync, FullDisk, HangDisk, NoDescriptors, OldCopy, ReadOnlyDisk, SlowDisk};
 use self::network::{BreakLinks, CutPair, Isolate, Lossy, Partition};
@@ -84,6 +86,9 @@ pub(crate) trait Cluster {
 
     /// Breaks the connections of about this many of a thousand pairs of hosts.
     fn break_links(&mut self, per_mille: u32);
+
+    /// Hosts stop, and start at other locations.
+    fn relocate(&mut self, relocate: &Relocate);
 
     /// This many of a thousand droppable frames are dropped; `None` for as many as planned.
     fn set_drops(&mut self, per_mille: Option<u32>);
@@ -199,6 +204,7 @@ table! {
     SkewClock,
     SetClock,
     ChangeRelease,
+    Relocate,
 }
 
 /// The target of a fault; resolved when it strikes.

@@ -5,6 +5,7 @@
 //! to a host whose disk is put back. This is the only module that touches [`Node`] and the
 //! write-ahead log. The run decides when things happen.
 
+mod addresses;
 mod disk_threads;
 mod old_copies;
 mod releases;
@@ -14,6 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidelock_core::address_book::AddressBook;
 use tidelock_core::command::{
     ConfigRead, Consistency, HostInfo, HostRole, Read, RegistryView, Reply, Request, Write as Command,
 };
@@ -76,6 +78,9 @@ pub struct Host {
     earlier_release: Option<Release>,
     /// Whether the log batches of its process are looked at.
     shows_log: bool,
+    /// Its address in the registry when its process last ended. The server keeps that in its
+    /// control file.
+    registered_address: Option<String>,
     /// Its disk as it was before its latest start, if the plan needs that.
     earlier: Option<KeptDisk>,
     keeps_earlier: bool,
@@ -95,6 +100,8 @@ enum Presence {
 
 struct Process {
     node: Node,
+    /// Where it looks for its peers.
+    addresses: AddressBook,
     instance: Uuid,
     /// The log and the batches on their way to it, on the disk thread.
     commits: GroupCommit<SimDisk>,
@@ -190,6 +197,7 @@ impl Host {
             known_starts: BTreeMap::new(),
             earlier_release: None,
             shows_log: plan.is_mixed(),
+            registered_address: None,
             earlier: None,
             keeps_earlier: plan.has_old_copies(),
             put_back: None,
@@ -339,6 +347,7 @@ impl Host {
         let commit_options = GroupCommitOptions { sync: true, faults: self.options.faults };
         self.process = Some(Process {
             node,
+            addresses: self.remembered_addresses(),
             instance: Uuid::from_u128(u128::from(self.life) << 64 | u128::from(seed)),
             commits: GroupCommit::new(opened.log, commit_options),
             inbox: Vec::new(),
@@ -405,6 +414,7 @@ impl Host {
 
     /// Kills the process. Returns whether there was one.
     pub fn crash(&mut self, loss: CrashKind) -> bool {
+        self.remember_own_address();
         let was_up = self.process.take().is_some();
         match loss {
             CrashKind::Process => self.disk.kill(),
@@ -474,9 +484,20 @@ impl Host {
             turn.remote_slots.append(&mut actions.remote_slots);
             turn.contradiction = turn.contradiction.or(actions.contradiction.take());
             if let Some(peers) = actions.peers.take() {
+                let known = peers.iter().map(|(node, address)| (*node, address.as_str()));
+                process.addresses.set_peers(known);
                 turn.peers = Some(peers.iter().map(|(node, _)| *node).collect());
-                // The control file keeps the known hosts.
-                self.options.hosts = peers.into_iter().collect();
+                // The control file keeps the known hosts. Without a leader, the registry may be
+                // older than what it has.
+                if process
+                    .node
+                    .status()
+                    .shards
+                    .iter()
+                    .any(|shard| shard.shard == ShardId::PRIME && shard.leader.is_some())
+                {
+                    self.options.hosts = peers.into_iter().collect();
+                }
             }
         }
         turn

@@ -233,15 +233,15 @@ impl Network {
         reachable && self.channel(link).blocked + self.channel(link.reversed()).blocked == 0
     }
 
-    /// One of two hosts has refused the other: they will try again.
-    pub fn connect_later(&mut self, link: Direction, event_queue: &mut EventQueue) {
+    /// Two hosts that cannot connect now will try again.
+    pub fn retry(&mut self, link: Direction, event_queue: &mut EventQueue) {
         event_queue.after(self.up_to(RECONNECT_AFTER_MAX), SimEvent::Connect(link));
     }
 
     /// Two hosts try to connect; if they cannot, they will try again.
     pub fn connect(&mut self, link: Direction, event_queue: &mut EventQueue) {
         if !self.can_meet(link) || !self.is_mutual(link) {
-            event_queue.after(self.up_to(RECONNECT_AFTER_MAX), SimEvent::Connect(link));
+            self.retry(link, event_queue);
             return;
         }
         let state = self.link(link);

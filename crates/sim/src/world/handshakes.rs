@@ -1,44 +1,103 @@
 //! Handshakes between simulated hosts, and what follows from a refusal.
+//!
+//! As in the server, the host with the higher number dials the other one, at the addresses that its
+//! address book returns, and the lower one sends wake-ups. Who answers at an address is a matter of
+//! [`addressing`](crate::addressing).
 
 use tidelock_core::handshake::{HandshakeRefusal, HandshakeSide};
 use tidelock_core::types::NodeId;
 
 use super::World;
+use crate::checkers::Violation;
 use crate::event_queue::Direction;
 use crate::faults::CrashKind;
 
+/// A host that dials, the host that answers, and the address at which it does.
+struct Meeting<'a> {
+    dialer: NodeId,
+    acceptor: NodeId,
+    /// The host that the dialer expects.
+    expected: NodeId,
+    address: &'a str,
+}
+
 impl World<'_> {
-    /// Two hosts try to connect: the one with the higher number dials the other. The other one may
-    /// ask it to, so each judges the other.
-    pub(super) fn meet(&mut self, link: Direction) {
+    /// Two hosts try to connect: the one with the higher number dials the other. If it does not
+    /// reach it, the other one asks it to.
+    pub(super) fn meet(&mut self, link: Direction) -> Result<(), Violation> {
         let (low, high) = (link.from.min(link.to), link.from.max(link.to));
-        let mut is_refused = false;
-        for (node, to, role) in
-            [(high, low, HandshakeSide::Acceptor), (low, high, HandshakeSide::Dialer(low))]
-        {
-            if self.net.can_meet(link) {
-                is_refused |= !self.introduce(node, to, role);
-            }
+        if self.seek(high, low)? {
+            self.net.connect(link, &mut self.event_queue);
+        } else {
+            self.seek(low, high)?;
+            self.net.retry(link, &mut self.event_queue);
         }
-        if is_refused {
-            return self.net.connect_later(link, &mut self.event_queue);
-        }
-        self.net.connect(link, &mut self.event_queue);
+        Ok(())
     }
 
-    /// A process introduces itself to another one. One that was removed learns that. One on an old
-    /// copy of its directory stops, and that directory cannot be started again. Returns false if
-    /// the two releases cannot work together.
-    fn introduce(&mut self, node: NodeId, to: NodeId, role: HandshakeSide) -> bool {
+    /// A host tries the addresses at which a peer may be, and meets the host at each of them.
+    /// Returns whether that was the peer.
+    fn seek(&mut self, node: NodeId, peer: NodeId) -> Result<bool, Violation> {
+        for address in self.host(node).candidates(peer) {
+            let Some(acceptor) = self.addressing.host_at(&address).filter(|found| *found != node) else {
+                continue;
+            };
+            let meeting = Meeting { dialer: node, acceptor, expected: peer, address: &address };
+            if self.net.can_meet(Direction { from: node, to: acceptor })
+                && self.shake_hands(&meeting)?
+                && acceptor == peer
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// One handshake: the acceptor judges the dialer, and then the dialer the acceptor. Returns
+    /// whether there could be a link.
+    ///
+    /// # Errors
+    /// When a host accepts another one than it dialed: their link would carry frames of one host as
+    /// those of another.
+    fn shake_hands(&mut self, meeting: &Meeting<'_>) -> Result<bool, Violation> {
+        let &Meeting { dialer, acceptor, expected, address } = meeting;
+        if !self.introduce(dialer, acceptor, (HandshakeSide::Acceptor, None)) {
+            return Ok(false);
+        }
+        if !self.introduce(acceptor, dialer, (HandshakeSide::Dialer(expected), Some(address))) {
+            return Ok(false);
+        }
+        if acceptor != expected {
+            let text = format!("node {dialer} accepts node {acceptor} at {address} as node {expected}");
+            return Err(Violation::new("identity", text));
+        }
+        Ok(true)
+    }
+
+    /// A process introduces itself to another one, which dialed it or was dialed. Returns whether
+    /// it is accepted. One that was removed learns that. One on an old copy of its directory stops,
+    /// and that directory cannot be started again.
+    fn introduce(&mut self, node: NodeId, to: NodeId, (role, dialed): (HandshakeSide, Option<&str>)) -> bool {
         let (Some(introduction), true) = (self.host(node).introduction(), self.host(to).is_up()) else {
-            return true;
+            return false;
         };
         let is_wanted = self.net.wants(to, node);
-        match self.host(to).meet(&introduction, role, is_wanted) {
-            Ok(()) => self.host(node).is_let_in(),
+        let stated = self.host(node).info().peer_address.clone();
+        let verdict = self.host(to).meet(&introduction, role, is_wanted);
+        self.host(to).learn((node, &stated), (role, dialed), verdict);
+        match verdict {
+            Ok(()) => {
+                self.host(node).is_let_in();
+                return true;
+            }
             Err(HandshakeRefusal::Removed) => self.dismiss(node),
-            // It is not among the peers yet, or no longer: there is no connection until it is.
-            Err(HandshakeRefusal::UnknownNode) => {}
+            // It is not among the peers yet, or no longer: there is no connection until it is. Or
+            // it is at the address of another peer, or asks for a connection.
+            Err(
+                HandshakeRefusal::UnknownNode
+                | HandshakeRefusal::UnexpectedNode
+                | HandshakeRefusal::WrongDirection,
+            ) => {}
             Err(refusal @ (HandshakeRefusal::Outdated | HandshakeRefusal::Duplicate)) => {
                 self.note(&[24, node.0, to.0], || format!("node {to} refuses node {node}: {refusal:?}"));
                 self.host(node).is_refused();
@@ -56,7 +115,7 @@ impl World<'_> {
             }
             Err(refusal) => panic!("node {to} refuses node {node}: {refusal}"),
         }
-        true
+        false
     }
 
     /// A process learned that its host was removed: it ends and is not started again.

@@ -15,6 +15,7 @@ mod observation;
 pub mod operators;
 mod pipelining;
 mod releases;
+mod relocation;
 mod restoring;
 mod scanning;
 mod watching;
@@ -27,6 +28,7 @@ use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
 use tidelock_core::version::{Release, SupportedVersions};
 use uuid::Uuid;
 
+use crate::addressing::{self, Addressing};
 use crate::checkers::Violation;
 use crate::checkers::agreement::Agreement;
 use crate::checkers::availability::Availability;
@@ -62,6 +64,7 @@ pub struct World<'p> {
     pub(crate) plan: &'p Plan,
     pub(crate) event_queue: EventQueue,
     pub(crate) net: Network,
+    pub(crate) addressing: Addressing,
     pub(crate) hosts: Vec<Host>,
     pub(crate) workload: Workload,
     pub(crate) watchers: Vec<WatchingClient>,
@@ -118,6 +121,7 @@ impl<'p> World<'p> {
             plan,
             event_queue: EventQueue::default(),
             net: Network::new(plan.hosts(), plan.conditions, plan.generator("network").u64(..)),
+            addressing: Addressing::new(plan.hosts()),
             hosts: hosts.collect(),
             watchers: watchers(plan, &workload),
             scanners: (0..plan.load.scanners)
@@ -382,7 +386,7 @@ impl<'p> World<'p> {
                     self.post(to, event);
                 }
             }
-            SimEvent::Connect(link) => self.meet(link),
+            SimEvent::Connect(link) => return self.meet(link),
             SimEvent::GiveUp { link, connection } => {
                 self.net.give_up(link, connection, &mut self.event_queue)
             }
@@ -397,6 +401,7 @@ impl<'p> World<'p> {
             SimEvent::OperatorAction(index) => self.try_operator_action(index),
             SimEvent::Started(node) if !self.host(node).is_up() => return self.start_host(node),
             SimEvent::Started(_) => {}
+            SimEvent::NameUpdated(node) => self.update_name(node),
             SimEvent::Client(_) | SimEvent::Scan(_) | SimEvent::Pipeline(_) => {}
             SimEvent::Import(_) | SimEvent::BackUp(_) => {}
             SimEvent::Fault(_) | SimEvent::Relief(_) => {}
@@ -548,16 +553,12 @@ fn watchers(plan: &Plan, workload: &Workload) -> Vec<WatchingClient> {
     WatchingClient::all(&names, &mut plan.generator("watchers"))
 }
 
-fn address(node: NodeId) -> String {
-    format!("host-{node}:9001")
-}
-
 /// The description of a host for the registry.
 pub(crate) fn host_info(node: NodeId) -> HostInfo {
     HostInfo {
         node,
         uuid: Uuid::from_u128(u128::from(node.0)),
-        peer_address: address(node),
+        peer_address: addressing::name(node),
         http_address: format!("host-{node}:8001"),
         resp_address: format!("host-{node}:7001"),
         resp_cluster_address: format!("host-{node}:7101"),
@@ -581,7 +582,7 @@ fn options(plan: &Plan, node: NodeId) -> NodeOptions {
             release: Release { name: String::new(), versions: plan.release_of(node) },
             ..host_info(node)
         },
-        founders: (1..=plan.nodes).map(NodeId).map(address).collect(),
+        founders: (1..=plan.nodes).map(NodeId).map(addressing::name).collect(),
         hosts: BTreeMap::new(),
         move_step_keys: 8,
         prime_replica: None,

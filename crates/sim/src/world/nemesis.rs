@@ -15,6 +15,7 @@ use crate::checkers::Violation;
 use crate::disk::SimDisk;
 use crate::event_queue::Direction;
 use crate::event_queue::{Micros, SimEvent};
+use crate::faults::addresses::Relocate;
 use crate::faults::{Cluster, CrashKind, Fault, Target};
 use crate::host::Host;
 use crate::net::NetworkConditions;
@@ -102,6 +103,7 @@ impl World<'_> {
         self.disk_pace.sync_min = Micros(100);
         self.disk_pace.sync_max = Micros(1_000);
         self.upgrade_all();
+        self.nodes().into_iter().for_each(|node| self.addressing.update_name(node));
         for node in self.nodes() {
             // It lost power, and its process has not noticed it yet.
             if self.host(node).is_up() && self.host(node).disk().is_dead() {
@@ -138,6 +140,7 @@ impl World<'_> {
         let is_calm = spikes_per_mille + drops_per_mille == 0 && delay_max * 8 < plan.election_timeout();
         is_calm
             && plan.operator_actions.is_empty()
+            && !plan.faults.iter().any(|scheduled| matches!(scheduled.fault, Fault::Relocate(_)))
             && 2 * self.count_hosts(is_slow) < plan.nodes
             && self.nemesis.active.keys().all(is_about_disks)
             && self.hosts.iter().all(Host::is_running)
@@ -267,6 +270,10 @@ impl Cluster for World<'_> {
                 }
             }
         }
+    }
+
+    fn relocate(&mut self, relocate: &Relocate) {
+        self.relocate_hosts(relocate);
     }
 
     fn set_drops(&mut self, per_mille: Option<u32>) {

@@ -10,6 +10,7 @@ use tidelock_core::types::{NodeId, Token};
 use uuid::Uuid;
 
 use super::{World, host_info, tags};
+use crate::addressing;
 use crate::checkers::Violation;
 use crate::event_queue::{Micros, SimEvent};
 use crate::faults::{CrashKind, choose};
@@ -48,7 +49,7 @@ impl World<'_> {
         let asked = *choose(&mut self.pace, &up);
         let request = match operator_action {
             OperatorAction::Join => {
-                Request::Write(Write::from(RegistryWrite::JoinHost(self.candidate(index, NodeId(0)))))
+                Request::Write(Write::from(RegistryWrite::JoinHost(self.candidate(index))))
             }
             OperatorAction::Change { node, change } => {
                 Request::Write(Write::from(RegistryWrite::ChangeHost { node, change }))
@@ -111,7 +112,8 @@ impl World<'_> {
         match *reply {
             Reply::Write(WriteReply::Joined { node, replica }) => {
                 let member = self.host(asked).known_cluster();
-                let info = self.candidate(index, node);
+                self.addressing.add_name(addressing::name_of_candidate(index), node);
+                let info = HostInfo { uuid: self.candidate(index).uuid, ..host_info(node) };
                 self.host(node).found(info, replica, &member);
                 self.tally.joined += 1;
                 self.start_host(node)
@@ -128,7 +130,9 @@ impl World<'_> {
             .all(|(scheduled, done)| *done || scheduled.operator_action != OperatorAction::Join)
     }
 
-    fn candidate(&self, index: usize, node: NodeId) -> HostInfo {
-        HostInfo { uuid: Uuid::from_u128(1_000 + index as u128), ..host_info(node) }
+    /// What a host that joins tells about itself before it knows its number.
+    fn candidate(&self, index: usize) -> HostInfo {
+        let peer_address = addressing::name_of_candidate(index);
+        HostInfo { uuid: Uuid::from_u128(1_000 + index as u128), peer_address, ..host_info(NodeId(0)) }
     }
 }

@@ -5,6 +5,7 @@ pub mod client;
 pub mod cluster;
 pub mod history;
 pub mod load;
+pub mod namespaces;
 pub mod ports;
 pub mod resp;
 pub mod shell;

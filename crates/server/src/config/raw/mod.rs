@@ -52,27 +52,55 @@ raw_settings! {
         /// Directory of this node's data; created if missing [default: ./tidelock-data]
         #[arg(long, env = "TIDELOCK_DATA_DIR", value_name = "DIR")]
         pub data_dir: Option<PathBuf>,
-        /// Address for HTTP clients [default: 127.0.0.1:8001]
+        /// Address for HTTP clients, where the node listens and others reach it
+        /// [default: 127.0.0.1:8001]
         #[arg(long, env = "TIDELOCK_HTTP", value_name = "ADDR")]
         pub http: Option<String>,
-        /// Address for Redis clients [default: 127.0.0.1:7001]
+        /// Address to listen on for HTTP clients instead, such as 0.0.0.0:8001 [default: --http]
+        #[arg(long, env = "TIDELOCK_LISTEN_HTTP", value_name = "ADDR")]
+        pub listen_http: Option<String>,
+        /// Name or address at which others reach the HTTP port, if it is another one; the port may
+        /// be left out [default: --http]
+        #[arg(long, env = "TIDELOCK_ADVERTISE_HTTP", value_name = "HOST")]
+        pub advertise_http: Option<String>,
+        /// Address for Redis clients, as --http [default: 127.0.0.1:7001]
         #[arg(long, env = "TIDELOCK_RESP", value_name = "ADDR")]
         pub resp: Option<String>,
-        /// Address for clients of Redis Cluster, which shows the keys of the shards that this node
-        /// leads; `off` for none [default: --resp, its port + 100]
+        /// Address to listen on for Redis clients instead [default: --resp]
+        #[arg(long, env = "TIDELOCK_LISTEN_RESP", value_name = "ADDR")]
+        pub listen_resp: Option<String>,
+        /// Name or address at which others reach the Redis port [default: --resp]
+        #[arg(long, env = "TIDELOCK_ADVERTISE_RESP", value_name = "HOST")]
+        pub advertise_resp: Option<String>,
+        /// Address to listen on for clients of Redis Cluster, which shows the keys of the shards
+        /// that this node leads; `off` for none [default: --resp, its port + 100]
         #[arg(long, env = "TIDELOCK_RESP_CLUSTER", value_name = "ADDR")]
         pub resp_cluster: Option<String>,
-        /// Address for the other nodes, and this node's name in --peers [default: 127.0.0.1:9001]
+        /// Name or address that clients of Redis Cluster are told [default: host of
+        /// --advertise-resp]
+        #[arg(long, env = "TIDELOCK_ADVERTISE_RESP_CLUSTER", value_name = "HOST")]
+        pub advertise_resp_cluster: Option<String>,
+        /// Address for the other nodes, as --http, and this node's entry in --peers
+        /// [default: 127.0.0.1:9001]
         #[arg(long, env = "TIDELOCK_PEER", value_name = "ADDR")]
         pub peer: Option<String>,
+        /// Address to listen on for the other nodes instead [default: --peer]
+        #[arg(long, env = "TIDELOCK_LISTEN_PEER", value_name = "ADDR")]
+        pub listen_peer: Option<String>,
+        /// Name or address at which the other nodes reach this one; its entry in --peers
+        /// [default: --peer]
+        #[arg(long, env = "TIDELOCK_ADVERTISE_PEER", value_name = "HOST")]
+        pub advertise_peer: Option<String>,
         /// Additional host names under which HTTP clients reach this node, such as a load
         /// balancer's
         #[arg(long, env = "TIDELOCK_ALLOWED_HOSTS", value_name = "NAME,…", value_delimiter = ',')]
         pub allowed_hosts: Option<Vec<String>>,
-        /// Peer addresses of all founders, including this node; the same list on each of them
+        /// Peer addresses of all founders, including this node, the same list on each of them; or
+        /// their DNS SRV name and their number, srv:NAME/COUNT
         #[arg(long, env = "TIDELOCK_PEERS", value_name = "ADDR,…", value_delimiter = ',')]
         pub peers: Option<Vec<String>>,
-        /// Peer addresses of members of the cluster that a new node joins; one that is up is enough
+        /// Peer addresses of members of the cluster that a new node joins, or srv:NAME; one that is
+        /// up is enough. A member looks for the others there too
         #[arg(long, env = "TIDELOCK_JOIN", value_name = "ADDR,…", value_delimiter = ',')]
         pub join: Option<Vec<String>>,
         /// Cluster name, the same on all founders; it keeps clusters apart [default: tidelock]

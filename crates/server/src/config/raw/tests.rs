@@ -8,7 +8,18 @@ use super::*;
 use crate::config::Settings;
 
 /// Settings whose default depends on the machine or on other settings. Their help describes it.
-const COMPUTED_DEFAULTS: [&str; 3] = ["resp_cluster", "workers", "memory_limit"];
+const COMPUTED_DEFAULTS: [&str; 10] = [
+    "listen_http",
+    "advertise_http",
+    "listen_resp",
+    "advertise_resp",
+    "resp_cluster",
+    "advertise_resp_cluster",
+    "listen_peer",
+    "advertise_peer",
+    "workers",
+    "memory_limit",
+];
 
 fn command() -> Command {
     RawSettings::augment_args(Command::new("serve").no_binary_name(true))

@@ -30,8 +30,8 @@ pub const PROTOCOL_VERSIONS: VersionRange = VersionRange { min: 3, max: 3 };
 /// The first version whose messages carry starts and nonces.
 pub const FIRST_WITH_NONCES: u16 = 2;
 
-/// Longest body in bytes, except of join messages. A `Hello` has 101 bytes today; the rest is room
-/// for fields of later versions.
+/// Longest body in bytes, except of join messages. A `Hello` has 101 bytes and an address; the rest
+/// is room for fields of later versions.
 pub const HANDSHAKE_BYTES_MAX: usize = 512;
 
 const MAGIC: &[u8; 8] = b"TIDEPEER";
@@ -63,7 +63,7 @@ impl VersionRange {
 }
 
 /// The introduction with which each side of a connection begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The protocol versions that the node speaks.
     pub versions: VersionRange,
@@ -73,6 +73,8 @@ pub struct Hello {
     pub nonce: Uuid,
     /// The nonce of the `Hello` that this one answers; nil in the first one.
     pub answers: Uuid,
+    /// The address at which peers reach the node. Earlier builds state none.
+    pub address: Option<String>,
 }
 
 /// A message that is sent before the first frame of a connection.
@@ -142,7 +144,7 @@ impl Message {
     fn encode_body(&self) -> Vec<u8> {
         let mut body = vec![];
         match self {
-            Message::Hello(Hello { versions, identity, nonce, answers }) => {
+            Message::Hello(Hello { versions, identity, nonce, answers, address }) => {
                 body.put_u8(KIND_HELLO);
                 body.put_u16_le(versions.min);
                 body.put_u16_le(versions.max);
@@ -156,6 +158,10 @@ impl Message {
                 let SupportedVersions { oldest, newest } = identity.supported;
                 for version in [oldest, newest, identity.version] {
                     body.put_u64_le(version.0);
+                }
+                if let Some(address) = address {
+                    body.put_u16_le(address.len() as u16);
+                    body.put_slice(address.as_bytes());
                 }
             }
             Message::Accept { version, answers } => {
@@ -280,8 +286,10 @@ fn decode_hello(body: &mut &[u8]) -> Option<Hello> {
     }
     let (nonce, answers) = nonces;
     let (supported, version) = decode_release(body)?;
+    let is_stated = versions.max >= FIRST_WITH_NONCES && !body.is_empty();
+    let address = if is_stated { Some(decode_address(body)?) } else { None };
     let identity = Introduction { cluster, node, host, start, supported, version };
-    Some(Hello { versions, identity, nonce, answers })
+    Some(Hello { versions, identity, nonce, answers, address })
 }
 
 /// Decodes what a node says of its release. One without cluster versions says nothing, and is of the
@@ -292,6 +300,13 @@ fn decode_release(body: &mut &[u8]) -> Option<(SupportedVersions, ClusterVersion
     }
     let mut next = || body.try_get_u64_le().ok().map(ClusterVersion);
     Some((SupportedVersions { oldest: next()?, newest: next()? }, next()?))
+}
+
+fn decode_address(body: &mut &[u8]) -> Option<String> {
+    let length = usize::from(body.try_get_u16_le().ok()?);
+    let (address, rest) = body.split_at_checked(length)?;
+    *body = rest;
+    String::from_utf8(address.to_vec()).ok()
 }
 
 fn decode_uuid(body: &mut &[u8]) -> Option<Uuid> {
@@ -322,6 +337,7 @@ pub(super) mod tests {
             identity,
             nonce: Uuid::from_u128(301),
             answers: Uuid::from_u128(302),
+            address: None,
         }
     }
 
@@ -355,6 +371,7 @@ pub(super) mod tests {
                 .map(Message::JoinRefused);
         [
             Message::Hello(hello(identity(5))),
+            Message::Hello(Hello { address: Some("kv-1.example:9001".into()), ..hello(identity(5)) }),
             Message::Accept { version: 513, answers: Uuid::from_u128(5) },
             Message::Challenge { nonce: Uuid::from_u128(3), answers: Uuid::from_u128(4) },
             Message::Welcome(welcome(1000)),
@@ -507,6 +524,8 @@ pub(super) mod tests {
         let old = decode_body(&hello[14..115]);
         let Some(Message::Hello(Hello { identity, .. })) = old else { panic!("an introduction") };
         assert_eq!((identity.supported, identity.version), Default::default());
+        let stated = Hello { address: Some("a:1".into()), ..self::hello(identity(5)) };
+        assert_eq!(&Message::Hello(stated).encode()[139..], b"\x03\0a:1");
     }
 
     #[test]
@@ -534,7 +553,7 @@ pub(super) mod tests {
 
     #[test]
     fn fields_of_a_later_version_are_ignored() {
-        let hello = Message::Hello(hello(identity(5)));
+        let hello = Message::Hello(Hello { address: Some("a:1".into()), ..hello(identity(5)) });
         let mut body = hello.encode().split_off(ENVELOPE_BYTES);
         body.extend_from_slice(b"more to come");
         let mut buffer = BytesMut::from(&MAGIC[..]);

@@ -25,6 +25,9 @@
 //! success: the higher node now dials, and the lower one knows that. A removed node learns of its
 //! removal in the same way.
 //!
+//! **Addresses.** A `Hello` states the address at which peers reach its sender, so that a node is
+//! known at its new address before the registry has it.
+//!
 //! **Joins.** A host that is not a member yet sends `Join` instead of `Hello`. The owner answers
 //! it, see [`join`](super::join).
 //!
@@ -45,6 +48,7 @@ use super::frame::FrameChains;
 use super::join::JoinRequest;
 use bytes::BytesMut;
 use message::ENVELOPE_BYTES;
+use tidelock_core::address_book::AddressBook;
 use tidelock_core::handshake::{HandshakeRefusal, HandshakeSide, Introduction, KnownPeer};
 use tidelock_core::starts::KnownStarts;
 use tidelock_core::types::NodeId;
@@ -132,18 +136,38 @@ pub struct Judge<'a> {
     pub known_peer: &'a dyn Fn(NodeId) -> KnownPeer,
     /// The remembered starts of peers, and their connections.
     pub starts: &'a RefCell<KnownStarts>,
+    /// The address that peers reach the judging node at.
+    pub address: &'a str,
+    /// Where peers may be. Introductions teach it.
+    pub addresses: &'a RefCell<AddressBook>,
+}
+
+/// A peer, and the address at which a connection to it was made.
+#[derive(Clone, Copy, Debug)]
+pub struct DialTarget<'a> {
+    /// The expected peer.
+    pub peer: NodeId,
+    /// `HOST:PORT`; the host may be a name.
+    pub address: &'a str,
 }
 
 impl Judge<'_> {
-    /// Returns the version to speak, or a reason to refuse. The version is checked first: the other
-    /// fields may have another meaning.
-    fn judge(&self, hello: &Hello, role: HandshakeSide) -> Result<u16, HandshakeRefusal> {
+    /// Returns the version to speak, or a reason to refuse. `dialed` is the peer that this node
+    /// dialed, if it made the connection. The version is checked first: the other fields may have
+    /// another meaning.
+    fn judge(&self, hello: &Hello, dialed: Option<DialTarget<'_>>) -> Result<u16, HandshakeRefusal> {
         let version = PROTOCOL_VERSIONS.common(hello.versions).ok_or(HandshakeRefusal::UnsupportedVersion)?;
         let node = hello.identity.node;
         let is_wanted = self.peers.borrow().contains(&node);
         let known = KnownPeer { is_wanted, ..(self.known_peer)(node) };
-        self.own.judge(&hello.identity, role, known, &self.starts.borrow())?;
-        Ok(version)
+        let role = dialed.map_or(HandshakeSide::Acceptor, |target| HandshakeSide::Dialer(target.peer));
+        let verdict = self.own.judge(&hello.identity, role, known, &self.starts.borrow());
+        let mut addresses = self.addresses.borrow_mut();
+        addresses.introduced(node, verdict, hello.address.as_deref(), dialed.map(|target| target.address));
+        if let Some(DialTarget { peer, address }) = dialed.filter(|target| node != target.peer) {
+            addresses.missed(peer, address);
+        }
+        verdict.map(|()| version)
     }
 
     /// The dialer's side. Afterwards `buffer` holds the bytes after the handshake, which belong to
@@ -152,7 +176,7 @@ impl Judge<'_> {
         &self,
         stream: &mut S,
         buffer: &mut BytesMut,
-        peer: NodeId,
+        target: DialTarget<'_>,
     ) -> Result<Agreement, HandshakeError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -161,10 +185,12 @@ impl Judge<'_> {
         write_message(stream, &self.hello(nonce, Uuid::nil())).await?;
         let hello = match read_message(stream, buffer).await? {
             Message::Hello(hello) => hello,
-            Message::Refuse { refusal, answers } => return Err(refused_by(peer, refusal, nonce, answers)),
+            Message::Refuse { refusal, answers } => {
+                return Err(refused_by(target.peer, refusal, nonce, answers));
+            }
             _ => return Err(OUT_OF_TURN),
         };
-        let version = self.decide(stream, &hello, HandshakeSide::Dialer(peer)).await?;
+        let version = self.decide(stream, &hello, Some(target)).await?;
         if hello.answers != nonce {
             return Err(NOT_FRESH);
         }
@@ -175,7 +201,7 @@ impl Judge<'_> {
 
     /// Asks a peer with a higher number to dial this node. The refusal `WrongDirection` means that
     /// it will.
-    pub async fn wake_up<S>(&self, stream: &mut S, peer: NodeId) -> Result<(), HandshakeError>
+    pub async fn wake_up<S>(&self, stream: &mut S, target: DialTarget<'_>) -> Result<(), HandshakeError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -185,9 +211,12 @@ impl Judge<'_> {
             Message::Refuse { refusal: HandshakeRefusal::WrongDirection, answers } if answers == nonce => {
                 Ok(())
             }
-            Message::Refuse { refusal, answers } => Err(refused_by(peer, refusal, nonce, answers)),
-            // A node that accepts this direction has a lower number, so it is not the peer.
-            Message::Hello(Hello { identity, nonce, .. }) => {
+            Message::Refuse { refusal, answers } => Err(refused_by(target.peer, refusal, nonce, answers)),
+            // A node that accepts this direction has a lower number, so it is not the peer. Its
+            // introduction says where it is.
+            Message::Hello(hello) => {
+                let _ = self.judge(&hello, Some(target));
+                let Hello { identity, nonce, .. } = hello;
                 refuse(stream, HandshakeRefusal::UnexpectedNode, nonce).await;
                 Err(HandshakeError::Refused { refusal: HandshakeRefusal::UnexpectedNode, claimed: identity })
             }
@@ -210,7 +239,7 @@ impl Judge<'_> {
             _ => return Err(OUT_OF_TURN),
         };
         let node = hello.identity.node;
-        let version = match self.decide(stream, &hello, HandshakeSide::Acceptor).await {
+        let version = match self.decide(stream, &hello, None).await {
             Err(HandshakeError::Refused { refusal: HandshakeRefusal::WrongDirection, .. }) => {
                 return Ok(Caller::WakeUp(node));
             }
@@ -231,7 +260,8 @@ impl Judge<'_> {
     }
 
     fn hello(&self, nonce: Uuid, answers: Uuid) -> Message {
-        Message::Hello(Hello { versions: PROTOCOL_VERSIONS, identity: self.own, nonce, answers })
+        let address = Some(self.address.to_owned());
+        Message::Hello(Hello { versions: PROTOCOL_VERSIONS, identity: self.own, nonce, answers, address })
     }
 
     /// Judges, and sends a refusal if there is one.
@@ -239,12 +269,12 @@ impl Judge<'_> {
         &self,
         stream: &mut S,
         hello: &Hello,
-        role: HandshakeSide,
+        dialed: Option<DialTarget<'_>>,
     ) -> Result<u16, HandshakeError>
     where
         S: AsyncWrite + Unpin,
     {
-        match self.judge(hello, role) {
+        match self.judge(hello, dialed) {
             Ok(version) => Ok(version),
             Err(refusal) => {
                 refuse(stream, refusal, hello.nonce).await;
@@ -352,8 +382,10 @@ mod tests {
             starts: &RefCell::new(KnownStarts::new([].into(), Faults::NONE)),
             peers: &RefCell::new([1, 3].map(NodeId).into()),
             known_peer: &|node| KnownPeer { is_removed: node == NodeId(8), ..KnownPeer::default() },
+            address: "b:1",
+            addresses: &RefCell::default(),
         };
-        let accept = |hello: &Hello| judge.judge(hello, HandshakeSide::Acceptor);
+        let accept = |hello: &Hello| judge.judge(hello, None);
         assert_eq!(accept(&hello(identity(3))), Ok(PROTOCOL_VERSIONS.max));
         assert_eq!(accept(&hello(identity(4))), Err(HandshakeRefusal::UnknownNode));
         assert_eq!(accept(&hello(identity(8))), Err(HandshakeRefusal::Removed));

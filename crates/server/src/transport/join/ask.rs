@@ -3,9 +3,11 @@
 //! Owns the waits and their log lines; decides nothing. It stores nothing either: the caller has
 //! stored the host's uuid before, so every repetition is the same request.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use bytes::BytesMut;
+use tidelock_core::address_book::SRV_PREFIX;
 use tidelock_core::handshake::HandshakeRefusal;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -15,6 +17,7 @@ use super::super::HANDSHAKE_TIMEOUT;
 use super::super::attempt::{AttemptError, Backoff, BackoffLimits, DialErrorLog, attempt};
 use super::super::handshake::{HandshakeError, Message, PROTOCOL_VERSIONS, read_message, write_message};
 use super::{JOIN_TIMEOUT, JoinRefusal, JoinRequest, Welcome};
+use crate::resolve;
 
 /// Why a cluster does not admit this host; asking again would not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,8 +46,8 @@ enum JoinAnswer {
     Refused(HandshakeRefusal),
 }
 
-/// Asks the members at `addresses` (`HOST:PORT`, at least one) in turn, repeatedly, until one
-/// admits the host. Can be dropped at any time: asking again repeats the same request.
+/// Asks the members at `addresses` (`HOST:PORT` or `srv:NAME`, at least one) in turn, repeatedly,
+/// until one admits the host. Can be dropped at any time: asking again repeats the same request.
 ///
 /// # Errors
 /// When a member refuses permanently.
@@ -54,9 +57,16 @@ enum JoinAnswer {
 pub async fn ask(addresses: &[String], request: &JoinRequest) -> Result<Welcome, AskError> {
     tracing::info!(host = %request.host.uuid, members = addresses.join(", "), "asking to join the cluster");
     let mut backoff = Backoff::new(BackoffLimits::default());
-    let mut logs: Vec<DialErrorLog> = addresses.iter().map(|_| DialErrorLog::default()).collect();
+    let mut logs: BTreeMap<String, DialErrorLog> = BTreeMap::new();
     loop {
-        for (address, dial_error_log) in addresses.iter().zip(&mut logs) {
+        // An SRV name is resolved anew each time: it may list other members by now.
+        let members = resolve::expanded(addresses).await.unwrap_or_else(|error| {
+            tracing::warn!(reason = %error, "not a member yet; asking again");
+            addresses.iter().filter(|address| !address.starts_with(SRV_PREFIX)).cloned().collect()
+        });
+        logs.retain(|address, _| members.contains(address));
+        for address in &members {
+            let dial_error_log = logs.entry(address.clone()).or_default();
             let trouble = match ask_one(address, request).await {
                 Ok((_, JoinAnswer::Welcome(welcome))) => return Ok(welcome),
                 Ok((_, JoinAnswer::JoinRefused(JoinRefusal::Refused(reason)))) => {

@@ -36,8 +36,13 @@ fn the_listener_tells_why_it_refuses() {
         assert_eq!(refusal_of(Introduction { host: host(8), ..identity(2) }).await, R::SameNumber);
         assert_eq!(refusal_of(identity(1)).await, R::WrongDirection);
         let versions = VersionRange { min: 900, max: 901 };
-        let newer =
-            Message::Hello(Hello { versions, identity: identity(3), nonce: NONCE, answers: Uuid::nil() });
+        let newer = Message::Hello(Hello {
+            versions,
+            identity: identity(3),
+            nonce: NONCE,
+            answers: Uuid::nil(),
+            address: None,
+        });
         assert_eq!(answer_to(newer).await, Some(refuse(R::UnsupportedVersion)));
         let Some(Message::Hello(answer)) = answer_to(hello(identity(3))).await else { panic!("refused") };
         assert_eq!((answer.identity, answer.answers), (identity(2), NONCE));
@@ -55,7 +60,8 @@ async fn answer_to_listener(identity: Introduction) -> Message {
     let mut puppet = Puppet::on(stream);
     let Some(Message::Hello(theirs)) = puppet.hear().await else { panic!("no introduction") };
     assert_eq!((theirs.identity, theirs.answers), (self::identity(2), Uuid::nil()));
-    let ours = Hello { versions: PROTOCOL_VERSIONS, identity, nonce: NONCE, answers: theirs.nonce };
+    let ours =
+        Hello { versions: PROTOCOL_VERSIONS, identity, nonce: NONCE, answers: theirs.nonce, address: None };
     puppet.say(Message::Hello(ours)).await;
     let answer = puppet.hear().await.unwrap();
     let refused = matches!(answer, Message::Refuse { .. });

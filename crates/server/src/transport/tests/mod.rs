@@ -1,6 +1,7 @@
 //! The transport over real loopback sockets. Nothing sleeps: each step awaits the event it needs,
 //! and [`WATCHDOG`] fails a test that hangs.
 
+mod addresses;
 mod frames;
 mod handshakes;
 mod joins;
@@ -57,6 +58,8 @@ fn options(node: u64, peers: &[(u64, String)]) -> TransportOptions {
     TransportOptions {
         version: Rc::new(|| ClusterVersion::FIRST),
         identity: identity(node),
+        address: String::new(),
+        fallbacks: vec![],
         peers: peers.iter().map(|(node, address)| (NodeId(*node), address.clone())).collect(),
         sink: Rc::new(|_| {}),
         known_peer: Rc::new(|_| KnownPeer::default()),
@@ -210,7 +213,14 @@ impl Puppet {
 }
 
 fn hello(identity: Introduction) -> Message {
-    Message::Hello(Hello { versions: PROTOCOL_VERSIONS, identity, nonce: NONCE, answers: Uuid::nil() })
+    hello_at(identity, None)
+}
+
+/// A `Hello` that states an address.
+fn hello_at(identity: Introduction, address: Option<&str>) -> Message {
+    let address = address.map(str::to_owned);
+    let answers = Uuid::nil();
+    Message::Hello(Hello { versions: PROTOCOL_VERSIONS, identity, nonce: NONCE, answers, address })
 }
 
 fn accept(answers: Uuid) -> Message {

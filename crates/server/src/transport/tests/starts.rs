@@ -159,8 +159,13 @@ fn a_listener_that_plays_a_recording_gets_no_link() {
         let node = Node::start(options(2, &[(1, listener.local_addr().unwrap().to_string())])).await;
         let mut puppet = Puppet::on(listener.accept().await.unwrap().0);
         assert!(matches!(puppet.hear().await, Some(Message::Hello(_))));
-        let recorded =
-            Hello { versions: PROTOCOL_VERSIONS, identity: identity(1), nonce: NONCE, answers: NONCE };
+        let recorded = Hello {
+            versions: PROTOCOL_VERSIONS,
+            identity: identity(1),
+            nonce: NONCE,
+            answers: NONCE,
+            address: None,
+        };
         puppet.say(Message::Hello(recorded)).await;
         assert_eq!(puppet.hear().await, None);
         assert!(node.events.is_empty());

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidelock_core::command::migration::{Move, MoveReply, MoveStep};
 use tidelock_core::command::{
-    CheckedWrite, ClusterView, HostInfo, HostRole, HostView, NodeReply, Page, Read, ReadReply, Refusal,
+    CheckedWrite, ClusterView, VersionView, HostInfo, HostRole, HostView, NodeReply, Page, Read, ReadReply, Refusal,
     ReplicaView, Reply, Request, ShardView, Write, WriteReply,
 };
 use tidelock_core::control::registry::Registry;
@@ -301,6 +301,7 @@ fn cluster() -> ClusterView {
         })
     });
     ClusterView {
+        version: VersionView::default(),
         node: NodeId(1),
         has_default: false,
         hosts: (1..=3).map(host).collect(),
