@@ -16,6 +16,7 @@ use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::{RecoveredShards, WalBatch};
 use tidelock_core::trace::TraceEvent;
 use tidelock_core::types::NodeId;
+use tidelock_core::version::ClusterVersion;
 use tokio::runtime::Builder;
 use tokio::task::{LocalSet, yield_now};
 use uuid::Uuid;
@@ -41,6 +42,8 @@ impl ActionSinks for Instantly {
         events.clear();
     }
 
+    fn record_version(&self, _: ClusterVersion) {}
+
     fn set_peers(&self, _: Vec<(NodeId, String)>) {}
 }
 
@@ -62,8 +65,8 @@ fn node() -> Node {
         data_shards: 4,
         replicas: None,
         shard_tags: BTreeMap::new(),
-        founding_version: tidelock_core::version::ClusterVersion::FIRST,
-        version: tidelock_core::version::ClusterVersion::FIRST,
+        founding_version: ClusterVersion::FIRST,
+        version: ClusterVersion::FIRST,
         timing: Timing {
             election_ticks: 20,
             heartbeat_ticks: 2,

@@ -411,8 +411,8 @@ pub(super) mod tests {
             data_shards: 512,
             replicas: (hosts > 1).then_some(3),
             shard_tags: [("owner".to_owned(), "us".to_owned())].into_iter().filter(|_| hosts > 1).collect(),
-            founding_version: tidelock_core::version::ClusterVersion(if hosts > 1 { 2 } else { 1 }),
-            version: tidelock_core::version::ClusterVersion(2),
+            founding_version: ClusterVersion(if hosts > 1 { 2 } else { 1 }),
+            version: ClusterVersion(2),
             hosts: (1..=hosts).map(host).collect(),
         }
     }
@@ -481,7 +481,7 @@ pub(super) mod tests {
         ] {
             let body = message.encode().split_off(ENVELOPE_BYTES);
             // Where the welcome of a release without versions ends, of which it sent none.
-            let version = tidelock_core::version::ClusterVersion::FIRST;
+            let version = ClusterVersion::FIRST;
             let whole = Welcome { founding_version: version, version, ..welcome(3) };
             let whole = Message::Welcome(whole).encode().len() - ENVELOPE_BYTES - 2;
             let is_whole = |length| matches!(message, Message::Welcome(_)) && length == whole;
@@ -522,8 +522,8 @@ pub(super) mod tests {
         assert_eq!(hello[115..], [1u64, 3, 2].map(u64::to_le_bytes).concat());
         // Releases without cluster versions end before them.
         let old = decode_body(&hello[14..115]);
-        let Some(Message::Hello(Hello { identity, .. })) = old else { panic!("an introduction") };
-        assert_eq!((identity.supported, identity.version), Default::default());
+        let Some(Message::Hello(Hello { identity: old, .. })) = old else { panic!("an introduction") };
+        assert_eq!((old.supported, old.version), Default::default());
         let stated = Hello { address: Some("a:1".into()), ..self::hello(identity(5)) };
         assert_eq!(&Message::Hello(stated).encode()[139..], b"\x03\0a:1");
     }

@@ -34,8 +34,8 @@ fn welcome(hosts: u64) -> Welcome {
         data_shards: 8,
         replicas: Some(3),
         shard_tags: BTreeMap::new(),
-        founding_version: tidelock_core::version::ClusterVersion(2),
-        version: tidelock_core::version::ClusterVersion(2),
+        founding_version: ClusterVersion(2),
+        version: ClusterVersion(2),
         hosts: (1..=hosts).map(|node| (NodeId(node), known(node))).collect::<BTreeMap<_, _>>(),
     }
 }
