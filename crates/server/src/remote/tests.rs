@@ -27,6 +27,8 @@ use crate::worker::{ActionSinks, DiskReports, Worker};
 struct Instantly(Arc<DiskReports>);
 
 impl ActionSinks for Instantly {
+    fn record_version(&self, _: tidelock_core::version::ClusterVersion) {}
+
     fn send(&self, _: OutgoingFrame) {}
 
     fn persist(&self, batch: WalBatch) {

@@ -27,11 +27,12 @@ use std::path::Path;
 
 use goldenscript::{Argument, Command, Context};
 use tidelock_core::command::{
-    Checkpoint, ClusterView, HostInfo, HostRole, HostView, Refusal, ReplicaView, ShardView,
+    Checkpoint, ClusterView, HostInfo, HostRole, HostView, Refusal, ReplicaView, ShardView, VersionView,
 };
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus};
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term};
+use tidelock_core::version::{ClusterVersion, RaiseBlocker};
 use tidelock_server::http::HttpOptions;
 
 use crate::client::{Answer, Client};
@@ -104,6 +105,7 @@ scripts! {
     restores_fill_what_nobody_wrote_to
     restores_of_others_are_discarded
     shards_are_added_and_removed
+    versions_are_shown_and_held
     shards_say_where_and_why
     slots_are_moved
     slots_are_refused_what_they_cannot_be
@@ -395,6 +397,12 @@ fn cluster() -> ClusterView {
         dead: true,
     };
     ClusterView {
+        version: VersionView {
+            version: ClusterVersion(1),
+            next: Some(ClusterVersion(2)),
+            blockers: vec![RaiseBlocker::Held, RaiseBlocker::Old(NodeId(2)), RaiseBlocker::Away(NodeId(3))],
+            held: true,
+        },
         node: NodeId(1),
         hosts: vec![host(1, 0x69f6_3dd0_50cb_4410_bebc_6442_d2c1_51af), unregistered],
         shards: vec![

@@ -17,6 +17,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use std::cell::Cell;
 use std::net::SocketAddr;
 use tidelock_core::starts::ProcessStart;
+use tidelock_core::version::SupportedVersions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;

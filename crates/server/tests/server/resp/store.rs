@@ -298,6 +298,7 @@ fn cluster() -> ClusterView {
         })
     });
     ClusterView {
+        version: Default::default(),
         node: NodeId(1),
         hosts: (1..=3).map(host).collect(),
         shards: (0..=DATA_SHARDS).map(shard).collect(),
