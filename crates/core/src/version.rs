@@ -81,8 +81,8 @@ impl fmt::Display for SupportedVersions {
 pub enum Unsupported {
     /// The cluster writes what the binary does not know.
     #[error(
-        "this release is too old: the cluster's version is {version}, and this release supports {supported}; run the release \
-         that ran here before, or a newer one"
+        "this release is too old: the cluster's version is {version}, and this release supports {supported}; run a \
+         release that supports version {version}"
     )]
     TooOld {
         /// The version of the cluster.

@@ -139,6 +139,7 @@ fn welcome(worker: &Worker, identity: &Identity, node: NodeId, replica: ReplicaI
 mod tests {
     use super::*;
     use crate::config::{FoundingTerms, RawSettings, cluster_id};
+    use tidelock_core::version::ClusterVersion;
 
     fn identity(cluster_id: Uuid) -> Identity {
         Identity {
@@ -175,6 +176,17 @@ mod tests {
             let wrong = "the cluster was founded with 4 data shards, not 8";
             assert_eq!(check(&blue, &expecting(8)), Err(JoinRefusal::Refused(wrong.into())));
         }
+    }
+
+    #[test]
+    fn a_host_whose_release_does_not_support_the_clusters_version_is_refused() {
+        let mut cluster = identity(Uuid::from_u128(1));
+        let mut request = request(None, "c:1");
+        request.host.release = Release::default();
+        assert_eq!(check(&cluster, &request), Ok(()), "both are of the first version");
+        cluster.version = ClusterVersion(2);
+        let Err(JoinRefusal::Refused(reason)) = check(&cluster, &request) else { panic!("it is refused") };
+        assert!(reason.starts_with("this release is too old: the cluster's version is 2"), "{reason}");
     }
 
     #[test]

@@ -39,5 +39,6 @@ mod resp;
 mod scans;
 mod slow_disk;
 mod snapshots;
+mod upgrades;
 mod workers;
 mod wrong_ports;

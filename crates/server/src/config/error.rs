@@ -165,7 +165,8 @@ pub enum ConfigError {
     DataDir,
     /// An element of `tags` is not a tag.
     #[error(
-        "tags: `{0}` is not a tag; write K=V of at most {TAG_BYTES_MAX} bytes, such as geo:zone=us-west-1a"
+        "tags: `{0}` is not a tag; write K=V of at most {TAG_BYTES_MAX} bytes, such as geo:zone=us-west-1a; names \
+         that begin with tidelock: are taken"
     )]
     Tag(String),
     /// A tag is given more than once.

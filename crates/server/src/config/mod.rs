@@ -114,6 +114,8 @@ pub const WORKERS_MAX: u64 = 64;
 pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 /// Most tags of a node. Every node stores the tags of all nodes.
 pub const TAGS_MAX: usize = 64;
+/// Tags whose names begin with this hold what releases add to the announcement of a host.
+const RESERVED_TAGS: &str = "tidelock:";
 /// Longest tag, `K=V`, in bytes.
 pub const TAG_BYTES_MAX: usize = 256;
 
@@ -439,7 +441,11 @@ fn parse_tags(list: &[String]) -> Result<BTreeMap<String, String>, ConfigError> 
     let mut tags = BTreeMap::new();
     for tag in list {
         match tag.split_once('=') {
-            Some((name, value)) if !name.trim().is_empty() && tag.len() <= TAG_BYTES_MAX => {
+            Some((name, value))
+                if !name.trim().is_empty()
+                    && !name.trim().starts_with(RESERVED_TAGS)
+                    && tag.len() <= TAG_BYTES_MAX =>
+            {
                 let name = name.trim().to_owned();
                 if tags.insert(name.clone(), value.trim().to_owned()).is_some() {
                     return Err(ConfigError::TagTwice(name));

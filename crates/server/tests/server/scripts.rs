@@ -33,6 +33,7 @@ use tidelock_core::control::registry::Registry;
 use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus};
 use tidelock_core::founding::Founding;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term};
+use tidelock_core::version::{ClusterVersion, RaiseBlocker};
 use tidelock_server::http::HttpOptions;
 
 use crate::client::{Answer, Client};
@@ -106,6 +107,7 @@ scripts! {
     restores_fill_what_nobody_wrote_to
     restores_of_others_are_discarded
     shards_are_added_and_removed
+    versions_are_shown_and_held
     shards_say_where_and_why
     slots_are_moved
     slots_are_refused_what_they_cannot_be
@@ -397,7 +399,12 @@ fn cluster() -> ClusterView {
         ..host(2, 0)
     };
     ClusterView {
-        version: VersionView::default(),
+        version: VersionView {
+            version: ClusterVersion(1),
+            next: Some(ClusterVersion(2)),
+            blockers: vec![RaiseBlocker::Held, RaiseBlocker::Old(NodeId(2)), RaiseBlocker::Away(NodeId(3))],
+            held: true,
+        },
         node: NodeId(1),
         has_default: false,
         hosts: vec![host(1, 0x69f6_3dd0_50cb_4410_bebc_6442_d2c1_51af), unregistered],

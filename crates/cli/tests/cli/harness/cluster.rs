@@ -53,14 +53,19 @@ impl Node {
     /// A node on [`NODE_PORTS`] ports from `port` on.
     fn at(port: u16, directory: PathBuf) -> Node {
         let address = |offset: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port + offset));
+        Node::on([address(0), address(1), address(2), address(3)], directory)
+    }
+
+    /// A node with these addresses: HTTP, Redis, peers, Redis Cluster.
+    fn on(addresses: [SocketAddr; NODE_PORTS as usize], directory: PathBuf) -> Node {
         let mut arguments =
             vec!["serve".to_owned(), "--data-dir".to_owned(), directory.display().to_string()];
-        for (flag, offset) in [("--http", 0), ("--resp", 1), ("--peer", 2), ("--resp-cluster", 3)] {
-            arguments.extend([flag.to_owned(), address(offset).to_string()]);
+        for (flag, address) in ["--http", "--resp", "--peer", "--resp-cluster"].into_iter().zip(addresses) {
+            arguments.extend([flag.to_owned(), address.to_string()]);
         }
         let log = directory.with_extension("log");
         Node {
-            address: address(0),
+            address: addresses[0],
             directory,
             log,
             arguments,
@@ -114,6 +119,22 @@ impl Cluster {
         });
         Cluster {
             nodes: nodes.collect(),
+            client: Client::default(),
+            disks: BTreeMap::new(),
+            _directory: directory,
+        }
+    }
+
+    /// Nodes at the default ports of these loopback addresses, which no other test uses. None is
+    /// started.
+    pub fn at(hosts: &[Ipv4Addr]) -> Cluster {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let node = |(number, host): (usize, &Ipv4Addr)| {
+            let addresses = [8001, 7001, 9001, 7101].map(|port| SocketAddr::from((*host, port)));
+            Node::on(addresses, directory.path().join(format!("node-{}", number + 1)))
+        };
+        Cluster {
+            nodes: hosts.iter().enumerate().map(node).collect(),
             client: Client::default(),
             disks: BTreeMap::new(),
             _directory: directory,

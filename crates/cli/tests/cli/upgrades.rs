@@ -1,0 +1,244 @@
+//! Upgrades: directories and backups of earlier releases, the version of the cluster, and rolling
+//! restarts.
+//!
+//! `tests/compat` has what `scripts/make-compat` made with each release.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use tidelock_core::storage::control_file;
+use tidelock_core::version::ClusterVersion;
+use tidelock_server::disk::FsDisk;
+
+use crate::harness::shell::Shell;
+use crate::harness::{Cluster, Options, eventually};
+
+/// The loopback addresses of the nodes in `tests/compat`.
+const HOSTS: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(127, 77, 16, 1), Ipv4Addr::new(127, 77, 16, 2), Ipv4Addr::new(127, 77, 16, 3)];
+
+fn compat(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/compat/v1").join(file)
+}
+
+/// Unpacks the directories of a cluster into those of `cluster`'s nodes.
+fn unpack(name: &str, cluster: &Cluster) {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let archive = compat(&format!("{name}.tar.gz"));
+    let status = Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(scratch.path()).status();
+    assert!(status.expect("tar is installed").success());
+    for number in cluster.numbers() {
+        let copied = Command::new("cp")
+            .args(["-r", "--sparse=always"])
+            .arg(scratch.path().join(name).join(number.to_string()))
+            .arg(cluster.directory(number))
+            .status();
+        assert!(copied.expect("cp is there").success());
+    }
+}
+
+/// Checks everything that the script wrote; `is_backup` for a restored backup, which has no
+/// registry and no later write.
+fn read_back(cluster: &Cluster, number: usize, is_backup: bool) {
+    for key in [1, 77, 199] {
+        assert_eq!(cluster.get(number, &format!("/v1/keys/key-{key}")).text(), format!("value {key}"));
+    }
+    assert_eq!(cluster.get(number, "/v1/keys/key-200").status, 404, "it was deleted");
+    assert_eq!(cluster.get(number, "/v1/keys/expiring").text(), "expires");
+    let shell = Shell::by_way_of(cluster, &[number]);
+    let done = |arguments: &[&str]| String::from_utf8(shell.done(arguments)).expect("text");
+    assert_eq!(done(&["atomic", "get", "7"]).trim(), "42");
+    assert_eq!(done(&["config", "pair", "get", "settings", "limit"]).trim(), "20");
+    assert_eq!(done(&["config", "pair", "get", "settings", "greeting"]).trim(), "hello");
+    let history = done(&["config", "history", "settings"]);
+    if is_backup {
+        return;
+    }
+    assert!(history.lines().count() > 3, "{history}");
+    assert_eq!(cluster.get(number, "/v1/keys/late").text(), "late", "after the last snapshot");
+    let dump = cluster.get(number, "/v1/cluster/dump").text();
+    for clue in
+        [r#""note":"kept""#, r#""placement:vary":"geo:zone""#, r#""name":"extra""#, r#""geo:zone":"z1""#]
+    {
+        assert!(dump.contains(clue), "{clue}: {dump}");
+    }
+    assert!(!dump.contains("gone"), "the shard was removed: {dump}");
+    let moves = cluster.get(number, "/v1/cluster/moves").json();
+    let extra = moves["shards"].as_array().and_then(|shards| shards.iter().find(|row| row["shard"] == 5));
+    assert_eq!(extra.map(|row| &row["slots"]), Some(&"0-9".into()), "{moves}");
+}
+
+fn version(cluster: &Cluster, number: usize) -> u64 {
+    cluster.get(number, "/v1/cluster/version").json()["version"].as_u64().expect("a number")
+}
+
+/// The version that a directory has recorded.
+fn recorded(directory: &Path) -> ClusterVersion {
+    let disk = FsDisk::open(directory).expect("no process uses it");
+    control_file::load(&disk).expect("it is read").expect("there is one").version
+}
+
+#[test]
+fn a_directory_of_the_release_before_versions_is_read_and_its_version_rises() {
+    let mut cluster = Cluster::start_prepared(1, &Options::default(), |cluster| unpack("one", cluster));
+    read_back(&cluster, 1, false);
+    eventually("the version rises", || (version(&cluster, 1) == 2).then_some(()));
+    let shown = String::from_utf8(Shell::of(&cluster).done(&["cluster", "version"])).expect("text");
+    assert!(shown.starts_with("cluster version 2\n"), "{shown}");
+    assert!(shown.contains(env!("CARGO_PKG_VERSION")), "{shown}");
+    assert_eq!(cluster.terminate(1).code(), Some(0));
+    assert_eq!(recorded(cluster.directory(1)), ClusterVersion(2));
+    cluster.restart(1);
+    read_back(&cluster, 1, false);
+}
+
+#[test]
+fn a_cluster_of_the_release_before_versions_waits_for_all_its_nodes_and_for_its_operator() {
+    let mut cluster = Cluster::at(&HOSTS);
+    unpack("three", &cluster);
+    cluster.spawn(1);
+    cluster.restart(2);
+    cluster.wait_ready(1);
+    read_back(&cluster, 1, false);
+    let shell = Shell::by_way_of(&cluster, &[1, 2]);
+    let show = || String::from_utf8(shell.done(&["cluster", "version"])).expect("text");
+    let waits = |clue: &str| eventually(clue, || show().contains(clue).then_some(()));
+    waits("node 3 runs a release that does not support version 2: upgrade it");
+    shell.done(&["cluster", "version", "--hold"]);
+    cluster.restart(3);
+    waits("an operator holds it");
+    eventually("node 3 has announced its release", || {
+        (!show().contains("node 3 runs a release that")).then_some(())
+    });
+    assert_eq!(version(&cluster, 3), 1);
+    shell.done(&["cluster", "version", "--resume"]);
+    for number in cluster.numbers() {
+        eventually("the version rises", || (version(&cluster, number) == 2).then_some(()));
+        read_back(&cluster, number, false);
+    }
+    for number in cluster.numbers() {
+        assert_eq!(cluster.terminate(number).code(), Some(0));
+        assert_eq!(recorded(cluster.directory(number)), ClusterVersion(2));
+    }
+}
+
+#[test]
+fn backups_of_the_release_before_versions_are_restored() {
+    for name in ["one", "three"] {
+        let cluster = Cluster::start(1);
+        let file = compat(&format!("{name}.backup"));
+        Shell::of(&cluster).done(&["backup", "restore", file.to_str().expect("text")]);
+        read_back(&cluster, 1, true);
+        assert_eq!(version(&cluster, 1), 2, "a new cluster has the newest version");
+    }
+}
+
+#[test]
+fn a_release_that_is_too_old_for_its_directory_says_so_and_changes_nothing() {
+    let mut cluster = Cluster::start(1);
+    assert_eq!(cluster.terminate(1).code(), Some(0));
+    {
+        let disk = FsDisk::open(cluster.directory(1)).expect("no process uses it");
+        let mut identity = control_file::load(&disk).expect("it is read").expect("there is one");
+        identity.version = ClusterVersion(9);
+        control_file::store(&disk, &identity).expect("it is written");
+    }
+    let before = files(cluster.directory(1));
+    let logged = cluster.log(1).len();
+    cluster.spawn(1);
+    let status = cluster.wait_exit(1);
+    let message = cluster.log(1).split_off(logged);
+    assert_eq!(status.code(), Some(1), "{message}");
+    let expected = "this release is too old: the cluster's version is 9, and this release supports 1 to 2";
+    assert!(message.contains(expected), "{message}");
+    assert_eq!(files(cluster.directory(1)), before);
+}
+
+/// The files of a directory, with their bytes.
+fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(directory).expect("a directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.filter(|path| path.is_file()).map(|path| (path.clone(), fs::read(path).expect("a file"))).collect()
+}
+
+/// Number of writes between two restarts.
+const WRITES_BETWEEN_RESTARTS: u64 = 100;
+
+#[test]
+fn a_rolling_restart_fails_no_request_of_a_client_that_tries_a_second_node() {
+    let mut cluster = Cluster::start(3);
+    crate::membership::await_registered(&cluster);
+    let clients: Vec<_> = (1..=3).map(|number| (number, cluster.url(number, "/v1/keys/"))).collect();
+    let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let failures: Vec<String> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|worker| {
+                let (clients, done, is_over) = (&clients, &done, &is_over);
+                scope.spawn(move || load(worker, clients, done, is_over))
+            })
+            .collect();
+        for number in 1..=3 {
+            let reached = done.load(Ordering::Relaxed) + WRITES_BETWEEN_RESTARTS;
+            eventually("clients write", || (done.load(Ordering::Relaxed) >= reached).then_some(()));
+            assert_eq!(cluster.terminate(number).code(), Some(0));
+            cluster.restart(number);
+            eventually("every node knows every leader", || {
+                let views = (1..=3).map(|number| cluster.view(number));
+                let knows = |view: &serde_json::Value| {
+                    view["shards"]
+                        .as_array()
+                        .is_some_and(|all| all.iter().all(|row| !row["leader"].is_null()))
+                };
+                views.into_iter().all(|view| knows(&view)).then_some(())
+            });
+        }
+        is_over.store(true, Ordering::Relaxed);
+        workers.into_iter().flat_map(|worker| worker.join().expect("a worker ends")).collect()
+    });
+    assert_eq!(failures, Vec::<String>::new(), "after {} requests", done.load(Ordering::Relaxed));
+}
+
+/// Writes and reads until told to end, each time at the next node first. Returns what failed at
+/// both nodes that it tried.
+fn load(worker: usize, clients: &[(usize, String)], done: &AtomicU64, is_over: &AtomicBool) -> Vec<String> {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .proxy(None)
+        .timeout_global(Some(crate::harness::DEADLINE))
+        .build()
+        .into();
+    let mut failures = Vec::new();
+    for turn in worker.. {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        let attempt = |node: usize| {
+            let (number, url) = &clients[node % clients.len()];
+            let url = format!("{url}worker-{worker}-{}", turn % 50);
+            let sent = if turn % 3 == 2 {
+                agent.get(&url).call()
+            } else {
+                agent.put(&url).send(turn.to_string().as_bytes())
+            };
+            match sent {
+                Ok(response) if [200, 201, 404].contains(&response.status().as_u16()) => Ok(()),
+                Ok(response) if response.status() == 503 => Err(format!("node {number}: 503")),
+                // A client may not repeat the request after any other status.
+                Ok(response) => panic!("node {number}: {}", response.status()),
+                Err(error) => Err(format!("node {number}: {error}")),
+            }
+        };
+        if let Err(first) = attempt(turn)
+            && let Err(second) = attempt(turn + 1)
+        {
+            failures.push(format!("{first}, then {second}"));
+        }
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+    failures
+}
