@@ -446,6 +446,7 @@ mod tests {
     #[test]
     fn seeds_reach_every_kind_of_cluster_and_of_fault() {
         let plans: Vec<Plan> = (0..300).map(Plan::draw).collect();
+        let mixed: Vec<Plan> = (0..30).map(Plan::draw_mixed).collect();
         for nodes in 1..=9 {
             assert!(plans.iter().any(|plan| plan.nodes == nodes), "{nodes} nodes");
         }
@@ -454,7 +455,7 @@ mod tests {
         }
         for name in Fault::NAMES {
             let has = |plan: &Plan| plan.faults.iter().any(|scheduled| scheduled.fault.name() == *name);
-            assert!(plans.iter().any(has), "{name}");
+            assert!(plans.iter().any(has) || mixed.iter().any(has), "{name}");
         }
         assert!(plans.iter().any(|plan| plan.faults.is_empty()));
     }

@@ -245,7 +245,7 @@ mod tests {
             "tidelock",
             "tidelock serve --sync maybe",
             "tidelock dev --nodes 0",
-            "tidelock dev --nodes 8",
+            "tidelock dev --nodes 10",
             "tidelock kv get",
             "tidelock kv get k --raw --output json",
             "tidelock kv put k",

@@ -149,6 +149,7 @@ impl Node {
             Event::LinkUp(peer) => {
                 self.router.link_up(peer);
                 self.introduce(peer);
+                self.peer_linked(peer);
                 self.report_due |= self.disks.own() != DiskState::Healthy;
             }
             Event::LinkDown(peer) => {

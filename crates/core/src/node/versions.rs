@@ -41,17 +41,20 @@ pub(super) struct Versions {
     is_unreported: bool,
     /// What the connected peers support.
     peers: BTreeMap<NodeId, SupportedVersions>,
+    /// Peers whose links are new. The recorded version may have risen between the handshake and the
+    /// link, so they are told it again.
+    linked: Vec<NodeId>,
 }
 
 impl Versions {
     /// For a node whose data directory has recorded a version.
     pub(super) fn new(recorded: ClusterVersion) -> Versions {
-        Versions { recorded, is_unreported: false, peers: BTreeMap::new() }
+        Versions { recorded, is_unreported: false, peers: BTreeMap::new(), linked: Vec::new() }
     }
 
     /// Whether the shell must be told something.
     pub(super) fn has_output(&self) -> bool {
-        self.is_unreported
+        self.is_unreported || !self.linked.is_empty()
     }
 
     /// Whether a peer is known not to support what this node may send.
@@ -88,6 +91,13 @@ impl Node {
         self.record_version(recorded);
         if self.versions.excludes(peer) {
             self.reapply_registry();
+        }
+    }
+
+    /// Handles a new link to a peer.
+    pub(super) fn peer_linked(&mut self, peer: NodeId) {
+        if self.versions.recorded > ClusterVersion::FIRST {
+            self.versions.linked.push(peer);
         }
     }
 
@@ -137,12 +147,14 @@ impl Node {
     /// Emits a new recorded version, for the shell and for all connected peers. Frames and log
     /// batches of the same drive follow it.
     pub(super) fn emit_version(&mut self, actions: &mut Actions) {
-        if !core::mem::take(&mut self.versions.is_unreported) {
-            return;
-        }
         let recorded = self.versions.recorded;
-        actions.version = Some(recorded);
+        let is_new = core::mem::take(&mut self.versions.is_unreported);
+        let untold = core::mem::take(&mut self.versions.linked);
+        if is_new {
+            actions.version = Some(recorded);
+        }
         let linked = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
+        let linked = linked.filter(|node| is_new || untold.contains(node));
         let frame = |to| OutgoingFrame { to, payload: peer::version(recorded).into(), droppable: false };
         actions.frames.extend(linked.filter(|&node| !self.versions.excludes(node)).map(frame));
     }

@@ -166,7 +166,7 @@ fn founders_and_members_may_be_named_by_srv_records() {
     assert_eq!(settings("peers = ['127.0.0.1:9001', 'b:1']").fallbacks(), ["127.0.0.1:9001", "b:1"]);
     for (toml, advice) in [
         ("peers = ['srv:_p._tcp.a']", "write srv:NAME/COUNT"),
-        ("peers = ['srv:_p._tcp.a/8']", "write srv:NAME/COUNT"),
+        ("peers = ['srv:_p._tcp.a/10']", "write srv:NAME/COUNT"),
         ("peers = ['srv:_p._tcp.a/0']", "write srv:NAME/COUNT"),
         ("peers = ['srv:/3']", "write srv:NAME/COUNT"),
         ("peers = ['a:1', 'srv:_p._tcp.a/3']", "and nothing else"),

@@ -9,6 +9,7 @@ mod silence;
 mod stalls;
 mod trace;
 mod transcripts;
+mod versions;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;

@@ -292,8 +292,8 @@ fn decode_hello(body: &mut &[u8]) -> Option<Hello> {
     Some(Hello { versions, identity, nonce, answers, address })
 }
 
-/// Decodes what a node says of its release. One without cluster versions says nothing, and is of the
-/// first.
+/// Decodes what a node says of its release. One without cluster versions says nothing, and is of
+/// the first.
 fn decode_release(body: &mut &[u8]) -> Option<(SupportedVersions, ClusterVersion)> {
     if body.is_empty() {
         return Some((SupportedVersions::default(), ClusterVersion::FIRST));
