@@ -71,11 +71,8 @@ type Answer = (u64, Result<(Load, Clients), String>);
 pub(super) fn show(args: &TopArgs, client: &ClientArgs) -> Result<(), CliError> {
     let asked = client.client();
     let cluster: Cluster = asked.ask_for(200, &Call::get("/v1/cluster"))?.json()?;
-    let answers: Vec<Answer> = cluster
-        .hosts
-        .iter()
-        .map(|host| (host.node, ask(&asked, &host.http_address, args.limit)))
-        .collect();
+    let answers: Vec<Answer> =
+        cluster.hosts.iter().map(|host| (host.node, ask(&asked, &host.http_address, args.limit))).collect();
     let top = sum(&cluster, &answers, args.limit.into());
     match client.output {
         Output::Json => {
@@ -124,7 +121,9 @@ fn sum(cluster: &Cluster, answers: &[Answer], most: usize) -> Top {
     let figures = || answers.iter().filter_map(|(node, answer)| Some((*node, answer.as_ref().ok()?)));
     for (_, (load, _)) in figures() {
         for shard in &load.shards {
-            let row = shards.entry(shard.shard).or_insert_with(|| ShardRow { shard: shard.shard, ..ShardRow::default() });
+            let row = shards
+                .entry(shard.shard)
+                .or_insert_with(|| ShardRow { shard: shard.shard, ..ShardRow::default() });
             row.reads_per_second += per_second(shard.reads, load.window_ms);
             row.writes_per_second += per_second(shard.writes, load.window_ms);
             row.bytes_written_per_second += per_second(shard.bytes_written, load.window_ms);
@@ -262,18 +261,18 @@ mod tests {
             (3, Err("no node is reachable".to_owned())),
         ];
         let top = sum(&cluster, &answers, 2);
-        assert_eq!(top.hosts.iter().map(|host| host.requests_per_second).collect::<Vec<_>>(), [
-            Some(15.0),
-            Some(2.0),
-            None
-        ]);
+        assert_eq!(
+            top.hosts.iter().map(|host| host.requests_per_second).collect::<Vec<_>>(),
+            [Some(15.0), Some(2.0), None]
+        );
         let row = &top.shards[1];
         assert_eq!((row.reads_per_second, row.writes_per_second), (12.0, 5.0));
         let keys: Vec<_> = top.keys.iter().map(|row| (row.key.as_deref(), row.requests_per_second)).collect();
         assert_eq!(keys, [(Some("a"), 96.0), (Some("b"), 128.0)], "the error of b is almost its count");
         assert_eq!(top.clients[0].node, 2, "the busiest first");
         let text = render(&top);
-        for part in ["3     -           0      -            no node is reachable", "user:   100", "1      2       12"]
+        for part in
+            ["3     -           0      -            no node is reachable", "user:   100", "1      2       12"]
         {
             assert!(text.contains(part), "{part} in\n{text}");
         }

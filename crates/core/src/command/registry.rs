@@ -365,7 +365,7 @@ codes!(Denial as "denial" {
 
 /// Names of the entries for additions to an announcement. The settings allow neither to a tag.
 const CLUSTER_ADDRESS_TAG: &str = "";
-/// See [`CLUSTER_ADDRESS_TAG`].
+/// Name of the entry with the release of a host, which no setting allows to a tag.
 pub const RELEASE_TAG: &str = "tidelock:release";
 
 impl HostInfo {

@@ -7,7 +7,7 @@ use crate::version::{ClusterVersion, Release, SupportedVersions};
 
 #[test]
 fn a_peer_is_told_a_version_that_was_recorded_between_its_handshake_and_its_link() {
-    let founders: Vec<String> = (1..=2).map(|node| node.to_string()).collect();
+    let founders: Vec<String> = (1..=2).map(|node| format!("node-{node}")).collect();
     let mut options = options(1, &founders);
     let versions = SupportedVersions { oldest: ClusterVersion(1), newest: ClusterVersion(2) };
     options.host.release = Release { name: "test".into(), versions };

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidelock_core::command::migration::{Move, MoveReply, MoveStep};
 use tidelock_core::command::{
-    CheckedWrite, ClusterView, VersionView, HostInfo, HostRole, HostView, NodeReply, Page, Read, ReadReply, Refusal,
-    ReplicaView, Reply, Request, ShardView, Write, WriteReply,
+    CheckedWrite, ClusterView, HostInfo, HostRole, HostView, NodeReply, Page, Read, ReadReply, Refusal,
+    ReplicaView, Reply, Request, ShardView, VersionView, Write, WriteReply,
 };
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::{NodeStatus, ShardStatus};
