@@ -85,7 +85,8 @@ fn recorded(directory: &Path) -> ClusterVersion {
 
 #[test]
 fn a_directory_of_the_release_before_versions_is_read_and_its_version_rises() {
-    let mut cluster = Cluster::start_prepared(1, &Options::default(), |cluster| unpack("one", cluster));
+    let options = Options { flags: vec!["--tag", "geo:zone=z1"] };
+    let mut cluster = Cluster::start_prepared(1, &options, |cluster| unpack("one", cluster));
     read_back(&cluster, 1, false);
     eventually("the version rises", || (version(&cluster, 1) == 2).then_some(()));
     let shown = String::from_utf8(Shell::of(&cluster).done(&["cluster", "version"])).expect("text");
@@ -101,6 +102,9 @@ fn a_directory_of_the_release_before_versions_is_read_and_its_version_rises() {
 fn a_cluster_of_the_release_before_versions_waits_for_all_its_nodes_and_for_its_operator() {
     let mut cluster = Cluster::at(&HOSTS);
     unpack("three", &cluster);
+    for (number, zone) in [(1, "geo:zone=z1"), (2, "geo:zone=z2"), (3, "geo:zone=z3")] {
+        cluster.add_flags(number, &["--tag", zone]);
+    }
     cluster.spawn(1);
     cluster.restart(2);
     cluster.wait_ready(1);

@@ -95,8 +95,9 @@ pub enum RegistryWrite {
         migration: MigrationId,
     },
     /// Raises the cluster's version, after which newer commands may be written. The leader of the
-    /// prime shard sends it. Answered by [`WriteReply::HostChanged`](super::WriteReply::HostChanged)
-    /// or [`WriteReply::Denied`](super::WriteReply::Denied). A lower version changes nothing.
+    /// prime shard sends it. Answered by
+    /// [`WriteReply::HostChanged`](super::WriteReply::HostChanged) or
+    /// [`WriteReply::Denied`](super::WriteReply::Denied). A lower version changes nothing.
     RaiseVersion {
         /// Every host of the cluster must support it; otherwise [`Denial::HostTooOld`].
         to: ClusterVersion,

@@ -1,8 +1,9 @@
 //! The checkers: one module for each property. None of them trusts the store.
 //!
 //! Two kinds. *Online* checkers observe the nodes during the run: [`agreement`], [`availability`],
-//! [`leaders`], [`replicas`], [`replies`], [`versions`]. *Offline* checkers judge the finished [`History`], which
-//! contains only what clients of the shipped binary could observe: [`linearizability`],
+//! [`leaders`], [`replicas`], [`replies`], [`versions`]. *Offline* checkers judge the finished
+//! [`History`], which contains only what clients of the shipped binary could observe:
+//! [`linearizability`],
 //! [`staleness`], [`durability`], [`lists`], [`scans`]; they share [`lineage`], which orders the
 //! mutations of each key by version. [`pipelines`] judges what the order of one connection's
 //! commands promises. [`operations`] also uses the log, for properties that a history alone does

@@ -334,7 +334,7 @@ fn slots() -> Vec<Operation> {
 fn version() -> Vec<Operation> {
     let hold = |path, endpoint, id, summary| {
         let answer = [(JSON, schema_of::<api::version::Hold>())];
-        CLUSTER.operation(path, endpoint, id, summary).gives(202, answer, "What was asked for")
+        CLUSTER.operation(path, endpoint, id, summary).gives(202, answer, "What was asked for").fails([404])
     };
     vec![
         CLUSTER

@@ -284,8 +284,8 @@ fn decode_hello(body: &mut &[u8]) -> Option<Hello> {
     Some(Hello { versions, identity, nonce, answers })
 }
 
-/// Decodes what a node says of its release. One without cluster versions says nothing, and is of the
-/// first.
+/// Decodes what a node says of its release. One without cluster versions says nothing, and is of
+/// the first.
 fn decode_release(body: &mut &[u8]) -> Option<(SupportedVersions, ClusterVersion)> {
     if body.is_empty() {
         return Some((SupportedVersions::default(), ClusterVersion::FIRST));
@@ -392,8 +392,8 @@ pub(super) mod tests {
             replica: tidelock_core::types::ReplicaId(19),
             founders: vec!["10.0.0.1:9001".into(), "[::1]:9001".into()],
             data_shards: 512,
-            founding_version: tidelock_core::version::ClusterVersion(1),
-            version: tidelock_core::version::ClusterVersion(2),
+            founding_version: ClusterVersion(1),
+            version: ClusterVersion(2),
             hosts: (1..=hosts).map(host).collect(),
         }
     }

@@ -32,8 +32,8 @@ fn welcome(hosts: u64) -> Welcome {
         replica: tidelock_core::types::ReplicaId(19),
         founders: vec!["10.0.0.1:9001".into()],
         data_shards: 8,
-        founding_version: tidelock_core::version::ClusterVersion(1),
-        version: tidelock_core::version::ClusterVersion(2),
+        founding_version: ClusterVersion(1),
+        version: ClusterVersion(2),
         hosts: (1..=hosts).map(|node| (NodeId(node), known(node))).collect::<BTreeMap<_, _>>(),
     }
 }
