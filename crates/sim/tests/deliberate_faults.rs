@@ -78,7 +78,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::NewCommandBeforeRaise => {
             let upgrade = Plan::draw_mixed(plan.seed);
             (plan.founding_version, plan.old_hosts) = (upgrade.founding_version, vec![NodeId(1), NodeId(3)]);
-            let set = OperatorAction::SetDefault { name: "placement:vary", value: Some("zone") };
+            let set = OperatorAction::Default { name: "placement:member", value: Some("3") };
             plan.operator_actions = vec![operator_action(2_000, set)];
         }
         Fault::ReplyOvertakes => {

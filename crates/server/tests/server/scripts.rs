@@ -107,11 +107,11 @@ scripts! {
     restores_fill_what_nobody_wrote_to
     restores_of_others_are_discarded
     shards_are_added_and_removed
-    versions_are_shown_and_held
     shards_say_where_and_why
     slots_are_moved
     slots_are_refused_what_they_cannot_be
     values_are_limited
+    versions_are_shown_and_held
     welcome_names_the_routes
 }
 
