@@ -78,6 +78,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::NewCommandBeforeRaise => {
             let upgrade = Plan::draw_mixed(plan.seed);
             (plan.founding_version, plan.old_hosts) = (upgrade.founding_version, vec![NodeId(1), NodeId(3)]);
+            plan.replicas = upgrade.replicas;
             let set = OperatorAction::Default { name: "placement:member", value: Some("3") };
             plan.operator_actions = vec![operator_action(2_000, set)];
         }
