@@ -465,7 +465,7 @@ fn applied_out_of_order_is_caught() {
 fn stale_snapshot_installed_is_caught() {
     caught(
         Fault::StaleSnapshotInstalled,
-        &["replicas", "durability", "linearizability", "lineage", "operations"],
+        &["replicas", "durability", "linearizability", "lineage", "operations", "checkpoints"],
     );
 }
 
