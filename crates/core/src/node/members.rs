@@ -217,12 +217,21 @@ impl Node {
         }
     }
 
-    /// The wanted replicas of a shard, from the registry.
+    /// The wanted replicas of a shard, from the registry. A member without a row that the registry
+    /// once had is not wanted: its row was forgotten while a leader with an older registry added
+    /// it. A member that the registry never had is newer than the registry.
     fn wanted(&self, shard: ShardId) -> Wanted {
         let mut wanted = Wanted::default();
         for (replica, node, role) in self.registry().wanted(shard) {
             wanted.roles.insert(replica, role);
             wanted.nodes.insert(replica, node);
+        }
+        let (last, _) = self.registry().last_numbers();
+        let group = self.groups.find(shard).filter(|_| self.registry().shards().contains_key(&shard));
+        for (_, replica, _) in group.iter().flat_map(|group| group.replicas()) {
+            if replica <= last {
+                wanted.roles.entry(replica).or_insert(None);
+            }
         }
         wanted
     }
