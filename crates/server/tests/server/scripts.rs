@@ -366,6 +366,15 @@ fn status() -> NodeStatus {
     }
 }
 
+fn held_version() -> VersionView {
+    VersionView {
+        version: ClusterVersion(1),
+        next: Some(ClusterVersion(2)),
+        blockers: vec![RaiseBlocker::Held, RaiseBlocker::Old(NodeId(2)), RaiseBlocker::Away(NodeId(3))],
+        held: true,
+    }
+}
+
 fn cluster() -> ClusterView {
     let host = |node, uuid: u128| HostView {
         info: HostInfo {
@@ -397,12 +406,7 @@ fn cluster() -> ClusterView {
         dead: true,
     };
     ClusterView {
-        version: VersionView {
-            version: ClusterVersion(1),
-            next: Some(ClusterVersion(2)),
-            blockers: vec![RaiseBlocker::Held, RaiseBlocker::Old(NodeId(2)), RaiseBlocker::Away(NodeId(3))],
-            held: true,
-        },
+        version: held_version(),
         node: NodeId(1),
         hosts: vec![host(1, 0x69f6_3dd0_50cb_4410_bebc_6442_d2c1_51af), unregistered],
         shards: vec![
