@@ -427,25 +427,29 @@ fn cluster() -> ClusterView {
                 slots: 16384,
             },
         ],
-        replicas: vec![
-            ReplicaView {
-                replica: ReplicaId(1),
-                shard: ShardId(0),
-                node: NodeId(1),
-                voter: true,
-                applied: Some(LogIndex(9)),
-                checkpoint: Some(Checkpoint { index: LogIndex(8), checksum: 0xbeef }),
-                diverged: false,
-            },
-            ReplicaView {
-                replica: ReplicaId(2),
-                shard: ShardId(0),
-                node: NodeId(2),
-                voter: false,
-                applied: None,
-                checkpoint: None,
-                diverged: true,
-            },
-        ],
+        replicas: replicas(),
     }
+}
+
+fn replicas() -> Vec<ReplicaView> {
+    vec![
+        ReplicaView {
+            replica: ReplicaId(1),
+            shard: ShardId(0),
+            node: NodeId(1),
+            voter: true,
+            applied: Some(LogIndex(9)),
+            checkpoint: Some(Checkpoint { index: LogIndex(8), checksum: 0xbeef }),
+            diverged: false,
+        },
+        ReplicaView {
+            replica: ReplicaId(2),
+            shard: ShardId(0),
+            node: NodeId(2),
+            voter: false,
+            applied: None,
+            checkpoint: None,
+            diverged: true,
+        },
+    ]
 }

@@ -461,7 +461,9 @@ pub(super) mod tests {
             Message::JoinRefused(JoinRefusal::Refused("no".into())),
         ] {
             let body = message.encode().split_off(ENVELOPE_BYTES);
-            for length in 0..body.len() {
+            // Releases without cluster versions end a welcome before them.
+            let old = matches!(message, Message::Welcome(_)).then(|| body.len() - 2);
+            for length in (0..body.len()).filter(|length| Some(*length) != old) {
                 assert_eq!(decode_body(&body[..length]), None, "{length}");
             }
             assert_eq!(decode_body(&[&body[..], b"of a later version"].concat()), Some(message));
