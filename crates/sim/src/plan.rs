@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn seeds_reach_every_kind_of_cluster_and_of_fault() {
-        let plans: Vec<Plan> = (0..300).map(Plan::draw).collect();
+        let plans: Vec<Plan> = (0..300).map(Plan::draw).chain((0..20).map(Plan::draw_mixed)).collect();
         for nodes in [1, 3, 5] {
             assert!(plans.iter().any(|plan| plan.nodes == nodes), "{nodes} nodes");
         }
