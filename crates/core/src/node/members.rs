@@ -158,7 +158,8 @@ impl Node {
         if !self.applied_registry.introductions.is_empty() {
             let known = self.known_hosts().map(|(node, _, address)| (node, address));
             let payload = Bytes::from(peer::hosts(known));
-            for to in self.applied_registry.introductions.drain(..) {
+            let introductions = self.applied_registry.introductions.drain(..);
+            for to in introductions.filter(|&to| !self.versions.excludes(to)) {
                 frames.push(OutgoingFrame { to, payload: payload.clone(), droppable: false });
             }
         }

@@ -160,6 +160,7 @@ impl Node {
     }
 
     /// Drops frames to peers that do not support what they may hold. Their links are being closed.
+    /// The notice of a removal comes later: every release knows it.
     pub(super) fn drop_excluded(&self, frames: &mut Vec<OutgoingFrame>) {
         if self.versions.peers.keys().any(|&peer| self.versions.excludes(peer)) {
             frames.retain(|frame| !self.versions.excludes(frame.to));

@@ -368,6 +368,15 @@ fn status() -> NodeStatus {
     }
 }
 
+fn held_version() -> VersionView {
+    VersionView {
+        version: ClusterVersion(1),
+        next: Some(ClusterVersion(2)),
+        blockers: vec![RaiseBlocker::Held, RaiseBlocker::Old(NodeId(2)), RaiseBlocker::Away(NodeId(3))],
+        held: true,
+    }
+}
+
 fn cluster() -> ClusterView {
     let host = |node, uuid: u128| HostView {
         info: HostInfo {
@@ -399,12 +408,7 @@ fn cluster() -> ClusterView {
         ..host(2, 0)
     };
     ClusterView {
-        version: VersionView {
-            version: ClusterVersion(1),
-            next: Some(ClusterVersion(2)),
-            blockers: vec![RaiseBlocker::Held, RaiseBlocker::Old(NodeId(2)), RaiseBlocker::Away(NodeId(3))],
-            held: true,
-        },
+        version: held_version(),
         node: NodeId(1),
         has_default: false,
         hosts: vec![host(1, 0x69f6_3dd0_50cb_4410_bebc_6442_d2c1_51af), unregistered],

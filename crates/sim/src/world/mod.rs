@@ -57,6 +57,7 @@ use importing::Importer;
 use nemesis::Nemesis;
 use operators::Operators;
 use pipelining::PipeliningClients;
+use releases::REMOVAL;
 use scanning::Scanner;
 
 /// The state of a run: the plan, the cluster, its clients and the checkers.
@@ -462,7 +463,8 @@ impl<'p> World<'p> {
             if self.plan.shell_bug == Some(ShellBug::FramesTwice) {
                 self.net.send(node, frame.clone(), &mut self.event_queue);
             }
-            if self.net.send(node, frame, &mut self.event_queue) {
+            let is_removal = frame.payload[..] == REMOVAL;
+            if self.net.send(node, frame, &mut self.event_queue) && !is_removal {
                 self.check_frame(node, to)?;
             }
         }

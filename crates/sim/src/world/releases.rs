@@ -10,6 +10,9 @@ use crate::checkers::Violation;
 use crate::faults::CrashKind;
 use crate::host::Turn;
 
+/// The frame that tells a peer of its removal. Every release knows it.
+pub(super) const REMOVAL: [u8; 1] = [6];
+
 /// Election timeouts within which the version of a healed cluster rises: every host registers its
 /// release first.
 const ELECTIONS_TO_RAISE: u64 = 40;
