@@ -113,8 +113,8 @@ impl AddressBook {
     }
 
     /// The addresses to try now, in order, to reach a peer: those at which it may be and, in some
-    /// rounds, the next of the fallbacks. An address at which another peer is sought is none: who
-    /// is there, that search will show.
+    /// rounds, the next of the fallbacks. A fallback that is the best known address of a peer is
+    /// left out, because connecting to that peer shows which host is there.
     pub fn candidates(&mut self, peer: NodeId) -> Vec<String> {
         let is_sought =
             |address: &String| self.peers.values().any(|known| known.recent.first() == Some(address));

@@ -140,10 +140,10 @@ pub enum RaiseBlocker {
     /// An operator has stopped it.
     Held,
     /// The host runs a release that does not support a newer version.
-    Old(NodeId),
+    ReleaseTooOld(NodeId),
     /// The host has not announced its release, or is not connected with the asked node. It may run
     /// any release.
-    Away(NodeId),
+    Disconnected(NodeId),
 }
 
 #[cfg(test)]

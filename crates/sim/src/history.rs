@@ -256,16 +256,7 @@ impl Operation {
 
     /// The write, if it is one.
     pub fn write(&self) -> Option<&Write> {
-        match &self.request {
-            Request::Write(write) => Some(write),
-            Request::Read { .. }
-            | Request::Cluster
-            | Request::Registry
-            | Request::Load { .. }
-            | Request::Explain { .. }
-            | Request::Transfer { .. }
-            | Request::SnapshotHere => None,
-        }
+        if let Request::Write(write) = &self.request { Some(write) } else { None }
     }
 }
 

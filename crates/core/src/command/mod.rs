@@ -123,14 +123,7 @@ impl Request {
                 Some(operations.iter().next()?.key())
             }
             Request::Read { read: Read::Config(read), .. } => Some(read.namespace.routing_key()),
-            Request::Write(_)
-            | Request::Read { .. }
-            | Request::Cluster
-            | Request::Registry
-            | Request::Load { .. }
-            | Request::Explain { .. }
-            | Request::Transfer { .. }
-            | Request::SnapshotHere => None,
+            _ => None,
         }
     }
 }

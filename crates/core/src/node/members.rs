@@ -221,7 +221,7 @@ impl Node {
     /// The wanted replicas of a shard, from the registry. A member without a row that the registry
     /// once had is not wanted: its row was forgotten while a leader with an older registry added
     /// it. A member that the registry never had is newer than the registry.
-    fn wanted(&self, shard: ShardId) -> Wanted {
+    pub(super) fn wanted(&self, shard: ShardId) -> Wanted {
         let mut wanted = Wanted::default();
         for (replica, node, role) in self.registry().wanted(shard) {
             wanted.roles.insert(replica, role);

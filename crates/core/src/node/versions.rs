@@ -178,8 +178,8 @@ impl Node {
         }
     }
 
-    /// The version to which the cluster can rise next: the newest that all hosts announce, or the
-    /// one after the present, if this node supports that.
+    /// The version to which the cluster can rise next: the newest that all hosts announce. If they
+    /// announce none above the current version, the next higher one, if this node supports it.
     fn next_version(&self) -> Option<ClusterVersion> {
         let (current, own) = (self.registry().version(), self.options.host.release.versions.newest);
         let next = (current.0 + 1..=own.0).map(ClusterVersion);
@@ -201,9 +201,9 @@ impl Node {
                 self.versions.peers.get(&node).copied().filter(|_| self.router.is_up(node))
             };
             match (announced, running) {
-                (Some(announced), _) if !announced.contains(to) => Some(RaiseBlocker::Old(node)),
-                (_, Some(running)) if !running.contains(to) => Some(RaiseBlocker::Old(node)),
-                (None, _) | (_, None) => Some(RaiseBlocker::Away(node)),
+                (Some(announced), _) if !announced.contains(to) => Some(RaiseBlocker::ReleaseTooOld(node)),
+                (_, Some(running)) if !running.contains(to) => Some(RaiseBlocker::ReleaseTooOld(node)),
+                (None, _) | (_, None) => Some(RaiseBlocker::Disconnected(node)),
                 (Some(_), Some(_)) => None,
             }
         };

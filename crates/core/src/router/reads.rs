@@ -97,24 +97,26 @@ impl Router {
             Consistency::Linearizable => self.counters.reads_linearizable += reads_in(&read),
             Consistency::Stale => self.counters.reads_stale += reads_in(&read),
         }
-        let scope = self.scope(&read);
-        if let Ok(Scope::Shard(shard)) = scope {
+        let scope = match self.scope(&read) {
+            Err(no_target) => return self.answer(Some(token), no_target.into()),
+            Ok(scope) => scope,
+        };
+        if let Scope::Shard(shard) = scope {
             self.load.read(shard, &read);
         }
         if consistency == Consistency::Stale
-            && let Some(reply) = self.read_stale(&read, groups)
+            && let Some(reply) = self.stale_reply(scope, &read, groups)
         {
             return self.answer(Some(token), reply);
         }
         match scope {
-            Err(no_target) => self.answer(Some(token), no_target.into()),
-            Ok(Scope::Shard(shard))
+            Scope::Shard(shard)
                 if consistency == Consistency::Linearizable && groups.member(shard).is_some() =>
             {
                 let Some(request) = self.open(Some(token), Work::Read(Some(shard))) else { return };
                 groups.with(shard, |group| group.read(request, read));
             }
-            Ok(_) => {
+            _ => {
                 let retry = Work::RetryRead(RetryRead { read, consistency });
                 let Some(request) = self.open(Some(token), retry) else { return };
                 self.read_again(request, groups);
@@ -230,16 +232,28 @@ impl Router {
         self.ask_again(request);
     }
 
-    /// Answers from the applied state; `None` if a shard has no replica here, or slots are being
-    /// moved.
-    pub(crate) fn read_stale(&self, read: &Read, groups: &Groups) -> Option<Reply> {
-        match self.scope(read) {
-            Err(no_target) => Some(no_target.into()),
-            Ok(Scope::Shard(shard)) => {
+    /// Answers a stale read from the applied state, and counts it; `None` if a shard has no replica
+    /// here, or slots are being moved.
+    pub(crate) fn read_stale(&mut self, read: &Read, groups: &Groups) -> Option<Reply> {
+        let scope = match self.scope(read) {
+            Err(no_target) => return Some(no_target.into()),
+            Ok(scope) => scope,
+        };
+        let reply = self.stale_reply(scope, read, groups)?;
+        self.counters.reads_stale += reads_in(read);
+        if let Scope::Shard(shard) = scope {
+            self.load.read(shard, read);
+        }
+        Some(reply)
+    }
+
+    fn stale_reply(&self, scope: Scope, read: &Read, groups: &Groups) -> Option<Reply> {
+        match scope {
+            Scope::Shard(shard) => {
                 let answer = groups.member(shard)?.read_stale(read, self.slots.last_move(shard));
                 self.settle(read, shard, answer)
             }
-            Ok(Scope::All) => {
+            Scope::All => {
                 let shards = self.slots.shards();
                 let mut gather = Gather::new(read, shards.len());
                 let mut whole = None;
@@ -250,14 +264,6 @@ impl Router {
                 }
                 whole?.ok().filter(|reply| !matches!(reply, Reply::Read(ReadReply::Page(page)) if page.items.is_empty() && page.next.is_some()))
             }
-        }
-    }
-
-    /// Counts a stale read that was answered without a request.
-    pub(crate) fn count_stale_read(&mut self, read: &Read) {
-        self.counters.reads_stale += 1;
-        if let Ok(Scope::Shard(shard)) = self.scope(read) {
-            self.load.read(shard, read);
         }
     }
 

@@ -41,11 +41,11 @@ fn version(view: &ClusterView) -> Version {
         RaiseBlocker::Held => {
             "an operator holds it: `tidelock cluster version --resume` lets it continue".to_owned()
         }
-        RaiseBlocker::Old(node) => {
+        RaiseBlocker::ReleaseTooOld(node) => {
             let release = release_of(node).map_or_else(String::new, |release| format!(" {}", release.name));
             format!("node {node} runs a release{release} that does not support version {next}: upgrade it")
         }
-        RaiseBlocker::Away(node) => format!(
+        RaiseBlocker::Disconnected(node) => format!(
             "node {node} is not connected, and may come back with any release: start it, or remove it from the cluster"
         ),
     };

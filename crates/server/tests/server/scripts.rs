@@ -372,7 +372,11 @@ fn held_version() -> VersionView {
     VersionView {
         version: ClusterVersion(1),
         next: Some(ClusterVersion(2)),
-        blockers: vec![RaiseBlocker::Held, RaiseBlocker::Old(NodeId(2)), RaiseBlocker::Away(NodeId(3))],
+        blockers: vec![
+            RaiseBlocker::Held,
+            RaiseBlocker::ReleaseTooOld(NodeId(2)),
+            RaiseBlocker::Disconnected(NodeId(3)),
+        ],
         held: true,
     }
 }

@@ -12,8 +12,8 @@ use crate::checkers::Violation;
 use crate::event_queue::Direction;
 use crate::faults::CrashKind;
 
-/// A host that dials, the host that answers, and the address at which it does.
-struct Meeting<'a> {
+/// A connection attempt: who dials, who answers, and at which address.
+struct Attempt<'a> {
     dialer: NodeId,
     acceptor: NodeId,
     /// The host that the dialer expects.
@@ -42,9 +42,9 @@ impl World<'_> {
             let Some(acceptor) = self.addressing.host_at(&address).filter(|found| *found != node) else {
                 continue;
             };
-            let meeting = Meeting { dialer: node, acceptor, expected: peer, address: &address };
+            let attempt = Attempt { dialer: node, acceptor, expected: peer, address: &address };
             if self.net.can_meet(Direction { from: node, to: acceptor })
-                && self.shake_hands(&meeting)?
+                && self.shake_hands(&attempt)?
                 && acceptor == peer
             {
                 return Ok(true);
@@ -59,8 +59,8 @@ impl World<'_> {
     /// # Errors
     /// When a host accepts another one than it dialed: their link would carry frames of one host as
     /// those of another.
-    fn shake_hands(&mut self, meeting: &Meeting<'_>) -> Result<bool, Violation> {
-        let &Meeting { dialer, acceptor, expected, address } = meeting;
+    fn shake_hands(&mut self, attempt: &Attempt<'_>) -> Result<bool, Violation> {
+        let &Attempt { dialer, acceptor, expected, address } = attempt;
         if !self.introduce(dialer, acceptor, (HandshakeSide::Acceptor, None)) {
             return Ok(false);
         }

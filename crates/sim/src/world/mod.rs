@@ -13,6 +13,7 @@ pub mod inspection;
 pub mod nemesis;
 mod observation;
 pub mod operators;
+mod options;
 mod pipelining;
 mod releases;
 mod relocation;
@@ -22,13 +23,11 @@ mod watching;
 
 use std::collections::BTreeMap;
 
-use tidelock_core::command::{Consistency, HostInfo, Reply, Request};
-use tidelock_core::event::{Event, NodeOptions};
+use tidelock_core::command::{Consistency, Reply, Request};
+use tidelock_core::event::Event;
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
-use tidelock_core::version::{Release, SupportedVersions};
-use uuid::Uuid;
 
-use crate::addressing::{self, Addressing};
+use crate::addressing::Addressing;
 use crate::checkers::Violation;
 use crate::checkers::agreement::Agreement;
 use crate::checkers::availability::Availability;
@@ -45,7 +44,6 @@ use crate::faults::{CrashKind, ShellBug};
 use crate::history::{Happened, History, ImportedDocument, Incarnation, Iteration, Outcome};
 use crate::host::Host;
 use crate::net::Network;
-use crate::operator_actions::ZONES;
 use crate::plan::{DiskPace, Plan};
 use crate::report::{Report, Tally};
 use crate::slots::shard_of;
@@ -114,7 +112,7 @@ impl<'p> World<'p> {
         let mut disks = plan.generator("disks");
         let hosts = (1..=plan.hosts()).map(|node| {
             let disk = SimDisk::new(disks.u64(..));
-            let host = Host::new(options(plan, NodeId(node)), disk, plan);
+            let host = Host::new(options::options(plan, NodeId(node)), disk, plan);
             if node <= plan.nodes { host } else { host.absent() }
         });
         let workload = Workload::new(plan);
@@ -553,49 +551,4 @@ fn is_stale_read(request: &Request) -> bool {
 fn watchers(plan: &Plan, workload: &Workload) -> Vec<WatchingClient> {
     let names = if plan.load.config_per_mille > 0 { workload.namespaces() } else { Vec::new() };
     WatchingClient::all(&names, &mut plan.generator("watchers"))
-}
-
-/// The description of a host for the registry.
-pub(crate) fn host_info(node: NodeId) -> HostInfo {
-    HostInfo {
-        node,
-        uuid: Uuid::from_u128(u128::from(node.0)),
-        peer_address: addressing::name(node),
-        http_address: format!("host-{node}:8001"),
-        resp_address: format!("host-{node}:7001"),
-        resp_cluster_address: format!("host-{node}:7101"),
-        tags: tags(ZONES[(node.0 % 3) as usize])
-            .into_iter()
-            .chain([("geo:rack".to_owned(), (node.0 % 2).to_string())])
-            .collect(),
-        release: Release { name: String::new(), versions: SupportedVersions::OWN },
-    }
-}
-
-/// The tags of a host in a zone: one for policies, and the one over which the default placement
-/// spreads voters.
-pub(crate) fn tags(zone: &str) -> [(String, String); 2] {
-    ["zone", "geo:zone"].map(|name| (name.to_owned(), zone.to_owned()))
-}
-
-fn options(plan: &Plan, node: NodeId) -> NodeOptions {
-    NodeOptions {
-        host: HostInfo {
-            release: Release { name: String::new(), versions: plan.release_of(node) },
-            ..host_info(node)
-        },
-        founders: (1..=plan.nodes).map(NodeId).map(addressing::name).collect(),
-        hosts: BTreeMap::new(),
-        move_step_keys: 8,
-        prime_replica: None,
-        data_shards: plan.data_shards,
-        replicas: plan.replicas,
-        shard_tags: BTreeMap::new(),
-        founding_version: plan.founding_version,
-        version: plan.founding_version,
-        timing: plan.timing,
-        snapshot_log_bytes_min: plan.snapshot_log_bytes_min,
-        seed: 0,
-        faults: plan.deliberate,
-    }
 }

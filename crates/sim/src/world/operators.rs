@@ -9,7 +9,8 @@ use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::types::{NodeId, Token};
 use uuid::Uuid;
 
-use super::{World, host_info, tags};
+use super::World;
+use super::options::{host_info, tags};
 use crate::addressing;
 use crate::checkers::Violation;
 use crate::event_queue::{Micros, SimEvent};

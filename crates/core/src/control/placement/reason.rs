@@ -18,7 +18,7 @@ pub enum Reason {
         count: usize,
         /// Whose policy it is.
         source: Source,
-        /// Its values of the tags over which voters are spread.
+        /// The host's values of the tags over which voters are spread, for display.
         values: String,
     },
     /// It votes in place of these hosts, which are dead or drained.

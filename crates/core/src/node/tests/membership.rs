@@ -1,7 +1,9 @@
 //! Hosts join, vote, are drained and leave, over a perfect network and disk.
 
+use alloc::vec;
+
 use super::*;
-use crate::command::{Denial, HostChange, HostInfo, RegistryWrite};
+use crate::command::{Assignment, Denial, HostChange, HostInfo, RegistryWrite};
 
 impl Cluster {
     /// Adds a node with an empty disk. Returns its node number.
@@ -241,4 +243,32 @@ fn a_host_goes_only_when_all_who_stay_know_each_other() {
     cluster.revive(four);
     cluster.tick(100);
     assert_eq!(standing(&cluster), Some(HostRole::Removed));
+}
+
+#[test]
+fn a_member_whose_row_the_registry_has_forgotten_is_removed() {
+    let mut cluster = Cluster::elected(3);
+    let shard = ShardId(1);
+    let (replica, seen) = {
+        let registry = cluster.nodes[0].registry();
+        let (replica, _) = registry.replica_on(shard, NodeId(3)).expect("a row");
+        (replica, registry.changed())
+    };
+    // Both without a tick in between, so the leader of the shard has not acted on the first.
+    let assignments = vec![Assignment { shard, node: NodeId(3), role: None }];
+    for write in [RegistryWrite::Assign { seen, assignments }, RegistryWrite::ForgetReplica { replica }] {
+        let reply = cluster.answer(1, Request::Write(Write::from(write)));
+        assert_eq!(reply, Reply::Write(WriteReply::HostChanged));
+    }
+    let node = &cluster.nodes[0];
+    assert!(node.membership(shard).is_some_and(|members| members.role(replica).is_some()));
+    assert!(node.registry().replicas().get(&replica).is_none());
+    let wanted = node.wanted(shard);
+    assert_eq!(wanted.roles.get(&replica), Some(&None));
+    assert!(!wanted.matches(node.membership(shard).expect("a replica")));
+    cluster.tick(60);
+    let members = cluster.nodes[0].membership(shard).expect("a replica");
+    assert_eq!(members.role(replica), None);
+    // Placement gives the host another replica, with a number of its own.
+    assert!(members.nodes.iter().any(|(other, node)| *node == NodeId(3) && *other > replica));
 }
