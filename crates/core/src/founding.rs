@@ -4,9 +4,9 @@
 //! Owns the numbers of the founding replicas and their hosts. The result never changes, because a
 //! log that begins with the founding is read by every later release.
 //!
-//! The tags of hosts are not known at the founding. So voters are dealt out round the founders in
-//! the order of their numbers: no founder gets two votes more than another, and founders whose
-//! zones take turns have each shard in as many zones as possible. Placement
+//! The tags of hosts are not known at the founding. So votes are assigned round-robin, in the order
+//! of the founders' numbers: no founder gets two votes more than another. If the zones of the
+//! founders alternate in that order, each shard is in as many zones as possible. Placement
 //! ([`crate::control::placement`]) corrects the rest once the hosts have registered.
 
 use alloc::collections::BTreeMap;
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn votes_are_dealt_out_evenly_and_numbers_have_no_gaps() {
+    fn votes_are_spread_evenly_and_numbers_have_no_gaps() {
         for founders in 1..=9 {
             for (data_shards, replicas) in [(1, 3), (4, 3), (5, 1), (4, 5), (7, 7), (16, 3)] {
                 let founding = with_default(founders, data_shards, replicas);

@@ -21,8 +21,8 @@ use crate::control::registry::Registry;
 use crate::membership::Role;
 use crate::types::{NodeId, ShardId};
 
-/// Difference of votes from which on a vote moves. After a move for less, the other host would have
-/// more.
+/// The smallest difference of votes for which a vote moves. With a difference of one, a move would
+/// only exchange the two numbers.
 const DIFFERENCE_MIN: usize = 2;
 
 /// The assignments that move the next vote; empty while a replica of an earlier move remains, or if

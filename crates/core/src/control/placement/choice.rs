@@ -218,9 +218,8 @@ impl<'a> Choosing<'a> {
         )
     }
 
-    /// The values of tags. With a default placement, a host that is not registered is in a place
-    /// of which nothing is known, and in which no other host is: its votes must not move before
-    /// its tags are known.
+    /// The values of tags. With a default placement, a host that has not registered counts as a
+    /// place of its own, so that its votes do not move before its tags are known.
     fn values_of(&self, level: &[String], host: &HostFacts) -> Vec<String> {
         match &host.tags {
             None if self.shard.default.is_some() => [host.node.to_string()].into(),

@@ -15,11 +15,14 @@
 //!   least two fewer. It moves only votes of shards whose voters the cluster's default chooses, one
 //!   at a time.
 //!
-//! A cluster that was founded before there was a default placement has none until an operator sets
-//! it. There, every host of the role voter votes in each shard without a policy for voters, in the
-//! place of dead ones other hosts do, and hosts are learners of all shards that do not name their
-//! followers. [`Registry::add_shard`] makes these choices while it applies an entry, so they must
-//! never change.
+//! A cluster that an earlier release founded has no default placement until an operator sets one.
+//! Without it:
+//! - In a shard without a policy for voters, every host of the role voter votes, and other hosts
+//!   vote in place of dead ones.
+//! - All other hosts are learners of every shard whose policies name no learners.
+//!
+//! [`Registry::add_shard`] makes these choices while it applies an entry, so they must never
+//! change.
 //!
 //! The result does not depend on the order in which hosts are listed. `reconcile` carries it out.
 
