@@ -60,10 +60,11 @@ class Resize:
         return found["latency_us"]["percentiles"], found["errors"], found["error_counts"]
 
     def phase(self, name, change):
-        """Measures while `change` runs: in pieces of three seconds until it has ended."""
-        if change is None:
-            self.note(name, None, [self.load(self.settings.seconds)])
-            return
+        """Measures while `change` runs, in pieces of three seconds until it has ended, and notes the slowest piece.
+
+        Every phase is measured alike, also those in which the cluster keeps its size: a piece connects anew, and asking for the
+        placement takes processor time from the nodes.
+        """
         failure = []
 
         def run():
@@ -104,9 +105,13 @@ class Resize:
         for server in self.cluster.servers[self.running : to]:
             server.start()
         self.running = to
+        self.rest(5)
+
+    def rest(self, seconds):
+        """Waits until the placement has been as it should be for so long."""
         calm = 0
         # Votes move one after another, so the placement is at rest only if it stays as it is.
-        while calm < 5:
+        while calm < seconds:
             calm = calm + 1 if self.placed() else 0
             time.sleep(1)
 
@@ -130,16 +135,16 @@ class Resize:
             time.sleep(0.1)
         # Every key is written once and read back at the end.
         self.tidelock("bench", "kv", "--via", "given", "--distribution", "sequential", "--reads", 0, "-n", KEYS, "-c", 8)
-        self.phase("3 nodes", None)
+        self.phase("3 nodes", lambda: self.rest(self.settings.seconds))
         for size in (6, 9):
             self.phase(f"growing to {size}", lambda size=size: self.grow(size))
             print("  voters:", self.voters())
-            self.phase(f"{size} nodes", None)
+            self.phase(f"{size} nodes", lambda: self.rest(self.settings.seconds))
         for shard in self.shards():
             print(self.tidelock("cluster", "explain", shard))
         self.phase("shrinking to 3", self.shrink)
         print("  voters:", self.voters())
-        self.phase("3 nodes again", None)
+        self.phase("3 nodes again", lambda: self.rest(self.settings.seconds))
         print(f"keys found at the end: {self.keys():,} of {KEYS:,}")
 
     def keys(self):
