@@ -145,7 +145,10 @@ impl Node {
     }
 
     fn end(&mut self, shard: ShardId) {
-        let Some(group) = self.groups.remove(shard) else { return };
+        let Some(mut group) = self.groups.remove(shard) else { return };
+        for done in group.take_reads() {
+            self.router.read_done(done);
+        }
         let replica = group.replica();
         let incarnation = ReplicaIncarnation::Ended(replica);
         self.output.forget(shard);

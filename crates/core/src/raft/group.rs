@@ -426,6 +426,18 @@ impl Group {
         }
     }
 
+    /// Takes the reads that wait for an answer, because the replica is not a member any more or
+    /// ends. No leader confirms reads to it, so another node must answer.
+    pub fn take_reads(&mut self) -> impl Iterator<Item = ReadDone> {
+        let shard = self.shard;
+        self.reads.take_all().into_iter().map(move |Waiter { request, read, .. }| ReadDone {
+            request,
+            shard,
+            read,
+            answer: Err(ShardError::NotHere),
+        })
+    }
+
     /// Refuses the reads that were confirmed after `index`.
     pub(super) fn refuse_reads_beyond(&mut self, index: LogIndex, refusal: &ShardRefusal, out: &mut Output) {
         out.reads.extend(self.reads.take_beyond(index).map(|waiter| ReadDone {

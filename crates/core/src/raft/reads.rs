@@ -118,6 +118,13 @@ impl Reads {
         self.confirmed.push_back((floor, round.waiters));
     }
 
+    /// Takes all reads: this replica can answer none of them.
+    pub(super) fn take_all(&mut self) -> Vec<Waiter> {
+        let confirmed = core::mem::take(&mut self.confirmed).into_iter().flat_map(|(_, waiters)| waiters);
+        let under_way = self.round.take().into_iter().flat_map(|round| round.waiters);
+        confirmed.chain(under_way).chain(core::mem::take(&mut self.queued)).collect()
+    }
+
     /// Takes the reads that were confirmed above `index`.
     pub(super) fn take_beyond(&mut self, index: LogIndex) -> impl Iterator<Item = Waiter> {
         let kept = self.confirmed.partition_point(|(confirmed, _)| *confirmed <= index);

@@ -136,6 +136,9 @@ impl Group {
         }
         self.serve_reads(out);
         self.refuse_reads_beyond_disk(out);
+        if !self.is_member() && self.shard() != ShardId::PRIME {
+            out.reads.extend(self.take_reads());
+        }
         self.forget_overtaken_parts();
         self.note_newer_wanted();
         self.cut_log(limits::LOG_CUT_ENTRIES_MAX);

@@ -3,7 +3,7 @@
 use alloc::vec;
 
 use super::*;
-use crate::command::{Assignment, Denial, HostChange, HostInfo, RegistryWrite};
+use crate::command::{Assignment, Denial, HostChange, HostInfo, RegistryWrite, ShardTags};
 
 impl Cluster {
     /// Adds a node with an empty disk. Returns its node number.
@@ -271,4 +271,28 @@ fn a_member_whose_row_the_registry_has_forgotten_is_removed() {
     assert_eq!(members.role(replica), None);
     // Placement gives the host another replica, with a number of its own.
     assert!(members.nodes.iter().any(|(other, node)| *node == NodeId(3) && *other > replica));
+}
+
+#[test]
+fn reads_of_a_replica_that_ends_are_answered_by_another_node() {
+    let mut cluster = Cluster::elected(3);
+    let reader = cluster.join();
+    cluster.tick(50);
+    let shard = ShardId(1);
+    let key = ["a", "b", "c", "d"].into_iter().find(|key| cluster.nodes[0].shard_of(key.as_bytes()) == shard);
+    let key = key.expect("one of them is of the shard");
+    assert!(wrote(&cluster.answer(1, put(key, "1", Condition::Always))));
+    cluster.kill(reader);
+    let tags = vec![("placement:cover".into(), Some("none".into()))];
+    let uncover = Request::Write(Write::from(RegistryWrite::TagShard(ShardTags { shard, tags })));
+    assert_eq!(cluster.answer(1, uncover), Reply::Write(WriteReply::HostChanged));
+    // While it is down, it is removed from the shard, and the registry forgets the replica.
+    cluster.tick(60);
+    cluster.revive(reader);
+    let token = Token(1 << 32);
+    cluster.nodes[reader as usize - 1].handle(Event::Request { token, request: get(key) });
+    cluster.settle();
+    cluster.tick(10);
+    assert!(cluster.nodes[reader as usize - 1].membership(shard).is_none());
+    assert_eq!(cluster.replies.remove(&token), Some(value(1, "1")));
 }
