@@ -30,6 +30,7 @@
 //! configuration files, the frames of the peer transport and the system calls of files and sockets.
 
 pub mod addressing;
+pub mod capacity;
 pub mod checkers;
 pub mod compound;
 pub mod config;
@@ -48,6 +49,7 @@ pub mod report;
 pub mod run;
 pub mod shrink;
 pub mod slots;
+pub mod throughput;
 pub mod trace;
 pub mod watcher;
 pub mod workload;

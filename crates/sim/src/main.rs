@@ -14,11 +14,13 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
+use tidelock_sim::capacity::Capacity;
 use tidelock_sim::density::Density;
 use tidelock_sim::event_queue::Micros;
 use tidelock_sim::plan::Plan;
 use tidelock_sim::run::{self, Failure, Report, Tally};
 use tidelock_sim::shrink::{Shrunk, shrink};
+use tidelock_sim::throughput::{self, Throughput};
 use tidelock_sim::trace::Detail;
 
 /// Runs the store in a simulated cluster with injected faults.
@@ -55,6 +57,9 @@ struct Arguments {
     /// Print how often each fault met each stage of the protocols.
     #[arg(long)]
     pairs: bool,
+    /// Print how the throughput of writes grows from 3 to 48 nodes, on machines of limited capacity.
+    #[arg(long, conflicts_with_all = ["seeds", "start", "seed"])]
+    throughput: bool,
     /// Continue after a failure, and list all failing seeds.
     #[arg(long)]
     keep_going: bool,
@@ -69,6 +74,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     std::panic::set_hook(Box::new(|panic| eprintln!("seed {}: {panic}", SEED.get())));
     let passed = match arguments.seed {
+        None if arguments.throughput => print_throughput(),
         Some(seed) if arguments.shrink => shrink_one(arguments.plan(seed)),
         Some(seed) => run_one(arguments.plan(seed), arguments.trace),
         None => run_many(&arguments),
@@ -84,6 +90,34 @@ impl Arguments {
             _ => Plan::draw(seed),
         }
     }
+}
+
+/// Sizes of the clusters whose throughput is measured.
+const SIZES: [u64; 5] = [3, 6, 12, 24, 48];
+
+fn print_throughput() -> bool {
+    println!(
+        "| nodes | data shards | writes/s | of linear | busiest processor | all processors | busiest without requests |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    let mut first = None;
+    for nodes in SIZES {
+        let found = match throughput::measure(nodes, Capacity::MEASURED) {
+            Ok(found) => found,
+            Err(violation) => {
+                println!("{violation}");
+                return false;
+            }
+        };
+        let Throughput { data_shards, writes_per_second, busiest, average, idle, .. } = found;
+        let (fewest, least) = *first.get_or_insert((nodes, writes_per_second));
+        let linear = least * nodes as f64 / fewest as f64;
+        println!(
+            "| {nodes} | {data_shards} | {writes_per_second:.0} | {:.2} | {busiest:.2} | {average:.2} | {idle:.3} |",
+            writes_per_second / linear
+        );
+    }
+    true
 }
 
 fn run_one(plan: Plan, trace: bool) -> bool {

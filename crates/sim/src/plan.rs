@@ -9,6 +9,7 @@ use tidelock_core::event::Timing;
 use tidelock_core::types::NodeId;
 use tidelock_core::version::{ClusterVersion, SupportedVersions};
 
+use crate::capacity::Capacity;
 use crate::event_queue::Micros;
 use crate::faults::releases::OLD;
 use crate::faults::{self, Fault, ScheduledFault, Severity, ShellBug, choose};
@@ -53,6 +54,8 @@ pub struct Plan {
     pub shell_bug: Option<ShellBug>,
     /// Deliberate faults of the store itself; never drawn either.
     pub deliberate: Faults,
+    /// What the machines can do at most; `None`: work takes no time.
+    pub capacity: Option<Capacity>,
 }
 
 /// How fast disks are, and how large their files.
@@ -186,6 +189,7 @@ impl Plan {
             operator_actions,
             shell_bug: None,
             deliberate: Faults::NONE,
+            capacity: None,
         }
     }
 
@@ -281,6 +285,7 @@ impl Plan {
             operator_actions: Vec::new(),
             shell_bug: None,
             deliberate: Faults::NONE,
+            capacity: None,
         }
     }
 

@@ -8,11 +8,13 @@ use bytes::Bytes;
 use tidelock_core::storage::wal::{self, WalOptions};
 use tidelock_core::storage::{LogEntry, RecoveredLogs, WalBatch, WalRecord};
 use tidelock_core::types::{LogIndex, ShardId, Term, WalSequence};
+use tidelock_sim::capacity::Capacity;
 use tidelock_sim::density::Density;
 use tidelock_sim::disk::SimDisk;
 use tidelock_sim::faults::{Fault, ShellBug};
 use tidelock_sim::plan::Plan;
 use tidelock_sim::run::{self, Tally};
+use tidelock_sim::throughput;
 use tidelock_sim::trace::Detail;
 
 /// Number of fixed seeds. `tidelock-sim` runs fresh ones; these give every change a minimum of
@@ -202,4 +204,14 @@ fn faults_are_counted_by_the_stages_that_they_meet() {
     let calm = Plan { faults: Vec::new(), ..Plan::draw(0) };
     let table = run::run(&calm, Detail::Hash).expect("nothing strikes").density.to_markdown();
     assert!(table.lines().filter(|line| line.starts_with("| Crash")).all(|line| !line.contains(['1', '2'])));
+}
+
+/// On machines of limited capacity, in simulated time: the result depends on no real clock.
+#[test]
+fn a_cluster_four_times_as_large_writes_nearly_four_times_as_much() {
+    let measure = |nodes| throughput::measure(nodes, Capacity::MEASURED).expect("no write is refused");
+    let (small, large) = (measure(3), measure(12));
+    assert!(small.busiest > 0.95, "the leader of the only shard has all the work: {small:?}");
+    let times = large.writes_per_second / small.writes_per_second;
+    assert!(times >= 0.8 * 4.0, "{times:.2} times as much: {small:?} {large:?}");
 }

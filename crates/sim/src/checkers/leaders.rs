@@ -28,6 +28,12 @@ impl Leaders {
         Ok(())
     }
 
+    /// The leader of a shard in the highest term in which one was seen.
+    pub fn latest(&self, shard: ShardId) -> Option<NodeId> {
+        let terms = self.by_term.range((shard, Term(0))..=(shard, Term(u64::MAX)));
+        terms.last().map(|(_, leader)| *leader)
+    }
+
     /// Number of leaderships seen, over all shards and terms.
     pub fn count(&self) -> usize {
         self.by_term.len()
@@ -46,6 +52,9 @@ mod tests {
         observe(1, 1, 5).unwrap();
         observe(2, 1, 6).unwrap();
         observe(2, 2, 5).unwrap();
+        assert_eq!(leaders.latest(ShardId(1)), Some(NodeId(2)));
+        assert_eq!(leaders.latest(ShardId(3)), None);
+        let mut observe = |node, shard, term| leaders.observe(NodeId(node), ShardId(shard), Term(term));
         assert!(observe(2, 1, 5).unwrap_err().message.contains("nodes 1 and 2 both lead"));
     }
 }

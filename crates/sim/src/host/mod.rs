@@ -39,6 +39,7 @@ use tidelock_core::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, To
 use tidelock_core::version::{ClusterVersion, Release};
 use uuid::Uuid;
 
+use crate::capacity::TurnWork;
 use crate::disk::SimDisk;
 use crate::event_queue::Micros;
 use crate::faults::CrashKind;
@@ -156,6 +157,20 @@ pub struct Turn {
     pub peers: Option<Vec<NodeId>>,
     /// The contradiction for which it must stop.
     pub contradiction: Option<Contradiction>,
+    /// Requests and frames that it handled.
+    handled: TurnWork,
+}
+
+impl Turn {
+    /// What the turn handled and sent.
+    pub fn work(&self) -> TurnWork {
+        let sent: usize = self.frames.iter().map(|frame| frame.payload.len()).sum();
+        TurnWork {
+            requests: self.handled.requests,
+            frames: self.handled.frames + self.frames.len() as u64,
+            frame_bytes: self.handled.frame_bytes + sent as u64,
+        }
+    }
 }
 
 /// Why a process ended while it used its disk.
@@ -456,6 +471,11 @@ impl Host {
         process.node.handle(Event::Clock(time));
         for event in process.inbox.drain(..) {
             process.ticks.0 += u64::from(matches!(event, Event::Tick));
+            turn.handled.requests += u64::from(matches!(event, Event::Request { .. }));
+            if let Event::Frame { payload, .. } = &event {
+                turn.handled.frames += 1;
+                turn.handled.frame_bytes += payload.len() as u64;
+            }
             process.node.handle(event);
         }
         let mut drives = 0;

@@ -61,6 +61,10 @@ pub struct Network {
     /// By host, the peers to which it wants a connection.
     wanted: Vec<Vec<NodeId>>,
     counters: NetCounters,
+    /// Bytes that a host can send in a second, if that is limited.
+    bytes_per_second: Option<u64>,
+    /// By host: until when its link is occupied by what it has sent, in nanoseconds.
+    occupied_until: Vec<u64>,
     random: fastrand::Rng,
 }
 
@@ -121,8 +125,15 @@ impl Network {
             reachable: vec![false; nodes as usize],
             wanted: vec![Vec::new(); nodes as usize],
             counters: NetCounters::default(),
+            bytes_per_second: None,
+            occupied_until: vec![0; nodes as usize],
             random: fastrand::Rng::with_seed(seed),
         }
+    }
+
+    /// Limits how many bytes each host can send in a second.
+    pub fn with_links(self, bytes_per_second: Option<u64>) -> Network {
+        Network { bytes_per_second, ..self }
     }
 
     /// Schedules a connection attempt of every pair of hosts.
@@ -197,7 +208,7 @@ impl Network {
             }
             return false;
         }
-        let delay = self.delay();
+        let delay = self.delay() + self.transfer(from, frame.payload.len(), event_queue.now());
         self.enqueue(direction, delay, Payload::Frame(frame.payload), event_queue);
         true
     }
@@ -340,6 +351,14 @@ impl Network {
             channel.armed = true;
             event_queue.at(head.at.max(event_queue.now()), SimEvent::Deliver(direction));
         }
+    }
+
+    /// Time until a frame has left its sender: after the frames that it sent before.
+    fn transfer(&mut self, from: NodeId, bytes: usize, now: Micros) -> Micros {
+        let Some(bytes_per_second) = self.bytes_per_second else { return Micros(0) };
+        let until = &mut self.occupied_until[(from.0 - 1) as usize];
+        *until = (*until).max(now.0 * 1_000) + bytes as u64 * 1_000_000_000 / bytes_per_second;
+        Micros(*until / 1_000 - now.0)
     }
 
     fn delay(&mut self) -> Micros {

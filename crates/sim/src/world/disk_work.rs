@@ -69,7 +69,11 @@ impl World<'_> {
     fn duration(&mut self, node: NodeId, step: CommitStep) -> Option<Micros> {
         let DiskPace { sync_min, sync_max, .. } = self.disk_pace;
         let random = match step {
-            CommitStep::Sync | CommitStep::Probe => Micros(self.pace.u64(sync_min.0..=sync_max.0)),
+            CommitStep::Sync | CommitStep::Probe => {
+                let written = self.host(node).disk().counters().bytes_written;
+                let transfer = self.machines.as_mut().map(|machines| machines.transfer(node, written));
+                Micros(self.pace.u64(sync_min.0..=sync_max.0)) + transfer.unwrap_or_default()
+            }
             CommitStep::Prepare => Micros(self.pace.u64(0..=sync_min.0)),
             CommitStep::Write | CommitStep::MakeRoom => return None,
         };

@@ -19,6 +19,7 @@ mod releases;
 mod relocation;
 mod restoring;
 mod scanning;
+mod steady;
 mod watching;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use tidelock_core::event::Event;
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
 
 use crate::addressing::Addressing;
+use crate::capacity::Machines;
 use crate::checkers::Violation;
 use crate::checkers::agreement::Agreement;
 use crate::checkers::availability::Availability;
@@ -57,6 +59,7 @@ use operators::Operators;
 use pipelining::PipeliningClients;
 use releases::REMOVAL;
 use scanning::Scanner;
+use steady::SteadyClients;
 
 /// The state of a run: the plan, the cluster, its clients and the checkers.
 pub struct World<'p> {
@@ -71,6 +74,7 @@ pub struct World<'p> {
     pub(crate) iterations: Vec<Iteration>,
     pub(crate) pipelining: PipeliningClients,
     pub(crate) backup_clients: Vec<BackupClient>,
+    steady: SteadyClients,
     pub(crate) importers: Vec<Importer>,
     /// Imports that succeeded.
     pub(crate) imports: Vec<ImportedDocument>,
@@ -80,6 +84,8 @@ pub struct World<'p> {
     pub(crate) operators: Operators,
     /// Whether clients send requests and faults strike; false once the cluster heals.
     pub(crate) is_loaded: bool,
+    /// The machines, if their capacity is limited.
+    machines: Option<Machines>,
     /// Draws the durations of work inside a host.
     pub(crate) pace: fastrand::Rng,
     pub(crate) replicas: Replicas,
@@ -119,7 +125,8 @@ impl<'p> World<'p> {
         World {
             plan,
             event_queue: EventQueue::default(),
-            net: Network::new(plan.hosts(), plan.conditions, plan.generator("network").u64(..)),
+            net: Network::new(plan.hosts(), plan.conditions, plan.generator("network").u64(..))
+                .with_links(plan.capacity.map(|capacity| capacity.link_bytes_per_second)),
             addressing: Addressing::new(plan.hosts()),
             hosts: hosts.collect(),
             watchers: watchers(plan, &workload),
@@ -131,6 +138,7 @@ impl<'p> World<'p> {
             backup_clients: (0..plan.load.backup_clients)
                 .map(|number| BackupClient::new(plan.generator(&format!("backup client {number}"))))
                 .collect(),
+            steady: SteadyClients::default(),
             importers: (0..plan.load.importers)
                 .map(|number| Importer::new(plan.generator(&format!("importer {number}"))))
                 .collect(),
@@ -141,6 +149,7 @@ impl<'p> World<'p> {
             disk_pace: plan.disk,
             operators: Operators::new(plan.operator_actions.len()),
             is_loaded: true,
+            machines: plan.capacity.map(|capacity| Machines::new(capacity, plan.hosts())),
             pace: plan.generator("pace"),
             replicas: Replicas::default(),
             carried: BTreeMap::new(),
@@ -229,6 +238,11 @@ impl<'p> World<'p> {
         }
     }
 
+    /// By host: for how many nanoseconds its processor was occupied; empty without limits.
+    pub fn processor_time_ns(&self) -> Vec<u64> {
+        self.machines.as_ref().map(|machines| machines.used_ns().to_vec()).unwrap_or_default()
+    }
+
     /// The lines of the trace that were kept.
     pub fn into_lines(self) -> Vec<String> {
         self.trace.into_lines()
@@ -263,7 +277,9 @@ impl<'p> World<'p> {
     pub(crate) fn arrange_wake(&mut self, node: NodeId) {
         let delay = Micros(self.pace.u64(0..=WAKE_AFTER_MAX.0));
         let life = self.host(node).incarnation().life;
-        self.event_queue.after(delay, SimEvent::Wake { node, life });
+        let due = self.event_queue.now() + delay;
+        let begins = self.machines.as_ref().map_or(due, |machines| machines.turn_begins(node, due));
+        self.event_queue.at(begins, SimEvent::Wake { node, life });
     }
 
     /// Sends a client's request to a node.
@@ -446,6 +462,9 @@ impl<'p> World<'p> {
         let time = self.host(node).clock(now);
         self.ledger.clock(node, time);
         let turn = self.host(node).turn(time);
+        if let Some(machines) = &mut self.machines {
+            machines.turn(node, now, turn.work());
+        }
         self.check_versions(node, &turn)?;
         for event in turn.trace {
             let facts = [25, node.0, event.shard.0, event.term.0, event.index.0, trace_fact(&event)];
@@ -511,6 +530,7 @@ impl<'p> World<'p> {
         let was_open = self.history.answer(token, reply.clone());
         self.importer_hears(token, &reply);
         self.backup_client_hears(token, &reply);
+        self.steady_client_hears(token, &reply)?;
         self.scanner_hears(node, token, reply.clone());
         self.pipeline_hears(token, reply);
         self.replies.answered(node, token, was_open)
