@@ -54,9 +54,9 @@ pub struct Machines {
 
 impl Capacity {
     /// A machine whose node has one processor as fast as that of the measurements
-    /// (`bench/compare/growth`). There a durable HTTP write costs a cluster of one about 14 µs at 64
-    /// connections, and a follower of pipelined writes about 0.4 µs for each, which has 52 bytes in
-    /// the log. The link has 10 Gbit/s, the disk 1 GB/s.
+    /// (`bench/compare/growth`). There a durable HTTP write costs a cluster of one about 14 µs at
+    /// 64 connections, and a follower of pipelined writes about 0.4 µs for each, which has 52 bytes
+    /// in the log. The link has 10 Gbit/s, the disk 1 GB/s.
     pub const MEASURED: Capacity = Capacity {
         turn_ns: 4_000,
         request_ns: 10_000,

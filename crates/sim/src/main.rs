@@ -57,7 +57,8 @@ struct Arguments {
     /// Print how often each fault met each stage of the protocols.
     #[arg(long)]
     pairs: bool,
-    /// Print how the throughput of writes grows from 3 to 48 nodes, on machines of limited capacity.
+    /// Print how the throughput of writes grows from 3 to 48 nodes, on machines of limited
+    /// capacity.
     #[arg(long, conflicts_with_all = ["seeds", "start", "seed"])]
     throughput: bool,
     /// Continue after a failure, and list all failing seeds.
