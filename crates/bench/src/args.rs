@@ -142,7 +142,7 @@ pub struct MixArgs {
 pub struct KvBenchArgs {
     /// Nodes; connections are shared out among them
     #[arg(long = "url", env = "TIDELOCK_URL", value_name = "URL", value_delimiter = ',')]
-    #[arg(default_value = "http://127.0.0.1:8001")]
+    #[arg(default_value = "http://127.0.0.1:8001", value_parser = plain_url)]
     pub urls: Vec<NodeUrl>,
     /// How much load.
     #[command(flatten)]
@@ -166,7 +166,7 @@ pub struct RespBenchArgs {
     /// Nodes that --via leader and --via follower ask for the leaders and their addresses for Redis
     /// clients
     #[arg(long = "url", env = "TIDELOCK_URL", value_name = "URL", value_delimiter = ',')]
-    #[arg(default_value = "http://127.0.0.1:8001")]
+    #[arg(default_value = "http://127.0.0.1:8001", value_parser = plain_url)]
     pub urls: Vec<NodeUrl>,
     /// How much load.
     #[command(flatten)]
@@ -181,7 +181,7 @@ pub struct RespBenchArgs {
 pub struct AtomicBenchArgs {
     /// Nodes; the first that answers is asked for the leaders
     #[arg(long = "url", env = "TIDELOCK_URL", value_name = "URL", value_delimiter = ',')]
-    #[arg(default_value = "http://127.0.0.1:8001")]
+    #[arg(default_value = "http://127.0.0.1:8001", value_parser = plain_url)]
     pub urls: Vec<NodeUrl>,
     /// Number of threads, and so of registers
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -295,6 +295,16 @@ fn seconds_or_none(text: &str) -> Result<Duration, String> {
 }
 
 /// The characters that a URL contains unescaped.
+/// The URL of a node without TLS.
+fn plain_url(text: &str) -> Result<NodeUrl, String> {
+    let url: NodeUrl = text.parse()?;
+    if url.is_https() {
+        Err("bench measures nodes without TLS only: use http://".to_owned())
+    } else {
+        Ok(url)
+    }
+}
+
 fn plain_text(text: &str) -> Result<String, String> {
     match text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte)) {
         true => Ok(text.to_owned()),

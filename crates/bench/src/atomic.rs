@@ -90,7 +90,7 @@ pub(crate) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
     let format = if args.json { Output::Json } else { args.output };
     let duration = args.duration_s.or((format == Output::Json).then_some(JSON_DURATION));
     let timeout = Duration::from_millis(args.timeout_ms);
-    let client = Arc::new(Client::new(args.urls.clone(), timeout));
+    let client = Arc::new(Client::new(args.urls.clone(), timeout, None));
     let shared = Shared {
         stop: AtomicBool::new(false),
         routes: RwLock::new((0, Routes::ask_for_all(&client, START_TIMEOUT)?)),

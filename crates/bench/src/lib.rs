@@ -103,6 +103,9 @@ fn resp(args: &RespBenchArgs) -> Result<(), CliError> {
     KeyRun::new(&args.load, &args.mix, via, keys, targets).run(Marks::Sequences, run, &protocol)
 }
 
+/// How long the cluster may take to name the leaders.
+const ROUTES_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Asks the cluster for the leaders.
 fn routed(
     via: Via,
@@ -111,8 +114,8 @@ fn routed(
     urls: &[NodeUrl],
     listener: Listener,
 ) -> Result<Targets, CliError> {
-    let routes =
-        Routes::ask_for_all(&Client::new(urls.to_vec(), Duration::from_secs(10)), Duration::from_secs(10))?;
+    let client = Client::new(urls.to_vec(), ROUTES_TIMEOUT, None);
+    let routes = Routes::ask_for_all(&client, ROUTES_TIMEOUT)?;
     Targets::routed(via, mix, keys, &routes, listener)
 }
 

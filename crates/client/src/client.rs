@@ -17,14 +17,16 @@ use std::fmt;
 use std::io::{self, Read};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::str::FromStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustls::crypto::aws_lc_rs;
 use serde::Deserialize;
 use tidelock_api::LEADER_HEADER;
 use tidelock_api::etag::EntityTag;
 use tidelock_api::problem::Problem;
 use ureq::http;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::error::CliError;
 
@@ -40,9 +42,10 @@ const ANSWER_BYTES_MAX: u64 = 32 << 20;
 /// its disk needs to write all of its state.
 const DOWNLOAD_HEAD_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// An endpoint of a node: `http://host:port`.
+/// An endpoint of a node: `http://host:port` or `https://host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeUrl {
+    is_https: bool,
     authority: http::uri::Authority,
 }
 
@@ -52,8 +55,25 @@ impl NodeUrl {
         format!("{}:{}", self.authority.host(), self.port())
     }
 
+    /// The endpoint at another `host:port` of the same cluster, whose nodes are reached alike.
+    ///
+    /// # Errors
+    /// When it is no address.
+    pub fn at(&self, address: &str) -> Result<NodeUrl, String> {
+        format!("{}://{address}", self.scheme()).parse()
+    }
+
+    /// Whether it is reached with TLS.
+    pub fn is_https(&self) -> bool {
+        self.is_https
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.is_https { "https" } else { "http" }
+    }
+
     fn port(&self) -> u16 {
-        self.authority.port_u16().unwrap_or(80)
+        self.authority.port_u16().unwrap_or(if self.is_https { 443 } else { 80 })
     }
 
     fn host(&self) -> &str {
@@ -67,18 +87,19 @@ impl FromStr for NodeUrl {
     fn from_str(text: &str) -> Result<NodeUrl, String> {
         let uri: http::Uri = text.parse().map_err(|error| format!("{error}"))?;
         match (uri.scheme_str(), uri.authority(), uri.path(), uri.query()) {
-            (Some("https"), ..) => Err("nodes speak plain HTTP so far: use http://".to_owned()),
-            (Some("http"), Some(authority), "/", None) if !authority.as_str().contains('@') => {
-                Ok(NodeUrl { authority: authority.clone() })
+            (Some(scheme @ ("http" | "https")), Some(authority), "/", None)
+                if !authority.as_str().contains('@') =>
+            {
+                Ok(NodeUrl { is_https: scheme == "https", authority: authority.clone() })
             }
-            _ => Err("a node's URL is http://host:port".to_owned()),
+            _ => Err("a node's URL is http://host:port or https://host:port".to_owned()),
         }
     }
 }
 
 impl fmt::Display for NodeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.authority)
+        write!(f, "{}://{}", self.scheme(), self.authority)
     }
 }
 
@@ -178,6 +199,32 @@ enum Attempt {
     Broken(String),
 }
 
+/// The certificates of the authorities that a client trusts.
+#[derive(Clone, Debug)]
+pub struct CertificateAuthorities(Vec<Certificate<'static>>);
+
+impl CertificateAuthorities {
+    /// Reads the certificates of a PEM file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is damaged, or has none.
+    pub fn read(path: &str) -> Result<CertificateAuthorities, String> {
+        let pem = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
+        let mut certificates = Vec::new();
+        for item in parse_pem(&pem) {
+            match item {
+                Ok(PemItem::Certificate(certificate)) => certificates.push(certificate),
+                Ok(_) => {}
+                Err(error) => return Err(format!("{path}: {error}")),
+            }
+        }
+        if certificates.is_empty() {
+            return Err(format!("{path} has no certificate in PEM"));
+        }
+        Ok(CertificateAuthorities(certificates))
+    }
+}
+
 /// A client of the nodes of one cluster.
 pub struct Client {
     agent: ureq::Agent,
@@ -188,11 +235,22 @@ pub struct Client {
 
 impl Client {
     /// Prepares to ask `nodes`, in this order, each for at most `timeout`. Opens no connection yet.
-    pub fn new(nodes: Vec<NodeUrl>, timeout: Duration) -> Client {
+    /// Nodes with TLS must show a certificate of one of `authorities`.
+    pub fn new(
+        nodes: Vec<NodeUrl>,
+        timeout: Duration,
+        authorities: Option<&CertificateAuthorities>,
+    ) -> Client {
+        let trusted = authorities.map_or(&[][..], |authorities| &authorities.0);
+        let tls = TlsConfig::builder()
+            .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
+            .root_certs(RootCerts::new_with_certs(trusted))
+            .build();
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
+            .tls_config(tls)
             // A proxy between the client and a node could repeat a request, and would see every
             // value.
             .proxy(None)
@@ -434,7 +492,7 @@ mod tests {
 
     #[test]
     fn the_leader_is_asked_first_until_it_fails() {
-        let client = Client::new(nodes(), Duration::from_secs(1));
+        let client = Client::new(nodes(), Duration::from_secs(1), None);
         let named = |url: &str| {
             Attempt::Answered(Response {
                 status: 200,
@@ -459,7 +517,8 @@ mod tests {
 
     #[test]
     fn urls() {
-        for good in ["http://127.0.0.1:8001", "http://[::1]:8001", "http://node-1.example:80"] {
+        for good in ["http://127.0.0.1:8001", "http://[::1]:8001", "http://node-1.example:80", "https://h:1"]
+        {
             assert_eq!(good.parse::<NodeUrl>().unwrap().to_string(), good);
         }
         assert_eq!("http://h:1/".parse::<NodeUrl>().unwrap().to_string(), "http://h:1");
@@ -467,11 +526,15 @@ mod tests {
             "http://[::1]".parse::<NodeUrl>().map(|url| (url.host().to_owned(), url.port())),
             Ok(("::1".to_owned(), 80))
         );
+        let secure: NodeUrl = "https://h".parse().unwrap();
+        assert_eq!((secure.is_https(), secure.port()), (true, 443));
+        assert_eq!(secure.at("other:8001").map(|url| url.to_string()), Ok("https://other:8001".to_owned()));
+        assert!(secure.at("").is_err());
         for bad in [
             "",
             "127.0.0.1:8001",
             "ftp://h:1",
-            "https://h:1",
+            "https://h:1/v1",
             "http://h:1/v1",
             "http://h:1?x",
             "http://u@h:1",

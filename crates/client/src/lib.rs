@@ -9,7 +9,7 @@ mod error;
 pub mod keys;
 pub mod output;
 
-pub use client::{Call, Client, NodeUrl, Response};
+pub use client::{Call, CertificateAuthorities, Client, NodeUrl, Response};
 pub use error::CliError;
 pub use output::Output;
 pub use ureq::http;

@@ -27,6 +27,7 @@ use crate::clients::{Client, ClientEntry, Clients};
 use crate::counters::Counter;
 use crate::descriptors::{REFUSALS_MAX, is_shortage};
 use crate::metrics::raise;
+use crate::tls::{ClientStream, HandshakeFailure, TlsAcceptor};
 
 /// How a connection should continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -315,22 +316,44 @@ fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
+/// The handshake of a new connection, if clients connect with TLS. A client that does not is sent
+/// `text`. `None`: the connection has ended.
+pub(crate) async fn secure(
+    stream: TcpStream,
+    tls: Option<&TlsAcceptor>,
+    rejections: &RejectionWriter,
+    text: impl FnOnce() -> Vec<u8>,
+) -> Option<ClientStream> {
+    let Some(tls) = tls else { return Some(ClientStream::Plain(stream)) };
+    match tls.accept(stream).await {
+        Ok(stream) => return Some(stream),
+        Err(HandshakeFailure::NotTls(stream)) => rejections.send(stream, text()),
+        Err(HandshakeFailure::Failed(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(HandshakeFailure::Timeout) => tracing::debug!("a TLS handshake took too long"),
+        Err(HandshakeFailure::Overloaded) => tracing::debug!("too many TLS handshakes are unfinished"),
+    }
+    None
+}
+
 /// Tells clients why their connections end. Clones of its `Rc` count the clients being told.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct RejectionWriter(Rc<()>);
 
 impl RejectionWriter {
     /// Sends `text`, which may be empty, and closes once the client has read it or its time is
     /// over.
     pub fn send(&self, stream: TcpStream, text: Vec<u8>) {
-        self.send_and_hold(stream, text, None);
+        self.send_and_hold(ClientStream::Plain(stream), text, None);
     }
 
     /// As [`RejectionWriter::send`], for a connection that was served. It counts towards the limit
     /// of connections until it is closed.
-    pub fn send_and_hold(&self, mut stream: TcpStream, text: Vec<u8>, permit: Option<ConnectionPermit>) {
+    pub fn send_and_hold(&self, mut stream: ClientStream, text: Vec<u8>, permit: Option<ConnectionPermit>) {
         if Rc::strong_count(&self.0) > REFUSALS_MAX {
-            return reject_at_once(&stream, &text);
+            if let ClientStream::Plain(stream) = &stream {
+                reject_at_once(stream, &text);
+            }
+            return;
         }
         let counted = self.0.clone();
         tokio::task::spawn_local(async move {

@@ -28,6 +28,7 @@ pub mod serve;
 pub mod shutdown;
 mod status_log;
 pub mod store;
+pub mod tls;
 pub mod transport;
 pub mod turns;
 mod waiting;

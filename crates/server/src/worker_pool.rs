@@ -31,6 +31,7 @@ use crate::offload::Offload;
 use crate::remote::{HandoverCounters, Remote, WorkerLink};
 use crate::resp::{self, Acceptors, RespContext, RespOptions};
 use crate::store::Store;
+use crate::tls::TlsAcceptor;
 use crate::transport::TransportCounters;
 use crate::turns::TurnGauges;
 use crate::worker::Worker;
@@ -51,6 +52,7 @@ pub(crate) struct SharedContext {
     pub transport: Arc<TransportCounters>,
     pub backup: Arc<BackupSource>,
     pub offload: Offload,
+    pub tls: Option<TlsAcceptor>,
     pub memory: Memory,
     pub stopping: watch::Receiver<bool>,
 }
@@ -91,7 +93,7 @@ impl WorkerContext {
         let options = RespOptions { connections_max: descriptors.resp_max, ..RespOptions::default() };
         let mut resp = RespContext::new(options, clock);
         (resp.counters, resp.started) = (self.resp.clone(), self.started);
-        resp.memory = shared.memory.clone();
+        (resp.memory, resp.tls) = (shared.memory.clone(), shared.tls.clone());
         let http = HttpContext {
             options: HttpOptions { connections_max: descriptors.http_max, ..HttpOptions::default() },
             allowed_hosts: shared.allowed_hosts,
@@ -109,6 +111,7 @@ impl WorkerContext {
             transport: shared.transport,
             documents: Documents::for_one_of(workers),
             offload: shared.offload,
+            tls: shared.tls,
             memory: shared.memory,
             backup: Some(shared.backup),
         };

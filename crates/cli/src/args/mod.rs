@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use tidelock_bench::BenchArgs;
 pub use tidelock_client::Output;
-use tidelock_client::{Client, NodeUrl};
+use tidelock_client::{CertificateAuthorities, Client, NodeUrl};
 use tidelock_server::config::RawSettings;
 
 pub use backup::{BackupArgs, BackupCommand, FileArgs, RestoreArgs, SaveArgs};
@@ -152,6 +152,11 @@ pub struct ClientArgs {
         global = true
     )]
     pub urls: Vec<NodeUrl>,
+    /// File with the certificates, PEM, of the authorities that may have signed those of the nodes;
+    /// https:// needs it
+    #[arg(long = "ca", env = "TIDELOCK_CA", value_name = "FILE", global = true)]
+    #[arg(value_parser = CertificateAuthorities::read)]
+    pub authorities: Option<CertificateAuthorities>,
     /// Format of the output
     #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text, global = true)]
     pub output: Output,
@@ -165,7 +170,8 @@ pub struct ClientArgs {
 impl ClientArgs {
     /// A client of the given nodes.
     pub fn client(&self) -> Client {
-        Client::new(self.urls.clone(), Duration::from_millis(self.timeout_ms))
+        let timeout = Duration::from_millis(self.timeout_ms);
+        Client::new(self.urls.clone(), timeout, self.authorities.as_ref())
     }
 }
 

@@ -71,8 +71,10 @@ type Answer = (u64, Result<(Load, Clients), String>);
 pub(super) fn show(args: &TopArgs, client: &ClientArgs) -> Result<(), CliError> {
     let asked = client.client();
     let cluster: Cluster = asked.ask_for(200, &Call::get("/v1/cluster"))?.json()?;
+    let like = client.urls.first().expect("invariant: there is a default");
+    let ask_host = |address: &str| ask((&asked, like), address, args.limit);
     let answers: Vec<Answer> =
-        cluster.hosts.iter().map(|host| (host.node, ask(&asked, &host.http_address, args.limit))).collect();
+        cluster.hosts.iter().map(|host| (host.node, ask_host(&host.http_address))).collect();
     let top = sum(&cluster, &answers, args.limit.into());
     match client.output {
         Output::Json => {
@@ -83,11 +85,11 @@ pub(super) fn show(args: &TopArgs, client: &ClientArgs) -> Result<(), CliError> 
 }
 
 /// Asks one node for its part.
-fn ask(client: &Client, address: &str, limit: u16) -> Result<(Load, Clients), String> {
+fn ask((client, like): (&Client, &NodeUrl), address: &str, limit: u16) -> Result<(Load, Clients), String> {
     if address.is_empty() {
         return Err("it has not announced yet where it listens".to_owned());
     }
-    let url: NodeUrl = format!("http://{address}").parse()?;
+    let url = like.at(address)?;
     let node = client.of(vec![url]);
     let ask = |path: &str| node.ask_for(200, &Call::get(format!("/v1/cluster/{path}?limit={limit}")));
     let answered = || Ok((ask("load")?.json()?, ask("clients")?.json()?));

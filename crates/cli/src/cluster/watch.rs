@@ -39,7 +39,8 @@ impl Watch {
     /// Prepares polls of the given nodes, and of the hosts that they name.
     pub fn new(args: &ClientArgs, leaving: Option<u64>) -> Watch {
         let timeout = LOOK_TIMEOUT.min(Duration::from_millis(args.timeout_ms));
-        Watch { client: Client::new(vec![], timeout), given: args.urls.clone(), leaving, seen: None }
+        let client = Client::new(vec![], timeout, args.authorities.as_ref());
+        Watch { client, given: args.urls.clone(), leaving, seen: None }
     }
 
     /// Learns which nodes to ask once a leaving node has stopped. Does nothing if no node answers.
@@ -70,7 +71,7 @@ impl Watch {
         let Some((url, view)) = &self.seen else { return self.given.clone() };
         let leaves = |node| Some(node) == self.leaving;
         let named = view.hosts.iter().filter(|host| !leaves(host.node));
-        let named = named.filter_map(|host| format!("http://{}", host.http_address).parse().ok());
+        let named = named.filter_map(|host| url.at(&host.http_address).ok());
         let others = self.given.iter().cloned().chain(named).filter(|other| other != url);
         let mut candidates: Vec<NodeUrl> = vec![];
         for candidate in others {
@@ -213,7 +214,7 @@ mod tests {
             let hosts = hosts.iter().map(host).collect();
             (url(port), Cluster { node, hosts, ..Cluster::default() })
         });
-        let client = Client::new(vec![], LOOK_TIMEOUT);
+        let client = Client::new(vec![], LOOK_TIMEOUT, None);
         let given = given.iter().copied().map(url).collect();
         let watch = Watch { client, given, leaving, seen };
         let port = |url: NodeUrl| url.to_string().rsplit(':').next().and_then(|port| port.parse().ok());

@@ -39,6 +39,7 @@ mod resp;
 mod scans;
 mod slow_disk;
 mod snapshots;
+mod tls;
 mod upgrades;
 mod workers;
 mod wrong_ports;

@@ -140,6 +140,8 @@ pub struct Settings {
     /// Host names, besides those of [`Settings::listen`] and [`Settings::advertise`], under which
     /// HTTP clients reach this node.
     pub allowed_hosts: Vec<String>,
+    /// Directory of the certificate that clients are shown; `None`: they connect without TLS.
+    pub tls_dir: Option<PathBuf>,
     /// Data shards that a new cluster is founded with, 1 to [`SHARDS_MAX`].
     pub shards: u64,
     /// Voters of each data shard of a new cluster: an odd number up to [`REPLICAS_MAX`].
@@ -265,6 +267,7 @@ impl Settings {
             allowed_hosts: allowed_hosts::parse(&raw.allowed_hosts.unwrap_or_default())?,
             listen,
             advertise,
+            tls_dir: raw.tls_dir,
             shards,
             replicas,
             shard_tags,

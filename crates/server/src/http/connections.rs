@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::hijack::Handover;
 use crate::accept::CloseMode;
 use crate::clients::Client;
+use crate::tls::ClientStream;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -191,7 +191,7 @@ impl Drop for ConnectionEntry {
 
 /// A socket that reports its progress to its connection.
 pub(super) struct WatchedStream<'a> {
-    pub stream: TcpStream,
+    pub stream: ClientStream,
     pub connection: &'a HttpConnection,
 }
 

@@ -86,6 +86,7 @@ async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
         transport: &context.transport,
         disk_stalled: disk_error(context).is_some(),
         memory: &context.memory,
+        tls: context.tls.as_ref(),
         turns: &context.turns,
         busiest_open_requests: context.clients.most_open_requests(),
     };

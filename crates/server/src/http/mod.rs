@@ -85,6 +85,7 @@ use crate::metrics::RespCounters;
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
 use crate::offload::Offload;
 use crate::remote::HandoverCounters;
+use crate::tls::TlsAcceptor;
 use crate::transport::TransportCounters;
 use crate::turns::TurnGauges;
 
@@ -194,6 +195,8 @@ pub struct HttpContext {
     pub documents: Documents,
     /// Thread that parses and encodes large documents.
     pub offload: Offload,
+    /// The handshake of new connections; `None`: clients connect without TLS.
+    pub tls: Option<TlsAcceptor>,
     /// The source of backups; `None` if backups are not available.
     pub backup: Option<Arc<BackupSource>>,
 }

@@ -25,11 +25,12 @@ use super::connections::{ConnectionEntry, ConnectionTimeouts, Connections, Watch
 use super::hijack::{self, HijackedConnection};
 use super::problem::{Problem, ProblemKind};
 use super::{HttpContext, service};
-use crate::accept::{Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter};
+use crate::accept::{Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter, secure};
 use crate::counters::Counter;
 use crate::memory::MemoryExhausted;
 use crate::metrics::raise;
 use crate::store::Store;
+use crate::tls::ClientStream;
 
 /// A request head longer than this many times the limit is rejected by the parser, without a body,
 /// and the connection ends. Between the two limits the answer names the limit.
@@ -129,7 +130,14 @@ impl<S: Store> ConnectionHandler for HttpServer<S> {
         counters.connections_open.set(self.connections.len() as u64);
         let store = self.store.for_client(permit.client().id);
         let (context, connections) = (self.context.clone(), self.connections.clone());
+        let refusals = self.refusals.clone();
         tokio::task::spawn_local(async move {
+            let secured = secure(stream, context.tls.as_ref(), &refusals, plain_http_refusal);
+            let Some(stream) = secured.await else {
+                drop(place);
+                context.counters.connections_open.set(connections.len() as u64);
+                return;
+            };
             match serve_connection(stream, place, &store, &context).await {
                 // A separate task, because this one keeps the parser's memory until it ends.
                 Some(hijacked) => {
@@ -165,9 +173,15 @@ impl<S: Store> ConnectionHandler for HttpServer<S> {
     }
 }
 
+/// The raw answer to a client without TLS.
+fn plain_http_refusal() -> Vec<u8> {
+    let detail = "clients of this node connect with TLS: use https://".to_owned();
+    Problem::new(ProblemKind::InvalidRequest, detail).into_raw_answer()
+}
+
 /// Serves requests until the connection ends, or until it is handed over to streamed events.
 async fn serve_connection<S: Store>(
-    stream: TcpStream,
+    stream: ClientStream,
     place: ConnectionEntry,
     store: &S,
     context: &HttpContext,

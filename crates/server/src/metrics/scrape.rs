@@ -16,6 +16,7 @@ use tidelock_core::event::NodeStatus;
 use super::http::DurationSeries;
 use super::{DiskCounters, Family, HttpCounters, RespCounters, SnapshotCounters, plain};
 use crate::memory::Memory;
+use crate::tls::TlsAcceptor;
 use crate::transport::TransportCounters;
 use crate::turns::TurnGauges;
 
@@ -37,6 +38,8 @@ pub struct Scrape<'a> {
     pub transport: &'a TransportCounters,
     /// Whether the disk rejects writes or is slow.
     pub disk_stalled: bool,
+    /// The handshakes of clients, if they connect with TLS.
+    pub tls: Option<&'a TlsAcceptor>,
     /// The budget of memory for clients, and its use.
     pub memory: &'a Memory,
     /// Gauges of the requests that wait for their turns.
@@ -190,6 +193,16 @@ impl Scrape<'_> {
                 "Transactions with keys of several slots, which fail once these slots are in several shards",
                 self.resp.cross_slot_transactions.get(),
             ),
+            (
+                "tls_handshake_failures",
+                "Handshakes of TLS with clients that failed",
+                self.tls.map_or(0, TlsAcceptor::failures),
+            ),
+            (
+                "tls_reload_failures",
+                "How often changed files of the certificate were not used",
+                self.tls.map_or(0, TlsAcceptor::reload_failures),
+            ),
             ("resp_accept_errors", "Failures to accept a Redis connection", self.resp.accept_errors.get()),
         ]
     }
@@ -241,6 +254,11 @@ impl Scrape<'_> {
                 "busiest_client_open_requests",
                 "Unanswered requests of the connection that has most",
                 self.busiest_open_requests,
+            ),
+            (
+                "tls_certificate_expires_unix_seconds",
+                "When the certificate for clients expires, in seconds since 1970; 0 without TLS",
+                self.tls.map_or(0, TlsAcceptor::expires_unix_s).try_into().unwrap_or(0),
             ),
             ("http_connections_open", "HTTP connections open", self.http.connections_open.get()),
             ("resp_connections_open", "Redis connections open", self.resp.connections_open.get()),
@@ -386,6 +404,7 @@ mod tests {
             snapshots: &snapshots,
             transport: &transport,
             disk_stalled: false,
+            tls: None,
             memory: &Memory::new(0),
             turns: &TurnGauges::default(),
             busiest_open_requests: 3,

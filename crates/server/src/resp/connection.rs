@@ -20,8 +20,7 @@ use std::task::{Context, Poll};
 
 use tidelock_core::clients::operation_queues::OUT_BYTES_CLOSE;
 use tidelock_core::command::Reply;
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::dispatch::Dispatched;
@@ -31,6 +30,7 @@ use super::{READ_BYTES, RespContext};
 use crate::clients::Client;
 use crate::memory::{self, CONNECTION_BYTES, Reservation};
 use crate::store::Mailbox;
+use crate::tls::ClientStream;
 
 /// Most unanswered commands of one connection. More would gain nothing; they wait in the socket
 /// instead.
@@ -61,7 +61,7 @@ pub enum ConnectionEnd {
 
 /// One connection of a Redis client, from its acceptance to its end.
 pub struct RespConnection {
-    stream: TcpStream,
+    stream: ClientStream,
     context: Rc<RespContext>,
     session: Session,
     mailbox: Rc<Mailbox>,
@@ -74,6 +74,8 @@ pub struct RespConnection {
     wants_input: bool,
     /// How many bytes of the session's output are sent.
     sent: usize,
+    /// Whether the stream may hold bytes that are not on the socket.
+    is_unflushed: bool,
     /// A reply that takes several requests to the store.
     pending: Option<ReplyFuture>,
     /// Nothing more is read or executed; owed replies are still sent.
@@ -94,7 +96,7 @@ impl RespConnection {
     /// The connection of a new client. `stalled_since` is kept up to date with the time since which
     /// the client has taken none of the bytes owed to it.
     pub fn new(
-        stream: TcpStream,
+        stream: ClientStream,
         session: Session,
         stalled_since: Rc<Cell<Option<Instant>>>,
         client: Arc<Client>,
@@ -110,6 +112,7 @@ impl RespConnection {
             input: Vec::new(),
             wants_input: true,
             sent: 0,
+            is_unflushed: false,
             pending: None,
             is_closing: false,
             is_read_out: false,
@@ -133,7 +136,7 @@ impl RespConnection {
     }
 
     /// The socket, after serving has ended.
-    pub fn into_stream(self) -> TcpStream {
+    pub fn into_stream(self) -> ClientStream {
         if !self.session.is_settled() {
             // Replies may still arrive; their memory is released with the last one.
             self.mailbox.keep(self.memory);
@@ -232,6 +235,7 @@ impl RespConnection {
             && self.pending.is_none()
             && self.session.is_settled()
             && self.session.encoded_bytes() == self.sent
+            && !self.is_unflushed
     }
 
     fn take_replies(&mut self, task: &Context<'_>) -> bool {
@@ -308,18 +312,20 @@ impl RespConnection {
         let out = self.session.out();
         let before = self.sent;
         while self.sent < out.len() {
-            if self.stream.poll_write_ready(task)?.is_pending() {
-                break;
-            }
-            match self.stream.try_write(&out[self.sent..]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(bytes) => self.sent += bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
+            match Pin::new(&mut self.stream).poll_write(task, &out[self.sent..]) {
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(bytes)) => self.sent += bytes,
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => break,
             }
         }
         let moved = self.sent > before;
         self.client.bytes_sent.add((self.sent - before) as u64);
+        // TLS may hold back encrypted bytes that the socket did not take.
+        self.is_unflushed |= moved;
+        if self.is_unflushed && Pin::new(&mut self.stream).poll_flush(task)?.is_ready() {
+            self.is_unflushed = false;
+        }
         if self.sent == out.len() {
             self.sent = 0;
             out.clear();

@@ -37,6 +37,7 @@ use crate::counters::PerWorker;
 pub use crate::descriptors::CONNECTIONS_MAX;
 use crate::memory::Memory;
 use crate::metrics::RespCounters;
+use crate::tls::TlsAcceptor;
 use dispatch::CommandTable;
 
 /// How long a client may accept none of the bytes owed to it before its connection is cut.
@@ -80,6 +81,8 @@ pub struct RespContext {
     pub table: CommandTable,
     /// The memory budget of the node for its clients.
     pub memory: Memory,
+    /// The handshake of new connections; `None`: clients connect without TLS.
+    pub tls: Option<TlsAcceptor>,
     /// Shared by all reads from sockets, so that no connection needs a large buffer of its own.
     read_buffer: RefCell<Box<[u8]>>,
 }
@@ -97,6 +100,7 @@ impl RespContext {
             counters: PerWorker::default(),
             table: CommandTable::new(),
             memory: Memory::default(),
+            tls: None,
             read_buffer: RefCell::new(vec![0; READ_BYTES].into()),
         }
     }

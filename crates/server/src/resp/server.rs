@@ -21,7 +21,7 @@ use super::RespContext;
 use super::access::Access;
 use super::connection::{ConnectionEnd, RespConnection};
 use super::session::Session;
-use crate::accept::{Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter};
+use crate::accept::{Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter, secure};
 use crate::clients::Clients;
 use crate::counters::Counter;
 use crate::memory::MemoryExhausted;
@@ -221,12 +221,20 @@ impl ConnectionHandler for Listener {
         let store = server.store.for_client(client.id);
         let mut session = Session::new(client.id.0, context.clone(), store);
         session.is_cluster = self.is_cluster;
-        let connection = RespConnection::new(stream, session, place.stalled_since, client);
         tokio::task::spawn_local(async move {
-            server.serve_connection(connection, &place.cut, permit).await;
+            let secured = secure(stream, server.context.tls.as_ref(), &server.rejections, plain_resp_refusal);
+            if let Some(stream) = secured.await {
+                let connection = RespConnection::new(stream, session, place.stalled_since, client);
+                server.serve_connection(connection, &place.cut, permit).await;
+            }
             server.places.borrow_mut().remove(position);
             server.context.counters.connections_open.set(server.places.borrow().len() as u64);
             server.all_closed.notify_one();
         });
     }
+}
+
+/// The reply to a client without TLS.
+fn plain_resp_refusal() -> Vec<u8> {
+    b"-ERR clients of this node connect with TLS\r\n".to_vec()
 }

@@ -24,7 +24,7 @@ mod version_gate;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tidelock_core::event::{Contradiction, Event};
 use tidelock_core::limits;
@@ -38,6 +38,7 @@ use tidelock_core::storage::wal::{WalError, WalOptions};
 use tidelock_core::types::{NodeId, WalSequence};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, LocalOptions};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -58,12 +59,13 @@ use crate::resp::Acceptors;
 use crate::shutdown::{self, Signal};
 use crate::status_log::SlowRequestLog;
 use crate::store::Store;
+use crate::tls::{TlsAcceptor, TlsError};
 use crate::transport::Transport;
 use crate::worker::{DiskReports, Worker, WorkerFailure};
 use crate::worker_pool::{Servers, SharedContext, WorkerContext, WorkerPool};
 use action_sink::ActionSink;
 use options::{addresses, node_options, own_identity, transport_options, warnings};
-use periodic::{LogWatch, log_changes, remember_hosts, tick};
+use periodic::{LogWatch, log_changes, reload_certificate, remember_hosts, tick};
 use ports::{Listeners, Ports};
 use tidelock_core::handshake::HandshakeRefusal;
 use version_gate::VersionGate;
@@ -97,6 +99,9 @@ pub enum ServeError {
     /// acknowledges.
     #[error("stopped: the write-ahead log failed: {0}")]
     Log(WalError),
+    /// The certificate for clients cannot be used.
+    #[error("tls_dir: {0}")]
+    Tls(#[from] TlsError),
     /// The process's limit of open files is too low.
     #[error(transparent)]
     Descriptors(#[from] TooFewDescriptors),
@@ -128,7 +133,11 @@ pub enum ServeError {
 impl ServeError {
     /// Whether the settings are the cause: another start with them fails in the same way.
     pub fn is_usage(&self) -> bool {
-        matches!(self, ServeError::Identity(IdentityError::Contradiction(_) | IdentityError::Settings(_)))
+        matches!(
+            self,
+            ServeError::Identity(IdentityError::Contradiction(_) | IdentityError::Settings(_))
+                | ServeError::Tls(_)
+        )
     }
 }
 
@@ -154,6 +163,8 @@ async fn serve(
     descriptors: descriptors::DescriptorBudget,
     signals: watch::Receiver<Option<Signal>>,
 ) -> Result<(), ServeError> {
+    let tls = settings.tls_dir.clone().map(|directory| TlsAcceptor::open(directory, SystemTime::now()));
+    let tls = tls.transpose()?;
     let Some((recovered, listeners)) = prepare(&settings, signals.clone()).await? else {
         tracing::info!("stopped before a cluster had admitted this node");
         return Ok(());
@@ -164,7 +175,11 @@ async fn serve(
     let parts = NodeParts::start(&settings, recovered, notices, listeners.peer)?;
     let (worker, identity) = (&parts.worker, &parts.identity);
     let (stop, stopping) = watch::channel(false);
-    let shared = parts.shared_context(&settings, descriptors, stopping);
+    if let Some(tls) = &tls {
+        worker.leaders().use_https();
+        tokio::task::spawn_local(reload_certificate(tls.clone(), signal(SignalKind::hangup())?));
+    }
+    let shared = SharedContext { tls, ..parts.shared_context(&settings, descriptors, stopping) };
     let clients = shared.clients.clone();
     let http = Acceptor::split(listeners.http, settings.workers, clients.clone());
     let resp = Acceptors::split(listeners.resp, listeners.resp_cluster, settings.workers, &clients);
@@ -313,6 +328,7 @@ impl NodeParts {
             transport: self.transport.counters(),
             backup: self.backup.clone(),
             offload: Offload::default(),
+            tls: None,
             memory: Memory::new(settings.memory_limit),
             stopping,
         }

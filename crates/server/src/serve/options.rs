@@ -101,10 +101,16 @@ pub(super) fn addresses(settings: &Settings) -> NodeAddresses {
     }
 }
 
+fn missing(settings: &Settings) -> &'static str {
+    if settings.tls_dir.is_some() { "tokens, and without TLS between nodes" } else { "TLS or tokens" }
+}
+
 pub(super) fn warnings(settings: &Settings) -> Vec<String> {
     let exposed = settings.exposed().into_iter();
     exposed
-        .map(|(name, address)| format!("{name} listens on {address}, beyond loopback, without TLS or tokens"))
+        .map(|(name, address)| {
+            format!("{name} listens on {address}, beyond loopback, without {}", missing(settings))
+        })
         .inspect(|warning| tracing::warn!("{warning}"))
         .collect()
 }

@@ -2,7 +2,7 @@
 //! hosts.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tidelock_core::event::Event;
 use tidelock_core::storage::LogHeld;
@@ -16,6 +16,7 @@ use crate::identity_store::IdentityStore;
 use crate::metrics::DiskCounters;
 use crate::status_log::{Change, StatusLog};
 use crate::store::Store;
+use crate::tls::{Reload, TlsAcceptor};
 use crate::worker::Worker;
 
 /// How often per election timeout changes of the cluster's status are logged.
@@ -47,6 +48,53 @@ pub(super) async fn tick(worker: Worker, period: Duration, timeout: Duration, mu
             worker.tell(Event::LogHeld(now));
         }
     }
+}
+
+/// How often the files of the certificate are looked at.
+const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// From this long before the end of its validity on, a warning asks for a new certificate.
+const EXPIRY_WARNING: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Uses the certificate anew whenever its files have changed, and warns before it expires. Looks at
+/// the files regularly, and at once after SIGHUP.
+pub(super) async fn reload_certificate(tls: TlsAcceptor, mut hangups: tokio::signal::unix::Signal) {
+    let mut interval = tokio::time::interval(CERTIFICATE_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut refused, mut warned) = (None, false);
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            _ = hangups.recv() => tracing::info!("SIGHUP: looking at the certificate"),
+        }
+        // Small files: reading them takes no time that the node would miss.
+        match tls.reload(SystemTime::now()) {
+            Reload::Unchanged => refused = None,
+            Reload::Replaced => {
+                (refused, warned) = (None, false);
+                tracing::info!(
+                    expires_unix_s = tls.expires_unix_s(),
+                    "clients are shown the new certificate"
+                );
+            }
+            Reload::Kept(reason) => {
+                let reason = reason.to_string();
+                if refused.as_ref() != Some(&reason) {
+                    tracing::error!(reason, "the new certificate is not used; the old one stays in place");
+                    refused = Some(reason);
+                }
+            }
+        }
+        let left_s = tls.expires_unix_s().saturating_sub(unix_s(SystemTime::now()));
+        if left_s <= EXPIRY_WARNING.as_secs().cast_signed() && !std::mem::replace(&mut warned, true) {
+            tracing::warn!(hours = left_s / 3600, "the certificate for clients expires soon, or has expired");
+        }
+    }
+}
+
+fn unix_s(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Logs changes of the cluster's status: shards without a leader, and peers that do not answer.

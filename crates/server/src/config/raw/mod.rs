@@ -95,6 +95,10 @@ raw_settings! {
         /// balancer's
         #[arg(long, env = "TIDELOCK_ALLOWED_HOSTS", value_name = "NAME,…", value_delimiter = ',')]
         pub allowed_hosts: Option<Vec<String>>,
+        /// Directory with tls.crt and tls.key, PEM: clients connect with TLS. Changed files are
+        /// used without a restart
+        #[arg(long, env = "TIDELOCK_TLS_DIR", value_name = "DIR")]
+        pub tls_dir: Option<PathBuf>,
         /// Peer addresses of all founders, including this node, the same list on each of them; or
         /// their DNS SRV name and their number, srv:NAME/COUNT
         #[arg(long, env = "TIDELOCK_PEERS", value_name = "ADDR,…", value_delimiter = ',')]

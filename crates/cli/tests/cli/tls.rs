@@ -1,0 +1,207 @@
+//! TLS for the connections of clients: what they trust, and certificates that change.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Output};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustix::process::{Pid, Signal, kill_process};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::harness::{eventually, ports, tidelock};
+
+/// A limit for what takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An authority, and the directory with its certificate.
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    directory: tempfile::TempDir,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let mut parameters = CertificateParams::default();
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(parameters, key).expect("a certificate");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        fs::write(directory.path().join("ca.crt"), issuer.pem()).expect("written");
+        Authority { issuer, directory }
+    }
+
+    /// Path of the authority's certificate.
+    fn certificate(&self) -> String {
+        self.directory.path().join("ca.crt").display().to_string()
+    }
+
+    /// Writes a certificate for loopback, and its key, as a node reads them.
+    fn issue(&self, directory: &Path) {
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let key = KeyPair::generate().expect("a key");
+        let parameters = CertificateParams::new(names).expect("names");
+        let certificate = parameters.signed_by(&key, &self.issuer).expect("signed");
+        fs::write(directory.join("tls.key"), key.serialize_pem()).expect("written");
+        fs::write(directory.join("tls.crt"), certificate.pem()).expect("written");
+    }
+
+    /// A connection with TLS of a client that trusts this authority.
+    fn connect(&self, address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
+        let mut roots = RootCertStore::empty();
+        let own = CertificateDer::from_pem_slice(self.issuer.pem().as_bytes()).expect("PEM");
+        roots.add(own).expect("a certificate");
+        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").expect("a name");
+        let stream = TcpStream::connect(address).expect("the node listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        StreamOwned::new(ClientConnection::new(Arc::new(config), name).expect("a connection"), stream)
+    }
+}
+
+/// A cluster of one whose clients connect with TLS.
+struct SecureNode {
+    process: Child,
+    http: SocketAddr,
+    resp: SocketAddr,
+    directory: tempfile::TempDir,
+}
+
+impl SecureNode {
+    fn start(authority: &Authority) -> SecureNode {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        authority.issue(directory.path());
+        let port = ports::reserve(3);
+        let address = |offset| SocketAddr::from(([127, 0, 0, 1], port + offset));
+        let mut command = tidelock();
+        command.args(["serve", "--http", &address(0).to_string(), "--resp", &address(1).to_string()]);
+        command.args(["--resp-cluster", "off", "--peer", &address(2).to_string(), "--tls-dir"]);
+        command.arg(directory.path()).arg("--data-dir").arg(directory.path().join("data"));
+        let log = fs::File::create(directory.path().join("log")).expect("a file");
+        let process = command.stdout(log.try_clone().expect("a handle")).stderr(log).spawn();
+        let process = process.expect("the binary starts");
+        let node = SecureNode { process, http: address(0), resp: address(1), directory };
+        eventually("the node serves", || {
+            node.run(authority, &["kv", "put", "ready", "yes"]).status.success().then_some(())
+        });
+        node
+    }
+
+    /// Runs a command that trusts an authority.
+    fn run(&self, authority: &Authority, arguments: &[&str]) -> Output {
+        let url = format!("https://{}", self.http);
+        let mut command = tidelock();
+        command.args(arguments).args(["--url", &url, "--ca", &authority.certificate()]);
+        command.output().expect("the binary starts")
+    }
+
+    /// Makes the node look at its certificate.
+    fn look_again(&self) {
+        let process = Pid::from_child(&self.process);
+        kill_process(process, Signal::HUP).expect("the node runs");
+    }
+}
+
+impl Drop for SecureNode {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn commands_and_redis_clients_connect_with_tls() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let node = SecureNode::start(&authority);
+    assert!(node.run(&authority, &["kv", "put", "k", "value"]).status.success());
+    let got = node.run(&authority, &["kv", "get", "k"]);
+    assert_eq!(String::from_utf8_lossy(&got.stdout).trim_end(), "value");
+
+    let distrusted = node.run(&stranger, &["kv", "get", "k"]);
+    assert_eq!(distrusted.status.code(), Some(1));
+    assert!(said(&distrusted).contains("certificate"), "{}", said(&distrusted));
+
+    let mut redis = authority.connect(node.resp);
+    // More than one record of TLS, sent at once.
+    let value = "v".repeat(100_000);
+    let set = format!("*3\r\n$3\r\nSET\r\n$1\r\nr\r\n${}\r\n{value}\r\n", value.len());
+    redis.write_all(set.as_bytes()).expect("written");
+    redis.write_all(b"*2\r\n$3\r\nGET\r\n$1\r\nr\r\n").expect("written");
+    let expected = format!("+OK\r\n${}\r\n{value}\r\n", value.len());
+    let mut replies = vec![0; expected.len()];
+    redis.read_exact(&mut replies).expect("replies");
+    assert!(replies == expected.as_bytes());
+}
+
+#[test]
+fn clients_without_tls_are_told_to_use_it() {
+    let authority = Authority::new();
+    let node = SecureNode::start(&authority);
+    let mut command = tidelock();
+    let plain = command.args(["kv", "get", "k", "--url", &format!("http://{}", node.http)]).output();
+    let plain = plain.expect("the binary starts");
+    assert_eq!(plain.status.code(), Some(1));
+    assert!(said(&plain).contains("use https://"), "{}", said(&plain));
+
+    let mut redis = TcpStream::connect(node.resp).expect("the node listens");
+    redis.write_all(b"*1\r\n$4\r\nPING\r\n").expect("written");
+    let mut reply = String::new();
+    redis.read_to_string(&mut reply).expect("a reply");
+    assert_eq!(reply, "-ERR clients of this node connect with TLS\r\n");
+}
+
+#[test]
+fn a_new_certificate_is_used_without_a_restart_and_a_bad_one_is_not() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let node = SecureNode::start(&old);
+    let mut open = old.connect(node.resp);
+    let mut ping = || {
+        open.write_all(b"PING\r\n").expect("written");
+        let mut reply = [0; 7];
+        open.read_exact(&mut reply).expect("a reply");
+        assert_eq!(&reply, b"+PONG\r\n");
+    };
+    ping();
+
+    fs::write(node.directory.path().join("tls.key"), "no key").expect("written");
+    node.look_again();
+    let log = || fs::read_to_string(node.directory.path().join("log")).expect("a log");
+    let refusal = "the new certificate is not used; the old one stays in place";
+    eventually("it says that it does not use the key", || log().contains(refusal).then_some(()));
+    assert!(node.run(&old, &["kv", "get", "ready"]).status.success());
+
+    new.issue(node.directory.path());
+    node.look_again();
+    eventually("it shows the new certificate", || {
+        node.run(&new, &["kv", "get", "ready"]).status.success().then_some(())
+    });
+    assert!(!node.run(&old, &["kv", "get", "ready"]).status.success());
+    ping();
+}
+
+#[test]
+fn a_directory_without_a_certificate_stops_the_node_before_it_writes() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut command = tidelock();
+    command.args(["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--peer", "127.0.0.1:0"]);
+    command.arg("--tls-dir").arg(directory.path()).arg("--data-dir").arg(directory.path().join("data"));
+    let output = command.output().expect("the binary starts");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("tls.crt"), "{}", said(&output));
+    assert!(!directory.path().join("data").exists());
+}

@@ -1,0 +1,192 @@
+//! Handshakes, and the certificate that they show.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::certificate::{CertificateFiles, TlsError};
+use super::stream::ClientStream;
+
+/// Most handshakes of the node that are unfinished at a time. Each holds a socket and some memory
+/// for a client of which nothing is known.
+const HANDSHAKES_MAX: usize = 256;
+
+/// Longest duration of a handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The first byte of a connection with TLS: a record with a handshake (RFC 8446, section 5.1).
+const HANDSHAKE_RECORD: u8 = 22;
+
+/// Accepts TLS on all workers of a node. A clone shares its state.
+#[derive(Clone)]
+pub struct TlsAcceptor(Arc<Shared>);
+
+struct Shared {
+    directory: PathBuf,
+    /// The files that are in use.
+    files: Mutex<CertificateFiles>,
+    config: RwLock<Arc<ServerConfig>>,
+    expires_unix_s: AtomicI64,
+    unfinished: AtomicUsize,
+    failures: AtomicU64,
+    reload_failures: AtomicU64,
+}
+
+/// Why a connection has no TLS.
+#[derive(Debug)]
+pub enum HandshakeFailure {
+    /// The client began with something else. It can be told so, without encryption.
+    NotTls(TcpStream),
+    /// There is no common version, the client does not trust the certificate, or it is gone.
+    Failed(io::Error),
+    /// The handshake took too long.
+    Timeout,
+    /// Too many others are unfinished.
+    Overloaded,
+}
+
+/// The result of looking at the files again.
+#[derive(Debug)]
+pub enum Reload {
+    /// The files are those in use.
+    Unchanged,
+    /// New connections are shown the new certificate.
+    Replaced,
+    /// The new files are not used, for this reason; the certificate in use stays.
+    Kept(TlsError),
+}
+
+impl TlsAcceptor {
+    /// Reads the certificate of a directory.
+    ///
+    /// # Errors
+    /// When the files cannot be read or do not pass the checks.
+    pub fn open(directory: PathBuf, now: SystemTime) -> Result<TlsAcceptor, TlsError> {
+        let files = CertificateFiles::read(&directory)?;
+        let certificate = files.check(now)?;
+        Ok(TlsAcceptor(Arc::new(Shared {
+            directory,
+            files: Mutex::new(files),
+            config: RwLock::new(certificate.config),
+            expires_unix_s: AtomicI64::new(certificate.expires_unix_s),
+            unfinished: AtomicUsize::new(0),
+            failures: AtomicU64::new(0),
+            reload_failures: AtomicU64::new(0),
+        })))
+    }
+
+    /// Looks at the files again, and uses them if they have changed and pass the checks.
+    pub fn reload(&self, now: SystemTime) -> Reload {
+        let shared = &*self.0;
+        let mut used = shared.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = CertificateFiles::read(&shared.directory);
+        let checked = match read {
+            Ok(files) if files == *used => return Reload::Unchanged,
+            Ok(files) => files.check(now).map(|certificate| (files, certificate)),
+            Err(error) => Err(error),
+        };
+        match checked {
+            Ok((files, certificate)) => {
+                *used = files;
+                *shared.config.write().unwrap_or_else(PoisonError::into_inner) = certificate.config;
+                shared.expires_unix_s.store(certificate.expires_unix_s, Ordering::Relaxed);
+                Reload::Replaced
+            }
+            Err(error) => {
+                shared.reload_failures.fetch_add(1, Ordering::Relaxed);
+                Reload::Kept(error)
+            }
+        }
+    }
+
+    /// When the certificate in use expires, in seconds since 1970.
+    pub fn expires_unix_s(&self) -> i64 {
+        self.0.expires_unix_s.load(Ordering::Relaxed)
+    }
+
+    /// Number of handshakes that failed.
+    pub fn failures(&self) -> u64 {
+        self.0.failures.load(Ordering::Relaxed)
+    }
+
+    /// How often changed files were not used.
+    pub fn reload_failures(&self) -> u64 {
+        self.0.reload_failures.load(Ordering::Relaxed)
+    }
+
+    /// The handshake with a new client.
+    ///
+    /// # Errors
+    /// See [`HandshakeFailure`]; all but [`HandshakeFailure::NotTls`] end the connection.
+    pub async fn accept(&self, stream: TcpStream) -> Result<ClientStream, HandshakeFailure> {
+        let result = self.handshake(stream).await;
+        if result.is_err() {
+            self.0.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    async fn handshake(&self, stream: TcpStream) -> Result<ClientStream, HandshakeFailure> {
+        let Some(_place) = Place::take(&self.0.unfinished) else { return Err(HandshakeFailure::Overloaded) };
+        let config = self.0.config.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let handshake = async {
+            let mut first = [0];
+            match stream.peek(&mut first).await {
+                Ok(1) if first[0] != HANDSHAKE_RECORD => Err(HandshakeFailure::NotTls(stream)),
+                Ok(_) => match tokio_rustls::TlsAcceptor::from(config).accept(stream).await {
+                    Ok(stream) => Ok(ClientStream::Tls(Box::new(stream))),
+                    Err(error) => Err(HandshakeFailure::Failed(error)),
+                },
+                Err(error) => Err(HandshakeFailure::Failed(error)),
+            }
+        };
+        timeout(HANDSHAKE_TIMEOUT, handshake).await.unwrap_or(Err(HandshakeFailure::Timeout))
+    }
+}
+
+impl std::fmt::Debug for TlsAcceptor {
+    /// Without the key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TlsAcceptor").field("directory", &self.0.directory).finish_non_exhaustive()
+    }
+}
+
+/// The place of an unfinished handshake.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Place<'_> {
+    /// A place, if there is one.
+    fn take(unfinished: &AtomicUsize) -> Option<Place<'_>> {
+        if unfinished.fetch_add(1, Ordering::Relaxed) >= HANDSHAKES_MAX {
+            unfinished.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Place(unfinished))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_handshakes_are_bounded_and_come_free() {
+        let unfinished = AtomicUsize::new(0);
+        let places: Vec<_> = (0..HANDSHAKES_MAX).map(|_| Place::take(&unfinished).unwrap()).collect();
+        assert!(Place::take(&unfinished).is_none());
+        drop(places);
+        assert!(Place::take(&unfinished).is_some());
+    }
+}

@@ -1,0 +1,169 @@
+//! The files of a certificate: reading and checking them.
+//!
+//! Owns the names of the files. They are those of a Kubernetes secret of the type
+//! `kubernetes.io/tls`, so that such a secret can be mounted as the directory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{fs, io};
+
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// The certificate of the node and those of the authorities between it and the root, PEM.
+pub const CERTIFICATE_FILE: &str = "tls.crt";
+
+/// The private key of the certificate, PEM.
+pub const KEY_FILE: &str = "tls.key";
+
+/// Why files are not used as a certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{}: {error}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A file is not PEM, or lacks what it is for.
+    #[error("{file}: {error}")]
+    Pem {
+        /// Name of the file.
+        file: &'static str,
+        /// What is wrong.
+        error: pem::Error,
+    },
+    /// The certificate cannot be decoded.
+    #[error("{CERTIFICATE_FILE}: the certificate is damaged: {0}")]
+    Damaged(String),
+    /// The certificate is not valid yet.
+    #[error("{CERTIFICATE_FILE}: the certificate is valid only from {0} on (Unix time)")]
+    NotYetValid(i64),
+    /// The certificate has expired.
+    #[error("{CERTIFICATE_FILE}: the certificate has expired at {0} (Unix time)")]
+    Expired(i64),
+    /// Key and certificate do not fit each other, or are of a kind that is not supported.
+    #[error("{CERTIFICATE_FILE} and {KEY_FILE}: {0}")]
+    Mismatch(rustls::Error),
+}
+
+/// The bytes of the files.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct CertificateFiles {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+/// A certificate that passed all checks.
+pub(super) struct Certificate {
+    /// The settings of connections that show it.
+    pub config: Arc<ServerConfig>,
+    /// When it expires, in seconds since 1970.
+    pub expires_unix_s: i64,
+}
+
+impl CertificateFiles {
+    /// Reads the files of a directory.
+    pub fn read(directory: &Path) -> Result<CertificateFiles, TlsError> {
+        let read = |name: &str| {
+            let path = directory.join(name);
+            fs::read(&path).map_err(|error| TlsError::Read { path, error })
+        };
+        Ok(CertificateFiles { certificate: read(CERTIFICATE_FILE)?, key: read(KEY_FILE)? })
+    }
+
+    /// Checks that they can be shown to clients from now on.
+    pub fn check(&self, now: SystemTime) -> Result<Certificate, TlsError> {
+        let damaged = |error| TlsError::Pem { file: CERTIFICATE_FILE, error };
+        let chain: Vec<CertificateDer<'static>> =
+            CertificateDer::pem_slice_iter(&self.certificate).collect::<Result<_, _>>().map_err(damaged)?;
+        let Some(leaf) = chain.first() else { return Err(damaged(pem::Error::NoItemsFound)) };
+        let expires_unix_s = check_validity(leaf, now)?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key)
+            .map_err(|error| TlsError::Pem { file: KEY_FILE, error })?;
+        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Mismatch)?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .map_err(TlsError::Mismatch)?;
+        Ok(Certificate { config: Arc::new(config), expires_unix_s })
+    }
+}
+
+/// Checks the times of a certificate. Returns when it expires, in seconds since 1970.
+fn check_validity(leaf: &CertificateDer<'_>, now: SystemTime) -> Result<i64, TlsError> {
+    let (_, leaf) =
+        x509_parser::parse_x509_certificate(leaf).map_err(|error| TlsError::Damaged(error.to_string()))?;
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    let (begins, expires) = (leaf.validity().not_before.timestamp(), leaf.validity().not_after.timestamp());
+    if now < begins {
+        return Err(TlsError::NotYetValid(begins));
+    }
+    if now >= expires {
+        return Err(TlsError::Expired(expires));
+    }
+    Ok(expires)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    /// Files of a certificate that is valid throughout 2030.
+    fn files() -> CertificateFiles {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::new(vec!["kv.example".to_owned()]).unwrap();
+        (parameters.not_before, parameters.not_after) =
+            (date_time_ymd(2030, 1, 1), date_time_ymd(2031, 1, 1));
+        let certificate = parameters.self_signed(&key).unwrap();
+        CertificateFiles {
+            certificate: certificate.pem().into_bytes(),
+            key: key.serialize_pem().into_bytes(),
+        }
+    }
+
+    fn at(unix_s: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(unix_s)
+    }
+
+    const BEGINS: u64 = 1_893_456_000;
+    const EXPIRES: u64 = 1_924_992_000;
+
+    fn refusal(files: &CertificateFiles, unix_s: u64) -> String {
+        files.check(at(unix_s)).map(|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_certificate_passes_while_it_is_valid() {
+        let files = files();
+        assert_eq!(files.check(at(BEGINS)).unwrap().expires_unix_s, EXPIRES as i64);
+        assert!(files.check(at(EXPIRES - 1)).is_ok());
+        assert!(refusal(&files, BEGINS - 1).contains("valid only from 1893456000"));
+        assert!(refusal(&files, EXPIRES).contains("expired at 1924992000"));
+    }
+
+    #[test]
+    fn files_that_do_not_fit_are_refused() {
+        let (one, other) = (files(), files());
+        let mixed = CertificateFiles { key: other.key.clone(), ..one.clone() };
+        assert!(refusal(&mixed, BEGINS).starts_with("tls.crt and tls.key: "), "{}", refusal(&mixed, BEGINS));
+        let swapped = CertificateFiles { certificate: one.key.clone(), key: one.certificate.clone() };
+        assert!(refusal(&swapped, BEGINS).starts_with("tls.crt: "), "{}", refusal(&swapped, BEGINS));
+        let keyless = CertificateFiles { key: Vec::new(), ..one.clone() };
+        assert!(refusal(&keyless, BEGINS).starts_with("tls.key: "), "{}", refusal(&keyless, BEGINS));
+        let half = one.certificate.len() / 2;
+        let cut = CertificateFiles { certificate: one.certificate[..half].to_vec(), ..one };
+        assert!(refusal(&cut, BEGINS).starts_with("tls.crt: "), "{}", refusal(&cut, BEGINS));
+    }
+}
