@@ -86,6 +86,9 @@ pub enum Fault {
     HalvesReordered,
     /// A backup is made although slots moved between its snapshots.
     BackupOfTwoSlotMaps,
+    /// The moves of slots after the snapshots were opened are compared only for the shards of the
+    /// node that makes the backup.
+    BackupIgnoresMovesElsewhere,
     /// An import is published without the condition that the namespace is unchanged.
     ImportWithoutCondition,
     /// Shards that were added after the founding do not inherit the cluster's default placement.
@@ -109,7 +112,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 38] = [
+    pub const ALL: [Fault; 39] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -143,6 +146,7 @@ impl Faults {
         Fault::MovedOperationOvertakes,
         Fault::HalvesReordered,
         Fault::BackupOfTwoSlotMaps,
+        Fault::BackupIgnoresMovesElsewhere,
         Fault::ImportWithoutCondition,
         Fault::DefaultIgnoredByNewShards,
         Fault::NewCommandBeforeRaise,

@@ -20,6 +20,7 @@ pub mod listen;
 pub mod memory;
 pub mod metrics;
 pub mod offload;
+mod peer_http;
 pub mod remote;
 pub mod requests;
 pub mod resolve;

@@ -254,7 +254,7 @@ fn summarise(totals: &Totals, seconds: f64) {
     println!(
         "{} requests: {} writes acknowledged, {} refused, {} lost with their node; {} replies on pipelines; \
          {} iterations over all keys; {} events to watchers, {} watches resumed; {} imports of configuration; \
-         {} backups; {} frames between nodes",
+         {} backups, {} of them of several nodes; {} frames between nodes",
         tally.requests,
         tally.acknowledged,
         tally.refused,
@@ -265,6 +265,7 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.watches_resumed,
         tally.imports,
         tally.backups,
+        tally.backups_gathered,
         tally.frames
     );
     println!(

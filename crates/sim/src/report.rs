@@ -67,6 +67,8 @@ pub struct Tally {
     pub imports: u64,
     /// Backups that were taken and restored.
     pub backups: u64,
+    /// Those of them whose snapshots come from several nodes.
+    pub backups_gathered: u64,
     /// Checkpoints of a replica that were compared with another's at the same index.
     pub checkpoints: u64,
     /// Stalls: times that a disk took no writes and its process waited.
@@ -112,6 +114,7 @@ impl Tally {
         self.pipelined += other.pipelined;
         self.imports += other.imports;
         self.backups += other.backups;
+        self.backups_gathered += other.backups_gathered;
         self.checkpoints += other.checkpoints;
         self.snapshots_made += other.snapshots_made;
         self.snapshots_received += other.snapshots_received;

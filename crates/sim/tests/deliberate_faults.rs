@@ -49,7 +49,8 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.pause_max = Micros::MILLISECOND * 20;
     plan.load.value_bytes_max = plan.load.value_bytes_max.min(2_000);
     plan.load.config_per_mille = 0;
-    plan.load.backup_clients = if fault == Fault::BackupOfTwoSlotMaps { 3 } else { 0 };
+    let backs_up = matches!(fault, Fault::BackupOfTwoSlotMaps | Fault::BackupIgnoresMovesElsewhere);
+    plan.load.backup_clients = if backs_up { 3 } else { 0 };
     plan.load.importers = if fault == Fault::ImportWithoutCondition { 2 } else { 0 };
     plan.load.scanners = if fault == Fault::ScanByLaterMap { 2 } else { 0 };
     plan.load.pipelining_clients = 0;
@@ -71,6 +72,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         | Fault::OldAttemptAccepted
         | Fault::ScanByLaterMap
         | Fault::BackupOfTwoSlotMaps
+        | Fault::BackupIgnoresMovesElsewhere
         | Fault::ReadBeforeMove
         | Fault::MovedOperationOvertakes
         | Fault::HalvesReordered => provoke_moves(plan, fault),
@@ -174,6 +176,10 @@ fn provoke_moves(plan: &mut Plan, fault: Fault) {
             }
         }
         _ => {
+            // More hosts than voters a shard, so that most nodes lack one or both.
+            if fault == Fault::BackupIgnoresMovesElsewhere {
+                (plan.nodes, plan.replicas) = (6, Some(3));
+            }
             plan.load.pause_max = Micros::MILLISECOND * 4;
             plan.load.reads_per_mille = 300;
             plan.operator_actions = to_and_fro(16_384, 600);
@@ -272,7 +278,8 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::ShardRemovedWithSlots
         | Fault::WritesDiscarded
         | Fault::DefaultIgnoredByNewShards
-        | Fault::BackupOfTwoSlotMaps => [isolate, pause, slow, break_links],
+        | Fault::BackupOfTwoSlotMaps
+        | Fault::BackupIgnoresMovesElsewhere => [isolate, pause, slow, break_links],
         Fault::ReceiverClockUsed => {
             let set: Strike = SetClock { target, ahead_ms: random.i64(-60_000..60_000) }.into();
             [set.clone(), set.clone(), set, isolate]
@@ -559,6 +566,14 @@ fn import_without_condition_is_caught() {
 #[test]
 fn backup_of_two_slot_maps_is_caught() {
     caught(Fault::BackupOfTwoSlotMaps, &["backups", "durability", "linearizability", "lineage", "lists"]);
+}
+
+#[test]
+fn backup_that_ignores_moves_elsewhere_is_caught() {
+    caught(
+        Fault::BackupIgnoresMovesElsewhere,
+        &["backups", "durability", "linearizability", "lineage", "lists"],
+    );
 }
 
 #[test]

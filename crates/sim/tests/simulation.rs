@@ -89,6 +89,10 @@ fn a_row_of_seeds_holds_and_tests_something() {
     );
     assert!(total.relocations > SEEDS / 2, "hosts hardly moved: {total:?}");
     assert!(total.pipelined > 200 * SEEDS, "hardly anything was pipelined: {total:?}");
+    assert!(
+        total.backups > SEEDS / 4 && total.backups_gathered > SEEDS / 20,
+        "hardly any backup was taken, or none of several nodes: {total:?}"
+    );
     assert!(total.checkpoints > SEEDS, "replicas were hardly compared: {total:?}");
     assert!(
         total.snapshots_made > 10 * SEEDS && total.snapshots_received > SEEDS,

@@ -48,8 +48,8 @@ pub struct SaveArgs {
     /// The file to write; - is standard output
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Save what the node has applied, without asking other nodes; for a cluster without a
-    /// majority. Acknowledged writes may be missing
+    /// Save what the node has applied, without consensus; for a cluster without a majority.
+    /// Acknowledged writes may be missing
     #[arg(long)]
     pub stale: bool,
 }

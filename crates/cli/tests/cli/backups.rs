@@ -324,3 +324,106 @@ fn replicas_that_cannot_be_compared_are_not_called_equal() {
     assert!(shown.contains("unreachable") || shown.contains("not reported"), "{shown}");
     assert!(message.contains("could be compared"), "{message}");
 }
+
+/// Six nodes with the default placement: each shard has three voters, so no node has all shards.
+fn spread() -> (Cluster, BTreeMap<String, (u64, String)>) {
+    let cluster = Cluster::start(6);
+    for index in 0..200 {
+        let path = format!("/v1/keys/{index}");
+        assert_eq!(cluster.put(index % 6 + 1, &path, format!("value {index}").as_bytes()).status, 201);
+    }
+    let all = keys(&cluster, 1);
+    assert_eq!(all.len(), 200);
+    (cluster, all)
+}
+
+/// The nodes that have a replica of each data shard, the leader first.
+fn replicas(cluster: &Cluster, asked: usize) -> BTreeMap<u64, Vec<usize>> {
+    let number = |value: &Value| usize::try_from(value.as_u64().expect("a number")).expect("a small one");
+    eventually("every shard has a leader and its replicas", || {
+        let view = cluster.view(asked);
+        let (shards, replicas) = (view["shards"].as_array()?, view["replicas"].as_array()?);
+        let of = |shard: &Value| {
+            let mut nodes = vec![number(shard.get("leader").filter(|leader| leader.is_u64())?)];
+            let held = replicas.iter().filter(|replica| replica["shard"] == shard["id"]);
+            nodes.extend(
+                held.map(|replica| number(&replica["node"]))
+                    .filter(|node| *node != nodes[0])
+                    .collect::<Vec<_>>(),
+            );
+            Some((shard["id"].as_u64()?, nodes))
+        };
+        shards.iter().filter(|shard| shard["id"] != 0).map(of).collect()
+    })
+}
+
+/// Checks that a file holds these keys, in a cluster of one node.
+fn restores_to(saved: &Path, all: &BTreeMap<String, (u64, String)>) {
+    let other = Cluster::start(1);
+    done(&other.url(1, ""), &["backup", "restore", text(saved)]);
+    assert_eq!(keys(&other, 1), *all);
+}
+
+#[test]
+fn a_node_without_all_shards_gathers_them_from_others() {
+    let (cluster, all) = spread();
+    let shards = replicas(&cluster, 1);
+    let has = |node: usize| shards.values().filter(|nodes| nodes.contains(&node)).count();
+    let files = Files::new();
+    for number in cluster.numbers() {
+        assert!(has(number) < shards.len(), "node {number} has every shard: {shards:?}");
+        let saved = files.path(&format!("of-{number}"));
+        let inspected = done_json(&cluster.url(number, ""), &["backup", "save", "--out", text(&saved)]);
+        assert_eq!(
+            (inspected["node"].as_u64(), inspected["keys"].as_u64()),
+            (Some(number as u64), Some(200))
+        );
+        let numbers: Vec<_> =
+            inspected["shards"].as_array().expect("shards").iter().map(|shard| &shard["id"]).collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 4], "all shards, in order");
+    }
+    let fewest = cluster.numbers().into_iter().min_by_key(|number| has(*number)).expect("a node");
+    restores_to(&files.path(&format!("of-{fewest}")), &all);
+    // The same with another program.
+    let fetched = files.path("fetched");
+    let body = cluster.get(fewest, "/v1/backup").body;
+    fs::write(&fetched, body).expect("a file");
+    assert!(done(&cluster.url(1, ""), &["backup", "verify", text(&fetched)]).starts_with("intact: "));
+}
+
+#[test]
+fn a_backup_does_without_a_source_that_is_down_and_names_it_if_it_cannot() {
+    let (mut cluster, all) = spread();
+    let asked = 1;
+    let shards = replicas(&cluster, asked);
+    let (shard, sources) =
+        shards.iter().find(|(_, nodes)| !nodes.contains(&asked)).expect("it lacks a shard");
+    let files = Files::new();
+    let (saved, rescued) = (files.path("b"), files.path("rescued"));
+    let url = cluster.url(asked, "");
+    cluster.kill(sources[0]);
+    // First there may be an election.
+    eventually("a backup from the other replicas", || {
+        let output = run(&url, &["backup", "save", "--out", text(&saved)]);
+        output.status.success().then_some(())
+    });
+    restores_to(&saved, &all);
+    // Without a majority of the shard, its last replica still gives what it has.
+    cluster.kill(sources[1]);
+    let refused = failed(&url, &["backup", "save", "--out", text(&files.path("refused"))]);
+    assert!(refused.contains("no leader") || refused.contains("503") || refused.contains("504"), "{refused}");
+    let inspected = eventually("a stale backup", || {
+        let output = run(&url, &["backup", "save", "--stale", "--output", "json", "--out", text(&rescued)]);
+        output.status.success().then(|| serde_json::from_slice::<Value>(&output.stdout).expect("JSON"))
+    });
+    assert_eq!((&inspected["stale"], inspected["keys"].as_u64()), (&Value::Bool(true), Some(200)));
+    restores_to(&rescued, &all);
+    cluster.kill(sources[2]);
+    let refused = failed(&url, &["backup", "save", "--stale", "--out", text(&files.path("refused"))]);
+    assert!(
+        refused.contains(&format!("gives no snapshot of shard {shard}: it cannot be reached")),
+        "{refused}"
+    );
+    assert!(sources.iter().any(|source| refused.contains(&format!("node {source} "))), "{refused}");
+    assert!(!files.names().iter().any(|name| name.contains("refused")), "{:?}", files.names());
+}

@@ -45,7 +45,10 @@ pub(super) fn registry_view(replies: Vec<Reply>) -> Result<RegistryView, Unanswe
 }
 
 /// The snapshots in the only reply, to [`Request::SnapshotHere`].
-pub(super) fn snapshots_here(replies: Vec<Reply>) -> Result<Vec<(ShardId, LogIndex)>, Unanswered> {
+///
+/// # Errors
+/// When the reply is a refusal, or answers another request.
+pub fn snapshots_here(replies: Vec<Reply>) -> Result<Vec<(ShardId, LogIndex)>, Unanswered> {
     match only(replies)? {
         Reply::Node(NodeReply::Snapshots(snapshots)) => Ok(snapshots),
         other => Err(mismatched(other)),

@@ -36,14 +36,22 @@ impl CheckpointRequest {
             Err(error) => return NextAction::Done(Err(error)),
         };
         let shards: Vec<ShardId> = view.shards.iter().map(|shard| shard.shard).collect();
-        let write = |&shard| Request::Write(Write::Checkpoint { shard });
-        let requests = shards.iter().map(write).collect();
+        let requests = requests(&shards);
         self.shards = Some(shards);
         NextAction::Ask(requests)
     }
 }
 
-fn indexes(shards: Vec<ShardId>, replies: Vec<Reply>) -> Result<Vec<(ShardId, LogIndex)>, Unanswered> {
+/// The requests that append a checkpoint to the log of each of these shards.
+pub(super) fn requests(shards: &[ShardId]) -> Vec<Request> {
+    shards.iter().map(|&shard| Request::Write(Write::Checkpoint { shard })).collect()
+}
+
+/// The index of each shard's checkpoint, from the replies to [`requests`].
+pub(super) fn indexes(
+    shards: Vec<ShardId>,
+    replies: Vec<Reply>,
+) -> Result<Vec<(ShardId, LogIndex)>, Unanswered> {
     if replies.len() != shards.len() {
         return Err(Unanswered::Mismatched);
     }
@@ -53,7 +61,7 @@ fn indexes(shards: Vec<ShardId>, replies: Vec<Reply>) -> Result<Vec<(ShardId, Lo
 
 #[cfg(test)]
 mod tests {
-    use super::super::backup::fixture::{checkpointed, cluster};
+    use super::super::backup::tests::fixture::{checkpointed, cluster};
     use super::*;
     use crate::command::Refusal;
 

@@ -10,4 +10,4 @@ pub mod pipeline;
 pub mod restore;
 pub mod watcher;
 
-pub use asking::{NextAction, Unanswered};
+pub use asking::{NextAction, Unanswered, snapshots_here};

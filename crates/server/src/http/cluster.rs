@@ -11,7 +11,7 @@ use super::problem::Problem;
 use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
-use super::{backup, checkpoint, clients, load, membership, registry, restore, slots, version};
+use super::{backup, checkpoint, clients, load, membership, registry, restore, slots, snapshots, version};
 use crate::requests;
 use crate::store::Store;
 
@@ -40,6 +40,9 @@ pub(super) enum Cluster {
     ResumeVersion,
     Checkpoint,
     Backup,
+    Snapshots,
+    BeginSnapshots,
+    PartialBackup,
     Restore,
 }
 
@@ -69,6 +72,9 @@ impl Cluster {
             | Cluster::TransferProgress
             | Cluster::Checkpoint
             | Cluster::Backup
+            | Cluster::Snapshots
+            | Cluster::BeginSnapshots
+            | Cluster::PartialBackup
             | Cluster::Restore => false,
         }
     }
@@ -102,6 +108,9 @@ pub(super) async fn answer<S: Store>(
         Cluster::ResumeVersion => version::hold(call, false).await,
         Cluster::Checkpoint => checkpoint::answer(call).await,
         Cluster::Backup => backup::answer(call).await,
+        Cluster::Snapshots => snapshots::statuses(call).await,
+        Cluster::BeginSnapshots => snapshots::begin(call).await,
+        Cluster::PartialBackup => snapshots::backup(call).await,
         Cluster::Restore => restore::answer(call).await,
     }
 }

@@ -29,6 +29,8 @@ enum Phase {
     Head,
     /// The service answers a request, with its own deadlines.
     Answering,
+    /// The client takes an answer in which it may pause for long.
+    Patient,
 }
 
 pub(super) struct HttpConnection {
@@ -79,6 +81,11 @@ impl HttpConnection {
         OpenRequest(self)
     }
 
+    /// Marks the answer of the present request as one in which the client may pause for long.
+    pub fn be_patient(&self) {
+        self.phase.set(Phase::Patient);
+    }
+
     fn advance(&self) {
         self.progress.set(self.progress.get().wrapping_add(1));
     }
@@ -105,6 +112,7 @@ impl HttpConnection {
         match phase {
             Phase::Idle => waited > limits.idle,
             Phase::Head => waited > limits.head,
+            Phase::Patient => waited > limits.patient,
             Phase::Answering => false,
         }
     }
@@ -115,7 +123,9 @@ pub(super) struct OpenRequest<'a>(&'a HttpConnection);
 
 impl Drop for OpenRequest<'_> {
     fn drop(&mut self) {
-        self.0.phase.set(Phase::Idle);
+        if self.0.phase.get() == Phase::Answering {
+            self.0.phase.set(Phase::Idle);
+        }
         self.0.client.open_requests.set(0);
     }
 }
@@ -127,6 +137,8 @@ pub(super) struct ConnectionTimeouts {
     pub head: Duration,
     /// Longest wait for any data.
     pub idle: Duration,
+    /// Longest pause of a client in an answer that waits for those of other nodes.
+    pub patient: Duration,
 }
 
 /// All open connections of a server.
@@ -266,8 +278,11 @@ mod tests {
         Client::new(ClientId(1), "HTTP", None).into()
     }
 
-    const LIMITS: ConnectionTimeouts =
-        ConnectionTimeouts { head: Duration::from_secs(10), idle: Duration::from_secs(120) };
+    const LIMITS: ConnectionTimeouts = ConnectionTimeouts {
+        head: Duration::from_secs(10),
+        idle: Duration::from_secs(120),
+        patient: Duration::from_secs(5_000),
+    };
 
     fn seconds(start: Instant, seconds: u64) -> Instant {
         start + Duration::from_secs(seconds)
@@ -296,6 +311,24 @@ mod tests {
         assert_eq!(connections.sweep(seconds(start, 9_221), LIMITS), 1);
         assert_eq!(connection.order.get(), CloseMode::Cut);
         assert_eq!(connections.sweep(seconds(start, 9_999), LIMITS), 0, "cut once");
+    }
+
+    #[test]
+    fn a_client_may_pause_in_a_patient_answer() {
+        let start = Instant::now();
+        let connections = Rc::new(Connections::default());
+        let place = connections.admit(start, client());
+        let connection = &place.connection;
+        let answering = connection.begin_answer();
+        connection.be_patient();
+        drop(answering);
+        assert_eq!(connections.sweep(seconds(start, 1), LIMITS), 0);
+        assert_eq!(connections.sweep(seconds(start, 5_001), LIMITS), 0);
+        connection.advance();
+        assert_eq!(connections.sweep(seconds(start, 5_002), LIMITS), 0, "it goes on");
+        assert_eq!(connections.sweep(seconds(start, 10_003), LIMITS), 1);
+        drop(connection.begin_answer());
+        assert_eq!(connection.phase.get(), Phase::Idle, "the next answer is an ordinary one");
     }
 
     #[test]

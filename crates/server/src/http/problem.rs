@@ -32,6 +32,7 @@ pub(super) enum ProblemKind {
     HostRemoved,
     LastVoter,
     SlotsMoving,
+    SnapshotReplaced,
     ShardInUse,
     ClusterVersion,
     ConditionFailed,
@@ -70,6 +71,7 @@ impl ProblemKind {
             ProblemKind::HostRemoved => (StatusCode::CONFLICT, "host-removed", "Host removed"),
             ProblemKind::LastVoter => (StatusCode::CONFLICT, "last-voter", "Last voter"),
             ProblemKind::SlotsMoving => (StatusCode::CONFLICT, "slots-moving", "Slots moving"),
+            ProblemKind::SnapshotReplaced => (StatusCode::CONFLICT, "snapshot-replaced", "Snapshot replaced"),
             ProblemKind::ShardInUse => (StatusCode::CONFLICT, "shard-in-use", "Shard in use"),
             ProblemKind::ClusterVersion => (StatusCode::CONFLICT, "cluster-version", "Cluster version"),
             ProblemKind::ConditionFailed => {

@@ -9,13 +9,16 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::StatusCode;
 use hyper::body::{Body, Frame, SizeHint};
-use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue};
+use hyper::header::{CONNECTION, CONTENT_TYPE, ETAG, HeaderValue};
 use tidelock_core::types::Version;
 
 use super::config::Events;
 use super::connections::HttpConnection;
 use crate::backup::BackupParts;
 use crate::memory::Reservation;
+
+/// Media type of values and of backups.
+const OCTETS: &str = "application/octet-stream";
 
 pub(super) type Response = hyper::Response<AnswerBody>;
 
@@ -92,12 +95,25 @@ impl Body for AnswerBody {
     }
 }
 
-/// An answer whose body is produced in parts.
-pub(super) fn parts(media_type: &'static str, parts: BackupParts) -> Response {
+/// An answer whose body is the parts of a backup.
+pub(super) fn parts(parts: BackupParts) -> Response {
     let mut response = Response::new(AnswerBody::Parts(parts));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OCTETS));
     response
 }
+
+/// The same of a partial backup, whose client may pause for long. Nothing else is asked on the
+/// connection afterwards.
+pub(super) fn partial(parts: BackupParts) -> Response {
+    let mut response = self::parts(parts);
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response.extensions_mut().insert(PatientAnswer);
+    response
+}
+
+/// An answer whose client may take nothing of it for long, without being idle.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PatientAnswer;
 
 /// An answer whose body is server-sent events.
 pub(super) fn events(events: Events) -> Response {
@@ -134,7 +150,7 @@ pub(super) fn accepted(body: Vec<u8>) -> Response {
 
 /// A value as it was stored.
 pub(super) fn octets(body: Bytes) -> Response {
-    typed(StatusCode::OK, "application/octet-stream", body)
+    typed(StatusCode::OK, OCTETS, body)
 }
 
 /// An answer with a body of a stated type.

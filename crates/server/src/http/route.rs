@@ -315,6 +315,8 @@ mod tests {
             ("/v1/cluster/clients", Cluster::Clients.into(), ""),
             ("/v1/cluster/shards/2/explain", Cluster::Explain.into(), "2"),
             ("/v1/backup", Cluster::Backup.into(), ""),
+            ("/v1/snapshots", Cluster::Snapshots.into(), ""),
+            ("/v1/snapshots/backup", Cluster::PartialBackup.into(), ""),
             ("/db/foo", Raftdb::Get.into(), "foo"),
             ("/dbx", Kv1::Get.into(), "/dbx"),
             ("/api/namespaces", Config::Namespaces.into(), ""),

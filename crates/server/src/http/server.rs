@@ -24,6 +24,7 @@ use super::config::Events;
 use super::connections::{ConnectionEntry, ConnectionTimeouts, Connections, WatchedStream};
 use super::hijack::{self, HijackedConnection};
 use super::problem::{Problem, ProblemKind};
+use super::response::PatientAnswer;
 use super::{HttpContext, service};
 use crate::accept::{Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter, secure};
 use crate::counters::Counter;
@@ -41,6 +42,11 @@ pub(super) const BUFFER_BYTES_MAX: usize = HEAD_PARSER_FACTOR * (16 << 10);
 
 /// Bytes that count for a connection that streams events: its socket and its watcher.
 const EVENT_STREAM_BYTES: usize = 2 << 10;
+
+/// Longest pause of a node in taking a partial backup, while it takes the shards of others: a few
+/// TB from a fast disk. It ends what a node that hangs would keep open. The system notices by itself
+/// that a node is gone.
+const PATIENT_PAUSE_MAX: Duration = Duration::from_secs(6 * 3_600);
 
 /// Longest time between two sweeps of idle connections.
 const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -94,7 +100,11 @@ impl<S: Store> HttpServer<S> {
     /// Cuts idle connections, until it is dropped.
     async fn sweep(&self) {
         let options = &self.context.options;
-        let timeouts = ConnectionTimeouts { head: options.head_read_timeout, idle: options.idle_timeout };
+        let timeouts = ConnectionTimeouts {
+            head: options.head_read_timeout,
+            idle: options.idle_timeout,
+            patient: PATIENT_PAUSE_MAX,
+        };
         let shortest = timeouts.head.min(timeouts.idle);
         let mut ticks = interval((shortest / 4).clamp(Duration::from_millis(1), SWEEP_INTERVAL_MAX));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -191,6 +201,9 @@ async fn serve_connection<S: Store>(
         let _answering = connection.begin_answer();
         let (method, version) = (request.method().clone(), request.version());
         let response = service::answer(request, store, context).await;
+        if response.extensions().get::<PatientAnswer>().is_some() {
+            connection.be_patient();
+        }
         Ok::<_, Infallible>(hijack::put_aside(response, &method, version, &connection))
     });
     let stream = TokioIo::new(WatchedStream { stream, connection: &connection });

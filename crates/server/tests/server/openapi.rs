@@ -104,7 +104,8 @@ pub fn check(method: &str, target: &str, answer: &Answer) -> Result<(), String> 
         return if is_refused { Ok(()) } else { Err(wrong("not described")) };
     };
     // A decoded path may still be reserved, and this server has no backups.
-    let may_be_none = path == "/v1/backup" || operation["tags"][0] == "dialects";
+    let of_backups = path == "/v1/backup" || path.starts_with("/v1/snapshots");
+    let may_be_none = of_backups || operation["tags"][0] == "dialects";
     if is_no_route && !may_be_none {
         return Err(wrong("described, and not there"));
     }

@@ -90,7 +90,7 @@ fn keys_of(parts: &[Part]) -> Result<BTreeMap<Bytes, RestoredKey>, Violation> {
                     }
                 }
             }
-            Part::Header(_) | Part::ShardEnd(_) | Part::End => {}
+            Part::Header(_) | Part::State(_) | Part::ShardEnd(_) | Part::End => {}
         }
     }
     Ok(keys)

@@ -1,7 +1,10 @@
 //! Clients that take backups, at any node and during any fault.
 //!
-//! Owns where and when each client begins, and how long the node's threads take to open and read
-//! the files. The node that it asks drives the core's machine, so a backup ends with that process.
+//! Owns where and when each client begins, how long it takes to ask each source and to open and
+//! read its files, and which source cannot be asked. The node that the client asks drives the
+//! core's machine, so a backup ends with that process. Sources are asked one after the other, so
+//! that everything may happen between two of them. A source that is down, paused or cut off does
+//! not answer. Files that a source has opened can be read as long as its process runs.
 //! `restoring` restores a finished backup into a fresh cluster.
 //!
 //! A backup contains one state of every shard between its request and its answer, as the answer to
@@ -9,23 +12,22 @@
 //! of all keys, and an export of each namespace. The reads are never sent; the restored cluster
 //! answers them. They stay open if the backup fails.
 
-use tidelock_core::clients::backup::{BackupAction, BackupRequest};
+use std::collections::VecDeque;
+
+use tidelock_core::clients::backup::{BackupAction, BackupRequest, SnapshotStatus, SourceError};
 use tidelock_core::command::config::{Name, Query};
 use tidelock_core::command::{ConfigRead, Consistency, Read, ReadReply, Reply, Request};
 use tidelock_core::limits::LIST_PAGE_ITEMS_MAX;
-use tidelock_core::storage::backup::{BackupSnapshots, Header};
 use tidelock_core::storage::snapshot::SnapshotId;
-use tidelock_core::storage::snapshot_files::Reading;
-use tidelock_core::types::Token;
-use uuid::Uuid;
+use tidelock_core::types::{NodeId, Token};
 
 use bytes::Bytes;
 
 use super::World;
+use super::partial_backups::{self, OpenSource};
 use crate::checkers::Violation;
-use crate::checkers::backups::{self, BackupContent, RestoredContent};
-use crate::disk::SimFile;
-use crate::event_queue::{Micros, SimEvent};
+use crate::checkers::backups::{BackupContent, RestoredContent};
+use crate::event_queue::{Direction, Micros, SimEvent};
 use crate::faults::choose;
 use crate::history::Incarnation;
 use crate::trace::digest;
@@ -33,11 +35,8 @@ use crate::trace::digest;
 /// Backups that a client takes in one run: each costs the start of a cluster.
 const BACKUPS_MAX: usize = 2;
 
-/// Longest time until a thread of the node has opened or read the files.
+/// Longest time until a node has answered, or has opened or read the files.
 const FILES_MAX: Micros = Micros(20_000);
-
-/// Bytes of a part of a backup.
-const PART_BYTES: usize = 1 << 10;
 
 /// A client that takes backups.
 #[derive(Debug)]
@@ -59,19 +58,34 @@ struct Backup {
     list: Token,
     /// The same for the export of each namespace.
     exports: Vec<(Name, Token)>,
-    snapshots: Option<(BackupSnapshots<SimFile>, Reading)>,
+    opened: Vec<OpenSource>,
     waits: BackupWait,
 }
 
 #[derive(Debug)]
 enum BackupWait {
-    Status,
+    /// Until these nodes have reported their statuses.
+    Statuses(AtSources<NodeId, Vec<SnapshotStatus>>),
     /// For replies, in the order of the requests.
     Replies(Vec<(Token, Option<Reply>)>),
     /// Until the files of these snapshots are opened.
-    Opening(Vec<SnapshotId>),
+    Opening(AtSources<(NodeId, Vec<SnapshotId>), ()>),
     /// Until the files are read.
     Reading,
+}
+
+/// An action at several sources.
+#[derive(Debug)]
+struct AtSources<A, R> {
+    /// What is left to do.
+    left: VecDeque<A>,
+    results: Vec<Result<R, SourceError>>,
+}
+
+impl<A, R> AtSources<A, R> {
+    fn begin(all: Vec<A>) -> AtSources<A, R> {
+        AtSources { left: all.into(), results: Vec::new() }
+    }
 }
 
 impl BackupClient {
@@ -147,7 +161,8 @@ impl World<'_> {
         let exports = exports.collect();
         self.note(&[27, at.node.0], || format!("a backup of node {} begins", at.node));
         let (request, action) = BackupRequest::begin(false, self.plan.deliberate);
-        let backup = Backup { request, at, list, exports, snapshots: None, waits: BackupWait::Status };
+        let waits = BackupWait::Reading;
+        let backup = Backup { request, at, list, exports, opened: Vec::new(), waits };
         self.act_on_backup(position, backup, action);
     }
 
@@ -157,68 +172,134 @@ impl World<'_> {
         self.history.invoke(at, Request::Read { read, consistency }, false)
     }
 
-    /// Gives the machine what it waits for from the node.
+    /// Asks the next source, or gives the machine the results of all.
     fn continue_backup(&mut self, position: usize, mut current: Backup) -> Result<(), Violation> {
-        let node = current.at.node;
-        let action = match std::mem::replace(&mut current.waits, BackupWait::Status) {
-            BackupWait::Status | BackupWait::Replies(_) => {
-                let shards = self.host(node).status().map(|status| status.shards).unwrap_or_default();
-                current.request.status(self.event_queue.now().0 / 1_000, &shards)
-            }
-            BackupWait::Opening(ids) => {
-                let reading = self.host(node).enter_reader();
-                let opened = BackupSnapshots::open(self.host(node).disk(), ids);
-                current.request.opened(opened.map(|opened| current.snapshots = Some((opened, reading))))
-            }
+        let next = match &mut current.waits {
+            BackupWait::Statuses(statuses) => match statuses.left.pop_front() {
+                Some(node) => {
+                    statuses.results.push(self.statuses_at(current.at.node, node));
+                    None
+                }
+                None => {
+                    let results = std::mem::take(&mut statuses.results);
+                    Some(current.request.statuses(self.event_queue.now().0 / 1_000, results))
+                }
+            },
+            BackupWait::Opening(opening) => match opening.left.pop_front() {
+                Some((node, ids)) => {
+                    let opened = self.open_at(current.at.node, node, ids);
+                    opening.results.push(opened.map(|source| current.opened.push(source)));
+                    None
+                }
+                None => Some(current.request.opened(std::mem::take(&mut opening.results))),
+            },
             BackupWait::Reading => return self.finish_backup(position, current),
+            BackupWait::Replies(_) => unreachable!("invariant: replies do not wait for a step"),
         };
-        self.act_on_backup(position, current, action);
+        match next {
+            Some(action) => self.act_on_backup(position, current, action),
+            None => {
+                let delay = self.backup_delay(position);
+                self.backup_clients[position].current = Some(current);
+                self.back_up_after(position, delay);
+            }
+        }
         Ok(())
     }
 
+    /// The statuses of a source's replicas, if it can be asked.
+    fn statuses_at(&mut self, own: NodeId, node: NodeId) -> Result<Vec<SnapshotStatus>, SourceError> {
+        self.reach_source(own, node)?;
+        let status = self.host(node).status().unwrap_or_default();
+        Ok(status.shards.iter().map(SnapshotStatus::from).collect())
+    }
+
+    /// Opens the files of snapshots at a source, if it can be asked.
+    fn open_at(
+        &mut self,
+        own: NodeId,
+        node: NodeId,
+        ids: Vec<SnapshotId>,
+    ) -> Result<OpenSource, SourceError> {
+        self.reach_source(own, node)?;
+        partial_backups::open(self.host(node), ids).map_err(|error| SourceError::Open(error.to_string()))
+    }
+
+    /// Fails if a source does not answer the node that makes a backup.
+    fn reach_source(&mut self, own: NodeId, node: NodeId) -> Result<(), SourceError> {
+        let link = Direction { from: own, to: node };
+        let answers = node == own || (self.host(node).is_running() && self.net.can_meet(link));
+        if answers { Ok(()) } else { Err(SourceError::NoAnswer("it does not answer".to_owned())) }
+    }
+
+    fn backup_delay(&mut self, position: usize) -> Micros {
+        Micros(self.backup_clients[position].random.u64(0..=FILES_MAX.0))
+    }
+
     fn act_on_backup(&mut self, position: usize, mut current: Backup, action: BackupAction) {
-        let mut delay = Micros(self.backup_clients[position].random.u64(0..=FILES_MAX.0));
+        let mut delay = self.backup_delay(position);
         match action {
             BackupAction::Ask(requests) => {
                 let ask = |request| (self.ask(current.at.node, request, false), None);
                 current.waits = BackupWait::Replies(requests.into_iter().map(ask).collect());
                 delay = Micros::MILLISECOND * 10;
             }
-            BackupAction::ReadStatus { after_ms } => {
-                current.waits = BackupWait::Status;
+            BackupAction::ReadStatuses { nodes, after_ms } => {
+                current.waits = BackupWait::Statuses(AtSources::begin(nodes));
                 delay = Micros::MILLISECOND * after_ms + Micros(delay.0 % 1_000);
             }
-            BackupAction::Open(ids) => current.waits = BackupWait::Opening(ids),
+            BackupAction::Open(all) => {
+                current.opened.clear();
+                current.waits = BackupWait::Opening(AtSources::begin(all));
+            }
             BackupAction::Done(Ok(())) => current.waits = BackupWait::Reading,
-            BackupAction::Done(Err(failure)) => {
-                let node = current.at.node;
-                self.note(&[28, node.0], || format!("no backup of node {node}: {failure}"));
-                return self.rest_from_backups(position);
+            BackupAction::Done(Err(failure)) => return self.fail_backup(position, &current, &failure),
+            BackupAction::BeginSnapshots(_) => {
+                unreachable!("invariant: a backup with checkpoints begins no other snapshots")
             }
         }
         self.backup_clients[position].current = Some(current);
         self.back_up_after(position, delay);
     }
 
+    fn fail_backup(&mut self, position: usize, backup: &Backup, reason: &dyn std::fmt::Display) {
+        let node = backup.at.node;
+        self.note(&[28, node.0], || format!("no backup of node {node}: {reason}"));
+        self.rest_from_backups(position);
+    }
+
     /// Reads the files, restores them into a fresh cluster, and checks that. Its content answers
     /// the recorded reads.
-    fn finish_backup(&mut self, position: usize, current: Backup) -> Result<(), Violation> {
-        let Backup { at, list, exports, snapshots, .. } = current;
-        let (snapshots, _reading) = snapshots.expect("invariant: they were opened");
+    fn finish_backup(&mut self, position: usize, mut current: Backup) -> Result<(), Violation> {
+        let (at, sources) = (current.at, current.opened.len());
+        let mut opened = std::mem::take(&mut current.opened);
+        for source in &mut opened {
+            let is_same_process = self.has_process(source.at);
+            source.is_cut = !is_same_process || self.reach_source(at.node, source.at.node).is_err();
+        }
         let random = &mut self.backup_clients[position].random;
-        let bytes = file_of(at, snapshots, Uuid::from_u128(random.u128(1..)))?;
+        let bytes = match partial_backups::gather(at.node, opened, random)? {
+            Ok(bytes) => bytes,
+            Err(reason) => {
+                self.fail_backup(position, &current, &reason);
+                return Ok(());
+            }
+        };
+        let Backup { list, exports, .. } = current;
         let content = BackupContent::read(&bytes)?;
         let names: Vec<Name> = exports.iter().map(|(name, _)| name.clone()).collect();
+        let random = &mut self.backup_clients[position].random;
         let RestoredContent { page, exports: replies, hash, .. } =
             super::restoring::restore(&content, &names, random)?;
         self.note(&[29, at.node.0, digest(&bytes), hash], || {
-            format!("a backup of node {} has {} keys", at.node, page.items.len())
+            format!("a backup of node {} from {sources} nodes has {} keys", at.node, page.items.len())
         });
         self.history.answer(list, Reply::Read(ReadReply::Page(page)));
         for ((_, token), reply) in exports.into_iter().zip(replies) {
             self.history.answer(token, reply);
         }
         self.tally.backups += 1;
+        self.tally.backups_gathered += u64::from(sources > 1);
         self.backup_clients[position].finished += 1;
         self.rest_from_backups(position);
         Ok(())
@@ -237,26 +318,4 @@ impl World<'_> {
         self.backup_clients[position].next_step = at;
         self.event_queue.at(at, SimEvent::BackUp(position));
     }
-}
-
-/// The bytes of a backup. Finished snapshots are durable and verified, so reading them never fails.
-fn file_of(at: Incarnation, snapshots: BackupSnapshots<SimFile>, backup: Uuid) -> Result<Vec<u8>, Violation> {
-    let header = Header {
-        cluster: Uuid::from_u128(1),
-        backup,
-        node: at.node,
-        created_unix_ms: 0,
-        is_stale: false,
-        shards: snapshots.shards(),
-        about_bytes: snapshots.about_bytes(),
-    };
-    let mut bytes = Vec::new();
-    let written: Result<(), Box<dyn std::error::Error>> = snapshots.write(header, PART_BYTES, |part| {
-        bytes.extend(part);
-        Ok(())
-    });
-    let node = at.node;
-    let blame = |error| Violation::new(backups::CHECKER, format!("no backup of node {node}: {error}"));
-    written.map_err(blame)?;
-    Ok(bytes)
 }

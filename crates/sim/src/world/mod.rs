@@ -14,6 +14,7 @@ pub mod nemesis;
 mod observation;
 pub mod operators;
 mod options;
+mod partial_backups;
 mod pipelining;
 mod releases;
 mod relocation;

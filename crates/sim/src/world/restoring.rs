@@ -146,6 +146,6 @@ impl World<'_> {
 fn bytes_of(part: &Part) -> Option<&Bytes> {
     match part {
         Part::Keys(bytes) | Part::Config(bytes) => Some(bytes),
-        Part::Header(_) | Part::Shard(_) | Part::ShardEnd(_) | Part::End => None,
+        Part::Header(_) | Part::Shard(_) | Part::State(_) | Part::ShardEnd(_) | Part::End => None,
     }
 }

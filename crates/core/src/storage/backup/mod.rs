@@ -16,6 +16,7 @@
 
 mod counting;
 mod format;
+mod gathered;
 mod reader;
 mod snapshots;
 #[cfg(test)]
@@ -25,6 +26,7 @@ mod writer;
 use alloc::vec::Vec;
 use uuid::Uuid;
 
+pub use self::gathered::{GatheredBackup, PartialBackup, PartialBackupError, PartialBackupFault};
 pub use self::reader::{BackupError, BackupReader, Part};
 pub use self::snapshots::BackupSnapshots;
 pub use self::writer::BackupWriter;
@@ -39,11 +41,11 @@ pub struct Header {
     pub cluster: Uuid,
     /// Random. A restore marks shards with it, so that two backups cannot be mixed.
     pub backup: Uuid,
-    /// The node whose state it contains.
+    /// The node that was asked for it.
     pub node: NodeId,
     /// When it was begun, in milliseconds since 1970, by that node's clock. For display only.
     pub created_unix_ms: u64,
-    /// Whether it contains only what that node had applied, without consensus: acknowledged writes
+    /// Whether it contains only what its sources had applied, without consensus: acknowledged writes
     /// may be missing.
     pub is_stale: bool,
     /// Number of shards that follow, including the prime shard.

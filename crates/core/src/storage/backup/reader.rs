@@ -54,6 +54,9 @@ pub enum Part {
     Header(Header),
     /// Begins a shard, with the identity of the snapshot that follows.
     Shard(SnapshotId),
+    /// The first block of the current shard's state, which says what follows and up to which
+    /// revision. A restore needs nothing of it, a copy of the backup does.
+    State(Bytes),
     /// Keys of the current shard, as [`crate::command::RestoredKey`] reads them in
     /// [`crate::command::RowLayout::Expiring`].
     Keys(Bytes),
@@ -95,27 +98,23 @@ impl BackupReader {
     /// # Errors
     /// When the bytes are not a backup. Reading cannot continue.
     pub fn next_part(&mut self) -> Result<Option<Part>, BackupError> {
-        loop {
-            let Some((_, chain)) = self.begun else { return self.next_header() };
-            if self.is_complete {
-                let is_end = self.unread.len() == self.start;
-                return if is_end { Ok(None) } else { Err(self.damaged("something follows the end")) };
-            }
-            let rest = &self.unread[self.start..];
-            let Some(head) = rest.first_chunk::<CHUNK_HEADER_BYTES>() else { return Ok(None) };
-            let head = decode_chunk_header(head).map_err(|reason| self.damaged(reason))?;
-            let Some(payload) = rest[CHUNK_HEADER_BYTES..].get(..head.payload_bytes) else { return Ok(None) };
-            let chain = after_chunk(chain, head.kind, payload);
-            if chain != head.chain {
-                return Err(self.damaged("the checksum does not match"));
-            }
-            let payload = Bytes::copy_from_slice(payload);
-            let part = self.chunk(head, payload)?;
-            self.took(CHUNK_HEADER_BYTES + head.payload_bytes, chain);
-            if part.is_some() {
-                return Ok(part);
-            }
+        let Some((_, chain)) = self.begun else { return self.next_header() };
+        if self.is_complete {
+            let is_end = self.unread.len() == self.start;
+            return if is_end { Ok(None) } else { Err(self.damaged("something follows the end")) };
         }
+        let rest = &self.unread[self.start..];
+        let Some(head) = rest.first_chunk::<CHUNK_HEADER_BYTES>() else { return Ok(None) };
+        let head = decode_chunk_header(head).map_err(|reason| self.damaged(reason))?;
+        let Some(payload) = rest[CHUNK_HEADER_BYTES..].get(..head.payload_bytes) else { return Ok(None) };
+        let chain = after_chunk(chain, head.kind, payload);
+        if chain != head.chain {
+            return Err(self.damaged("the checksum does not match"));
+        }
+        let payload = Bytes::copy_from_slice(payload);
+        let part = self.chunk(head, payload)?;
+        self.took(CHUNK_HEADER_BYTES + head.payload_bytes, chain);
+        Ok(Some(part))
     }
 
     /// The content of the backup, after its last byte.
@@ -151,12 +150,12 @@ impl BackupReader {
     }
 
     /// Handles a chunk with a correct checksum. Remaining faults come from the writer.
-    fn chunk(&mut self, head: ChunkHeader, payload: Bytes) -> Result<Option<Part>, BackupError> {
+    fn chunk(&mut self, head: ChunkHeader, payload: Bytes) -> Result<Part, BackupError> {
         match (head.kind, self.open.is_some()) {
-            (Kind::Shard, false) => self.begin_shard(&payload).map(Some),
+            (Kind::Shard, false) => self.begin_shard(&payload),
             (Kind::Block, true) => self.block(payload),
-            (Kind::ShardEnd, true) => self.end_shard(&payload).map(Some),
-            (Kind::End, false) => self.end(&payload).map(Some),
+            (Kind::ShardEnd, true) => self.end_shard(&payload),
+            (Kind::End, false) => self.end(&payload),
             (Kind::Shard | Kind::End, true) => Err(self.damaged("the shard before is not ended")),
             (Kind::Block | Kind::ShardEnd, false) => Err(self.damaged("it belongs to no shard")),
         }
@@ -171,14 +170,14 @@ impl BackupReader {
         Ok(Part::Shard(id))
     }
 
-    fn block(&mut self, payload: Bytes) -> Result<Option<Part>, BackupError> {
+    fn block(&mut self, payload: Bytes) -> Result<Part, BackupError> {
         let offset = self.offset;
         let open = self.open.as_mut().expect("invariant: a shard was begun");
         let kind = open.block(&payload).map_err(|source| BackupError::Restore { offset, source })?;
         Ok(match kind {
-            BlockKind::First => None,
-            BlockKind::Keys => Some(Part::Keys(payload)),
-            BlockKind::Config => Some(Part::Config(payload)),
+            BlockKind::First => Part::State(payload),
+            BlockKind::Keys => Part::Keys(payload),
+            BlockKind::Config => Part::Config(payload),
         })
     }
 

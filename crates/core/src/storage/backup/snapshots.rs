@@ -1,16 +1,13 @@
-//! Opens the snapshot files of a backup, and writes the backup from them.
+//! Opens the snapshot files of this node for a backup.
 //!
-//! Owns the order in which files are read. [`BackupRequest`](crate::clients::backup::BackupRequest)
-//! selects the snapshots.
+//! [`BackupRequest`](crate::clients::backup::BackupRequest) selects the snapshots, and
+//! [`GatheredBackup`](super::GatheredBackup) reads them.
 
 use alloc::vec::Vec;
-use core::mem;
 
 use super::super::disk::{Disk, DiskError, DiskFile};
 use super::super::snapshot::SnapshotId;
-use super::super::snapshot_files::{self, SnapshotFileError};
-use super::{BackupWriter, Header};
-use crate::machine::RestoreError;
+use super::super::snapshot_files;
 use crate::types::LogIndex;
 
 /// The opened snapshots of a backup. They stay readable even if their names are removed, as long as
@@ -23,6 +20,11 @@ pub struct BackupSnapshots<F> {
 }
 
 impl<F: DiskFile> BackupSnapshots<F> {
+    /// No snapshots.
+    pub fn none() -> BackupSnapshots<F> {
+        BackupSnapshots { files: Vec::new(), about_bytes: 0 }
+    }
+
     /// Opens finished snapshots, in the order of their shards. Index 0 stands for a shard without
     /// state.
     ///
@@ -50,34 +52,8 @@ impl<F: DiskFile> BackupSnapshots<F> {
         self.about_bytes
     }
 
-    /// Reads the files and passes the bytes of the backup to `send`, in parts of at least
-    /// `part_bytes` except for the last.
-    ///
-    /// # Errors
-    /// When a file cannot be read or is damaged, or `send` fails. The parts sent before are no
-    /// whole backup, which their reader notices.
-    ///
-    /// # Panics
-    /// If the header states another number of shards.
-    pub fn write<E: From<SnapshotFileError> + From<RestoreError>>(
-        self,
-        header: Header,
-        part_bytes: usize,
-        mut send: impl FnMut(Vec<u8>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut out = Vec::new();
-        let mut writer = BackupWriter::begin(header, &mut out);
-        for (id, file) in self.files {
-            writer.begin_shard(id, &mut out);
-            if let Some(file) = file {
-                snapshot_files::read_blocks(&file, id, |block| {
-                    writer.block(block, &mut out)?;
-                    if out.len() >= part_bytes { send(mem::take(&mut out)) } else { Ok(()) }
-                })?;
-            }
-            writer.end_shard(&mut out);
-        }
-        writer.finish(&mut out);
-        send(out)
+    /// The snapshots, in the order of their shards.
+    pub(super) fn into_files(self) -> Vec<(SnapshotId, Option<F>)> {
+        self.files
     }
 }

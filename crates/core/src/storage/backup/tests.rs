@@ -16,11 +16,11 @@ use crate::machine::Machine;
 use crate::membership::Membership;
 use crate::types::{LogIndex, Term};
 
-fn id(shard: u64, index: u64) -> SnapshotId {
+pub(super) fn id(shard: u64, index: u64) -> SnapshotId {
     SnapshotId { shard: ShardId(shard), index: LogIndex(index), term: Term(2) }
 }
 
-fn header(shards: u64) -> Header {
+pub(super) fn header(shards: u64) -> Header {
     Header {
         cluster: Uuid::from_u128(7 << 64),
         backup: Uuid::from_u128(8),
@@ -32,7 +32,7 @@ fn header(shards: u64) -> Header {
     }
 }
 
-fn keys_of(count: u64, value_bytes: usize) -> Vec<RestoredKey> {
+pub(super) fn keys_of(count: u64, value_bytes: usize) -> Vec<RestoredKey> {
     let key = |number: u64| RestoredKey {
         key: Bytes::copy_from_slice(&number.to_be_bytes()),
         version: Version(number + 1),
@@ -43,7 +43,7 @@ fn keys_of(count: u64, value_bytes: usize) -> Vec<RestoredKey> {
 }
 
 /// A data shard with these keys, written in order.
-fn machine_of(shard: u64, keys: &[RestoredKey]) -> Machine {
+pub(super) fn machine_of(shard: u64, keys: &[RestoredKey]) -> Machine {
     let mut machine = Machine::new(ShardId(shard), &Founding::new(3, 4));
     for RestoredKey { key, value, .. } in keys {
         let put = Write::of(&Operation::Put { key, value, condition: Condition::Always });
@@ -52,7 +52,7 @@ fn machine_of(shard: u64, keys: &[RestoredKey]) -> Machine {
     machine
 }
 
-fn registry() -> Machine {
+pub(super) fn registry() -> Machine {
     let mut machine = Machine::new(ShardId::PRIME, &Founding::new(3, 4));
     let host = HostInfo {
         node: NodeId(1),
@@ -68,7 +68,12 @@ fn registry() -> Machine {
     machine
 }
 
-fn put_shard(writer: &mut BackupWriter, id: SnapshotId, machine: Option<Machine>, out: &mut Vec<u8>) {
+pub(super) fn put_shard(
+    writer: &mut BackupWriter,
+    id: SnapshotId,
+    machine: Option<Machine>,
+    out: &mut Vec<u8>,
+) {
     writer.begin_shard(id, out);
     if let Some(mut machine) = machine {
         machine.begin_snapshot(&Membership::default());
@@ -80,7 +85,7 @@ fn put_shard(writer: &mut BackupWriter, id: SnapshotId, machine: Option<Machine>
 }
 
 /// A backup of the registry, two data shards and an empty shard.
-fn backup(first: &[RestoredKey], second: &[RestoredKey]) -> Vec<u8> {
+pub(super) fn backup(first: &[RestoredKey], second: &[RestoredKey]) -> Vec<u8> {
     let mut out = vec![];
     let mut writer = BackupWriter::begin(header(4), &mut out);
     put_shard(&mut writer, id(0, 3), Some(registry()), &mut out);

@@ -32,6 +32,7 @@ pub(super) fn operations() -> Vec<Operation> {
     all.extend(slots());
     all.extend(version());
     all.extend(backups());
+    all.extend(snapshots());
     all.extend(operators());
     all
 }
@@ -388,6 +389,43 @@ fn version() -> Vec<Operation> {
     ]
 }
 
+/// What nodes that make a backup ask other nodes for.
+fn snapshots() -> [Operation; 3] {
+    const IDS: &str = "^[0-9]+:[0-9]+:[0-9]+(,[0-9]+:[0-9]+:[0-9]+)*$";
+    [
+        CLUSTER
+            .operation(
+                "get /v1/snapshots",
+                Cluster::Snapshots,
+                "getSnapshots",
+                "The snapshots of this node's replicas, for backups that other nodes make",
+            )
+            .gives_json(schema_of::<api::snapshots::Snapshots>(), "From this node's memory")
+            .fails([404]),
+        CLUSTER
+            .operation(
+                "post /v1/snapshots",
+                Cluster::BeginSnapshots,
+                "beginSnapshots",
+                "Begins a snapshot of what this node has applied of each shard",
+            )
+            .gives_json(schema_of::<api::snapshots::BegunSnapshots>(), "What they will contain")
+            .fails([404]),
+        CLUSTER
+            .operation(
+                "get /v1/snapshots/backup",
+                Cluster::PartialBackup,
+                "getPartialBackup",
+                "These snapshots of this node in the format of backups, for the backup of another node",
+            )
+            .asks(
+                [query("ids", matching(IDS), "SHARD:INDEX:TERM of each, by number of the shard").required()],
+            )
+            .gives(200, [(OCTETS, bytes())], "A part of a backup, which is none by itself")
+            .fails([404, 409]),
+    ]
+}
+
 fn backups() -> Vec<Operation> {
     vec![
         CLUSTER
@@ -405,9 +443,9 @@ fn backups() -> Vec<Operation> {
                 "getBackup",
                 "The state of every shard, as one file",
             )
-            .asks([query("stale", flag(), "Ask no other node: what this node has applied")])
+            .asks([query("stale", flag(), "Without consensus: what this node has applied")])
             .gives(200, [(OCTETS, bytes())], "The file, which says itself whether it is whole")
-            .fails([404]),
+            .fails([404, 409]),
         CLUSTER
             .operation(
                 "post /v1/restore",

@@ -1,7 +1,13 @@
-//! Turns the snapshot files of this node into the bytes of a backup, on a separate thread.
+//! Makes backups from snapshot files of this node and partial backups of others, on separate
+//! threads.
 //!
-//! Owns the flow control: the bytes that wait for the client are bounded. The core decides which
-//! snapshots make up a backup, and owns the format.
+//! Owns the flow control: the bytes that wait for the client are bounded, and so are those that
+//! other nodes have sent. Also how many backups there are at a time: whole backups and partial ones
+//! for other nodes have separate limits, because two nodes that make backups may each wait for a
+//! partial one of the other. The core decides which snapshots make up a backup, and owns the
+//! format.
+
+mod partial;
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use tidelock_core::machine::RestoreError;
-use tidelock_core::storage::backup::{BackupSnapshots, Header};
+use tidelock_core::storage::backup::{BackupSnapshots, GatheredBackup, Header, PartialBackupError};
 use tidelock_core::storage::disk::DiskError;
 use tidelock_core::storage::snapshot::SnapshotId;
 use tidelock_core::storage::snapshot_files::{Readers, Reading, SnapshotFileError};
@@ -17,11 +23,17 @@ use tidelock_core::types::NodeId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use uuid::Uuid;
 
+pub use self::partial::{NoPartialBackup, PartialStream};
 use crate::disk::{FsDisk, FsFile};
+use crate::peer_http::PeerHttpError;
 
 /// Backups that one node makes at a time. Each reads the disk as fast as its client takes the
 /// bytes.
 const BACKUPS_MAX: usize = 2;
+
+/// Partial backups that one node sends to other nodes at a time: some for two backups of other
+/// nodes each, also if one of them has just begun again.
+const PARTIAL_BACKUPS_MAX: usize = 8;
 
 /// Bytes of a part, the unit in which a backup is sent.
 const PART_BYTES: usize = 256 << 10;
@@ -32,13 +44,17 @@ const PARTS_WAITING_MAX: usize = 4;
 /// Makes backups of this node's snapshots.
 #[derive(Debug)]
 pub struct BackupSource {
+    /// The cluster, as backups name it.
+    pub cluster: Uuid,
+    /// This node.
+    pub node: NodeId,
     disk: FsDisk,
     /// Consulted before snapshot files are deleted.
     readers: Readers,
-    cluster: Uuid,
-    node: NodeId,
     /// Permits for further backups.
     places: Arc<Semaphore>,
+    /// Permits for further partial backups.
+    partial_places: Arc<Semaphore>,
 }
 
 /// A permit to make a backup, until it is dropped.
@@ -47,12 +63,22 @@ pub struct BackupPlace {
     _permit: OwnedSemaphorePermit,
 }
 
-/// The opened snapshots of a backup: they stay readable even if their files are removed.
+/// The opened snapshots of this node: they stay readable even if their files are removed.
 #[derive(Debug)]
 pub struct OpenSnapshots {
-    header: Header,
     snapshots: BackupSnapshots<FsFile>,
     reading: Reading,
+}
+
+/// Everything that a backup is read from.
+#[derive(Debug)]
+pub struct OpenBackup {
+    /// The snapshots of this node.
+    pub own: OpenSnapshots,
+    /// The snapshots of other nodes.
+    pub partials: Vec<PartialStream>,
+    /// Whether it has no checkpoint.
+    pub is_stale: bool,
 }
 
 /// A backup being read: its bytes, part by part, and an error in place of what could not be read.
@@ -69,6 +95,10 @@ enum Break {
     File(#[from] SnapshotFileError),
     #[error("{0}")]
     Block(#[from] RestoreError),
+    #[error("{0}")]
+    Partial(#[from] PartialBackupError),
+    #[error("the partial backup of node {node}: {error}")]
+    Source { node: NodeId, error: PeerHttpError },
     #[error("its client is gone")]
     ClientGone,
 }
@@ -76,48 +106,63 @@ enum Break {
 impl BackupSource {
     /// Backups of the snapshots on a disk; `readers` protects files that are being read.
     pub fn new(disk: FsDisk, readers: Readers, cluster: Uuid, node: NodeId) -> BackupSource {
-        BackupSource { disk, readers, cluster, node, places: Arc::new(Semaphore::new(BACKUPS_MAX)) }
+        let places = |count| Arc::new(Semaphore::new(count));
+        let (places, partial_places) = (places(BACKUPS_MAX), places(PARTIAL_BACKUPS_MAX));
+        BackupSource { cluster, node, disk, readers, places, partial_places }
     }
 
     /// A permit for a backup, if one is available.
     pub fn place(&self) -> Option<BackupPlace> {
-        self.places.clone().try_acquire_owned().ok().map(|permit| BackupPlace { _permit: permit })
+        BackupPlace::of(&self.places)
     }
 
-    /// Opens snapshots, in the order of their shards. Index 0 stands for a shard without state.
+    /// A permit for a partial backup, if one is available.
+    pub fn partial_place(&self) -> Option<BackupPlace> {
+        BackupPlace::of(&self.partial_places)
+    }
+
+    /// Opens snapshots of this node, in the order of their shards. Index 0 stands for a shard
+    /// without state.
     ///
     /// # Errors
     /// When a snapshot was removed because a newer one replaced it, or the disk fails.
-    pub async fn open(&self, ids: Vec<SnapshotId>, is_stale: bool) -> Result<OpenSnapshots, DiskError> {
-        let (disk, cluster, node) = (self.disk.clone(), self.cluster, self.node);
+    pub async fn open(&self, ids: Vec<SnapshotId>) -> Result<OpenSnapshots, DiskError> {
+        let disk = self.disk.clone();
         let reading = self.readers.enter();
         let opening = tokio::task::spawn_blocking(move || {
             let snapshots = BackupSnapshots::open(&disk, ids)?;
-            let header = Header {
-                cluster,
-                backup: Uuid::new_v4(),
-                node,
-                created_unix_ms: unix_ms(),
-                is_stale,
-                shards: snapshots.shards(),
-                about_bytes: snapshots.about_bytes(),
-            };
-            Ok(OpenSnapshots { header, snapshots, reading })
+            Ok(OpenSnapshots { snapshots, reading })
         });
         opening.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
     }
-}
 
-impl OpenSnapshots {
-    /// Starts to read them. Reading ends after the last part, at the first error, or when the
+    /// Starts to read a backup. Reading ends after the last part, at the first error, or when the
     /// receiver of the parts is dropped.
-    pub fn read(self, place: BackupPlace) -> BackupParts {
+    pub fn read(&self, backup: OpenBackup, place: BackupPlace) -> BackupParts {
+        let OpenBackup { own: OpenSnapshots { snapshots, reading }, partials, is_stale } = backup;
+        let (partials, mut pieces): (Vec<_>, Vec<_>) =
+            partials.into_iter().map(|stream| (stream.partial, (stream.node, stream.pieces))).unzip();
+        let gathered = GatheredBackup::new(snapshots, partials);
+        let header = Header {
+            cluster: self.cluster,
+            backup: Uuid::new_v4(),
+            node: self.node,
+            created_unix_ms: unix_ms(),
+            is_stale,
+            shards: gathered.shards(),
+            about_bytes: gathered.about_bytes(),
+        };
         let (sender, parts) = mpsc::channel(PARTS_WAITING_MAX);
         tokio::task::spawn_blocking(move || {
-            let OpenSnapshots { header, snapshots, reading: _reading } = self;
-            let (backup, bytes) = (header.backup, header.about_bytes);
-            match snapshots.write(header, PART_BYTES, |part| send(part, &sender)) {
-                Ok(()) => tracing::info!(%backup, bytes, "backup sent"),
+            let _reading = reading;
+            let (backup, bytes, nodes) = (header.backup, header.about_bytes, 1 + pieces.len());
+            let receive = |position: usize| {
+                let (node, pieces) = &mut pieces[position];
+                let piece = pieces.blocking_recv().transpose();
+                piece.map_err(|error| Break::Source { node: *node, error })
+            };
+            match gathered.write(header, PART_BYTES, receive, |part| send(part, &sender)) {
+                Ok(()) => tracing::info!(%backup, bytes, nodes, "backup sent"),
                 Err(reason) => {
                     tracing::warn!(%backup, %reason, "backup aborted");
                     // The client sees its answer end early, and the backup without its end marker.
@@ -126,6 +171,19 @@ impl OpenSnapshots {
             }
         });
         BackupParts { parts, _place: place }
+    }
+}
+
+impl BackupPlace {
+    fn of(places: &Arc<Semaphore>) -> Option<BackupPlace> {
+        places.clone().try_acquire_owned().ok().map(|permit| BackupPlace { _permit: permit })
+    }
+}
+
+impl OpenSnapshots {
+    /// A backup of these snapshots only.
+    pub fn alone(self, is_stale: bool) -> OpenBackup {
+        OpenBackup { own: self, partials: Vec::new(), is_stale }
     }
 }
 
@@ -219,13 +277,13 @@ mod tests {
         make(&mut files, id(1, 9), 9_000);
         run(async {
             let ids = vec![id(0, 4), id(1, 9), id(2, 0)];
-            let open = source.open(ids, true).await.unwrap();
+            let open = source.open(ids).await.unwrap();
             for newer in 10..14 {
                 make(&mut files, id(1, newer), 1);
             }
             let gone = disk.list().unwrap().iter().all(|name| !name.contains("-00000000000000000009-"));
             assert!(gone, "{:?}", disk.list());
-            let (bytes, error) = taken(open.read(source.place().unwrap())).await;
+            let (bytes, error) = taken(source.read(open.alone(true), source.place().unwrap())).await;
             assert_eq!(error, None);
             let summary = read(&bytes);
             assert_eq!(summary.keys(), 9_000);
@@ -248,14 +306,14 @@ mod tests {
         let name = disk.list().unwrap().remove(0);
         disk.open(&name).unwrap().write_at(2_000_000, b"x").unwrap();
         run(async {
-            let open = source.open(vec![id(1, 9)], false).await.unwrap();
-            let (bytes, error) = taken(open.read(source.place().unwrap())).await;
+            let open = source.open(vec![id(1, 9)]).await.unwrap();
+            let (bytes, error) = taken(source.read(open.alone(false), source.place().unwrap())).await;
             assert!(error.is_some_and(|error| error.contains("checksum") && error.contains("snapshot-")));
             let mut reader = BackupReader::default();
             reader.push(&bytes);
             while reader.next_part().unwrap().is_some() {}
             assert!(reader.finish().is_err(), "what was handed out is no whole backup");
-            assert!(source.open(vec![id(1, 8)], false).await.is_err());
+            assert!(source.open(vec![id(1, 8)]).await.is_err());
         });
     }
 
@@ -270,7 +328,10 @@ mod tests {
         );
         let places: Vec<_> = (0..BACKUPS_MAX).map(|_| source.place().unwrap()).collect();
         assert!(source.place().is_none());
-        drop(places);
+        let partial: Vec<_> = (0..PARTIAL_BACKUPS_MAX).map(|_| source.partial_place().unwrap()).collect();
+        assert!(source.partial_place().is_none(), "they have places of their own");
+        drop((places, partial));
+        assert!(source.partial_place().is_some());
         assert!(source.place().is_some());
     }
 }
