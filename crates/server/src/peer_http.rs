@@ -12,15 +12,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::HOST;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::resolve;
+use crate::tls::TlsAcceptor;
 
 /// Time limit for a connection to one address: several round trips of any network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -78,21 +80,43 @@ impl Drop for ConnectionGuard {
 ///
 /// # Errors
 /// When the node cannot be reached, or does not answer in time.
-pub async fn send(address: &str, method: Method, target: &str) -> Result<PeerAnswer, PeerHttpError> {
+pub async fn send(
+    address: &str,
+    tls: Option<&TlsAcceptor>,
+    method: Method,
+    target: &str,
+) -> Result<PeerAnswer, PeerHttpError> {
     let unreachable = |source| PeerHttpError::Unreachable { address: address.to_owned(), source };
     let (stream, reached) = connect(address).await.map_err(unreachable)?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let task = tokio::task::spawn_local(async move {
-        // The request reports the error of its connection.
-        let _ = connection.await;
-    });
-    let guard = ConnectionGuard(task.abort_handle());
+    let (mut sender, guard) = match tls {
+        None => begin(stream).await?,
+        Some(tls) => begin(tls.connect(stream, host_of(address)).await.map_err(unreachable)?).await?,
+    };
     let request = Request::builder().method(method).uri(target).header(HOST, reached.to_string());
     let request = request.body(Empty::<Bytes>::new()).expect("invariant: targets are built from numbers");
     let answer = timeout(HEAD_TIMEOUT, sender.send_request(request)).await;
     let answer = answer.map_err(|_| PeerHttpError::Silent(HEAD_TIMEOUT))??;
     let (head, body) = answer.into_parts();
     Ok(PeerAnswer { status: head.status, body, _connection: guard })
+}
+
+/// The host of `HOST:PORT`, as certificates name it.
+fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// Begins to speak HTTP. The connection ends with the guard.
+async fn begin<S>(stream: S) -> Result<(SendRequest<Empty<Bytes>>, ConnectionGuard), PeerHttpError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let task = tokio::task::spawn_local(async move {
+        // The request reports the error of its connection.
+        let _ = connection.await;
+    });
+    Ok((sender, ConnectionGuard(task.abort_handle())))
 }
 
 /// Connects to the first address of a name that takes the connection.
@@ -181,12 +205,12 @@ mod tests {
     fn an_answer_is_read_as_it_comes_and_whole() {
         let answer = b"HTTP/1.1 409 Conflict\r\ncontent-length: 5\r\n\r\nhello";
         with_answer(answer, |address| async move {
-            let answer = send(&address, Method::GET, "/v1/x?a=1").await.unwrap();
+            let answer = send(&address, None, Method::GET, "/v1/x?a=1").await.unwrap();
             assert_eq!(answer.status, StatusCode::CONFLICT);
             assert_eq!(answer.whole(5).await.unwrap(), b"hello");
         });
         with_answer(answer, |address| async move {
-            let answer = send(&address, Method::GET, "/v1/x?a=1").await.unwrap();
+            let answer = send(&address, None, Method::GET, "/v1/x?a=1").await.unwrap();
             assert!(matches!(answer.whole(4).await, Err(PeerHttpError::TooLong(4))));
         });
     }
@@ -194,12 +218,12 @@ mod tests {
     #[test]
     fn an_answer_that_breaks_off_is_an_error() {
         with_answer(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello", |address| async move {
-            let mut answer = send(&address, Method::GET, "/v1/x?a=1").await.unwrap();
+            let mut answer = send(&address, None, Method::GET, "/v1/x?a=1").await.unwrap();
             assert_eq!(answer.next().await.unwrap().unwrap(), &b"hello"[..]);
             assert!(matches!(answer.next().await, Err(PeerHttpError::Broken(_))));
         });
         with_answer(b"", |address| async move {
-            let broken = send(&address, Method::GET, "/v1/x?a=1").await;
+            let broken = send(&address, None, Method::GET, "/v1/x?a=1").await;
             assert!(matches!(broken, Err(PeerHttpError::Broken(_))), "{broken:?}");
         });
     }
@@ -211,7 +235,7 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap().to_string();
             drop(listener);
-            let refused = send(&address, Method::GET, "/").await.unwrap_err().to_string();
+            let refused = send(&address, None, Method::GET, "/").await.unwrap_err().to_string();
             assert!(refused.contains(&address), "{refused}");
         }));
     }

@@ -50,6 +50,7 @@ impl Authority {
         let certificate = parameters.signed_by(&key, &self.issuer).expect("signed");
         fs::write(directory.join("tls.key"), key.serialize_pem()).expect("written");
         fs::write(directory.join("tls.crt"), certificate.pem()).expect("written");
+        fs::write(directory.join("ca.crt"), self.issuer.pem()).expect("written");
     }
 
     /// A connection with TLS of a client that trusts this authority.
@@ -79,22 +80,35 @@ struct SecureNode {
 
 impl SecureNode {
     fn start(authority: &Authority) -> SecureNode {
+        let node = SecureNode::found(authority, ports::reserve(3), &[]);
+        node.wait_ready(authority);
+        node
+    }
+
+    /// Starts a node at three ports from `port` on.
+    fn found(authority: &Authority, port: u16, flags: &[&str]) -> SecureNode {
         let directory = tempfile::tempdir().expect("a temporary directory");
         authority.issue(directory.path());
-        let port = ports::reserve(3);
         let address = |offset| SocketAddr::from(([127, 0, 0, 1], port + offset));
         let mut command = tidelock();
-        command.args(["serve", "--http", &address(0).to_string(), "--resp", &address(1).to_string()]);
+        command.arg("serve").args(flags).args([
+            "--http",
+            &address(0).to_string(),
+            "--resp",
+            &address(1).to_string(),
+        ]);
         command.args(["--resp-cluster", "off", "--peer", &address(2).to_string(), "--tls-dir"]);
         command.arg(directory.path()).arg("--data-dir").arg(directory.path().join("data"));
         let log = fs::File::create(directory.path().join("log")).expect("a file");
         let process = command.stdout(log.try_clone().expect("a handle")).stderr(log).spawn();
         let process = process.expect("the binary starts");
-        let node = SecureNode { process, http: address(0), resp: address(1), directory };
+        SecureNode { process, http: address(0), resp: address(1), directory }
+    }
+
+    fn wait_ready(&self, authority: &Authority) {
         eventually("the node serves", || {
-            node.run(authority, &["kv", "put", "ready", "yes"]).status.success().then_some(())
+            self.run(authority, &["kv", "put", "ready", "yes"]).status.success().then_some(())
         });
-        node
     }
 
     /// Runs a command that trusts an authority.
@@ -192,6 +206,27 @@ fn a_new_certificate_is_used_without_a_restart_and_a_bad_one_is_not() {
     });
     assert!(!node.run(&old, &["kv", "get", "ready"]).status.success());
     ping();
+}
+
+#[test]
+fn nodes_ask_each_other_for_backups_with_tls() {
+    let authority = Authority::new();
+    let port = ports::reserve(6);
+    let peers = format!("127.0.0.1:{},127.0.0.1:{}", port + 2, port + 5);
+    // Each shard has one replica, so each node lacks some.
+    let flags = ["--peers", &peers, "--replicas", "1", "--shards", "4"];
+    let nodes = [port, port + 3].map(|port| SecureNode::found(&authority, port, &flags));
+    nodes.iter().for_each(|node| node.wait_ready(&authority));
+    for number in 0..20 {
+        let key = format!("key-{number}");
+        assert!(nodes[0].run(&authority, &["kv", "put", &key, "value"]).status.success());
+    }
+    let file = authority.directory.path().join("backup").display().to_string();
+    let saved = nodes[1].run(&authority, &["backup", "save", "--out", &file]);
+    assert!(saved.status.success(), "{}", said(&saved));
+    let inspected = tidelock().args(["backup", "inspect", &file, "--output", "json"]).output();
+    let inspected = String::from_utf8_lossy(&inspected.expect("the binary starts").stdout).into_owned();
+    assert!(inspected.contains("\"keys\":21"), "{inspected}");
 }
 
 #[test]

@@ -26,6 +26,7 @@ use super::snapshots::{self, RemoteSource};
 use crate::backup::{BackupSource, OpenBackup, OpenSnapshots, PartialStream};
 use crate::requests;
 use crate::store::Store;
+use crate::tls::TlsAcceptor;
 
 pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
     let is_stale = call.parameters().flag("stale")?;
@@ -37,7 +38,8 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         let detail = "this node makes as many backups as it may at a time; nothing was done";
         return Err(Problem::new(ProblemKind::Overloaded, detail));
     };
-    let sources = Sources { store: call.store().clone(), own: source.clone() };
+    let tls = call.context.tls.clone();
+    let sources = Sources { store: call.store().clone(), own: source.clone(), tls };
     let open = select(&sources, is_stale).await?;
     Ok(response::parts(source.read(open, place)))
 }
@@ -96,6 +98,8 @@ where
 struct Sources<S> {
     store: S,
     own: Arc<BackupSource>,
+    /// The handshake with other nodes, if they are asked with TLS.
+    tls: Option<TlsAcceptor>,
 }
 
 /// The opened snapshots of one node.
@@ -137,7 +141,7 @@ impl<S: Store> Sources<S> {
         let host = view.hosts.iter().find(|host| host.info.node == node);
         let address = host.map(|host| host.info.http_address.clone()).filter(|address| !address.is_empty());
         let address = address.ok_or_else(|| no_answer("its HTTP address is not known".to_owned()))?;
-        Ok(RemoteSource { cluster: self.own.cluster, node, address })
+        Ok(RemoteSource { cluster: self.own.cluster, node, address, tls: self.tls.clone() })
     }
 }
 

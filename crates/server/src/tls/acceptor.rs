@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-use rustls::ServerConfig;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
-use super::certificate::{CertificateFiles, TlsError};
+use super::certificate::{AUTHORITY_FILE, CertificateFiles, TlsError};
 use super::stream::ClientStream;
 
 /// Most handshakes of the node that are unfinished at a time. Each holds a socket and some memory
@@ -32,6 +35,7 @@ struct Shared {
     /// The files that are in use.
     files: Mutex<CertificateFiles>,
     config: RwLock<Arc<ServerConfig>>,
+    client: RwLock<Option<Arc<ClientConfig>>>,
     expires_unix_s: AtomicI64,
     unfinished: AtomicUsize,
     failures: AtomicU64,
@@ -74,6 +78,7 @@ impl TlsAcceptor {
             directory,
             files: Mutex::new(files),
             config: RwLock::new(certificate.config),
+            client: RwLock::new(certificate.client),
             expires_unix_s: AtomicI64::new(certificate.expires_unix_s),
             unfinished: AtomicUsize::new(0),
             failures: AtomicU64::new(0),
@@ -95,6 +100,7 @@ impl TlsAcceptor {
             Ok((files, certificate)) => {
                 *used = files;
                 *shared.config.write().unwrap_or_else(PoisonError::into_inner) = certificate.config;
+                *shared.client.write().unwrap_or_else(PoisonError::into_inner) = certificate.client;
                 shared.expires_unix_s.store(certificate.expires_unix_s, Ordering::Relaxed);
                 Reload::Replaced
             }
@@ -130,6 +136,23 @@ impl TlsAcceptor {
             self.0.failures.fetch_add(1, Ordering::Relaxed);
         }
         result
+    }
+
+    /// The handshake with another node, which must show a certificate for `host`, a name or an IP
+    /// address, of an authority that this node trusts.
+    ///
+    /// # Errors
+    /// When it does not, when the connection fails, or when this node knows no authority.
+    pub async fn connect(&self, stream: TcpStream, host: &str) -> io::Result<TlsStream<TcpStream>> {
+        let client = self.0.client.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(config) = client else {
+            let reason =
+                format!("the directory of --tls-dir has no {AUTHORITY_FILE} to check its certificate with");
+            return Err(io::Error::other(reason));
+        };
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let handshake = TlsConnector::from(config).connect(name, stream);
+        timeout(HANDSHAKE_TIMEOUT, handshake).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
     async fn handshake(&self, stream: TcpStream) -> Result<ClientStream, HandshakeFailure> {

@@ -8,16 +8,20 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
-use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// The certificate of the node and those of the authorities between it and the root, PEM.
 pub const CERTIFICATE_FILE: &str = "tls.crt";
 
 /// The private key of the certificate, PEM.
 pub const KEY_FILE: &str = "tls.key";
+
+/// The certificates of the authorities that sign for all nodes of the cluster, PEM. The node needs
+/// them only to ask other nodes, and may be without.
+pub const AUTHORITY_FILE: &str = "ca.crt";
 
 /// Why files are not used as a certificate.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +54,9 @@ pub enum TlsError {
     /// Key and certificate do not fit each other, or are of a kind that is not supported.
     #[error("{CERTIFICATE_FILE} and {KEY_FILE}: {0}")]
     Mismatch(rustls::Error),
+    /// A certificate is not that of an authority.
+    #[error("{AUTHORITY_FILE}: {0}")]
+    Authority(rustls::Error),
 }
 
 /// The bytes of the files.
@@ -57,12 +64,15 @@ pub enum TlsError {
 pub(super) struct CertificateFiles {
     certificate: Vec<u8>,
     key: Vec<u8>,
+    authorities: Option<Vec<u8>>,
 }
 
 /// A certificate that passed all checks.
 pub(super) struct Certificate {
     /// The settings of connections that show it.
     pub config: Arc<ServerConfig>,
+    /// The settings of connections to other nodes, if it is known whom to trust.
+    pub client: Option<Arc<ClientConfig>>,
     /// When it expires, in seconds since 1970.
     pub expires_unix_s: i64,
 }
@@ -74,7 +84,11 @@ impl CertificateFiles {
             let path = directory.join(name);
             fs::read(&path).map_err(|error| TlsError::Read { path, error })
         };
-        Ok(CertificateFiles { certificate: read(CERTIFICATE_FILE)?, key: read(KEY_FILE)? })
+        let authorities = match read(AUTHORITY_FILE) {
+            Err(TlsError::Read { error, .. }) if error.kind() == io::ErrorKind::NotFound => None,
+            found => Some(found?),
+        };
+        Ok(CertificateFiles { certificate: read(CERTIFICATE_FILE)?, key: read(KEY_FILE)?, authorities })
     }
 
     /// Checks that they can be shown to clients from now on.
@@ -92,8 +106,27 @@ impl CertificateFiles {
             .with_no_client_auth()
             .with_single_cert(chain, key)
             .map_err(TlsError::Mismatch)?;
-        Ok(Certificate { config: Arc::new(config), expires_unix_s })
+        let client = self.authorities.as_deref().map(client_config).transpose()?;
+        Ok(Certificate { config: Arc::new(config), client, expires_unix_s })
     }
+}
+
+/// The settings of connections to nodes whose certificates these authorities have signed.
+fn client_config(authorities: &[u8]) -> Result<Arc<ClientConfig>, TlsError> {
+    let damaged = |error| TlsError::Pem { file: AUTHORITY_FILE, error };
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(authorities) {
+        roots.add(authority.map_err(damaged)?).map_err(TlsError::Authority)?;
+    }
+    if roots.is_empty() {
+        return Err(damaged(pem::Error::NoItemsFound));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Authority)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
 }
 
 /// Checks the times of a certificate. Returns when it expires, in seconds since 1970.
@@ -130,6 +163,7 @@ mod tests {
         CertificateFiles {
             certificate: certificate.pem().into_bytes(),
             key: key.serialize_pem().into_bytes(),
+            authorities: None,
         }
     }
 
@@ -158,10 +192,17 @@ mod tests {
         let (one, other) = (files(), files());
         let mixed = CertificateFiles { key: other.key.clone(), ..one.clone() };
         assert!(refusal(&mixed, BEGINS).starts_with("tls.crt and tls.key: "), "{}", refusal(&mixed, BEGINS));
-        let swapped = CertificateFiles { certificate: one.key.clone(), key: one.certificate.clone() };
+        let swapped = CertificateFiles {
+            certificate: one.key.clone(),
+            key: one.certificate.clone(),
+            authorities: None,
+        };
         assert!(refusal(&swapped, BEGINS).starts_with("tls.crt: "), "{}", refusal(&swapped, BEGINS));
         let keyless = CertificateFiles { key: Vec::new(), ..one.clone() };
         assert!(refusal(&keyless, BEGINS).starts_with("tls.key: "), "{}", refusal(&keyless, BEGINS));
+        let authorities = Some(b"nobody".to_vec());
+        let trustless = CertificateFiles { authorities, ..one.clone() };
+        assert!(refusal(&trustless, BEGINS).starts_with("ca.crt: "), "{}", refusal(&trustless, BEGINS));
         let half = one.certificate.len() / 2;
         let cut = CertificateFiles { certificate: one.certificate[..half].to_vec(), ..one };
         assert!(refusal(&cut, BEGINS).starts_with("tls.crt: "), "{}", refusal(&cut, BEGINS));

@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(gathered.about_bytes(), 2 << 33);
         let (header, mut out) = (header(gathered.shards()), Vec::new());
         let receive = |position: usize| Ok(streams[position].next().map(Bytes::copy_from_slice));
-        gathered.write(header, 1_000, receive, |part| {
+        gathered.write::<Broken>(header, 1_000, receive, |part| {
             out.extend(part);
             Ok(())
         })?;
