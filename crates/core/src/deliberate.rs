@@ -97,6 +97,8 @@ pub enum Fault {
     /// A node keeps to the registered address of a peer, although the peer or another host has told
     /// it better.
     StaleAddressKept,
+    /// The leader adds a data shard although clients send transactions that span slots.
+    SpanningTransactionsIgnored,
 }
 
 /// The fault of a node, if any.
@@ -109,7 +111,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 38] = [
+    pub const ALL: [Fault; 39] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -148,6 +150,7 @@ impl Faults {
         Fault::NewCommandBeforeRaise,
         Fault::UnexpectedNodeAccepted,
         Fault::StaleAddressKept,
+        Fault::SpanningTransactionsIgnored,
     ];
 
     /// No fault.

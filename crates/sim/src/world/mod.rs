@@ -7,6 +7,7 @@
 
 mod backups;
 mod disk_work;
+mod dividing;
 mod handshakes;
 mod importing;
 pub mod inspection;
@@ -31,6 +32,7 @@ use crate::addressing::Addressing;
 use crate::checkers::Violation;
 use crate::checkers::agreement::Agreement;
 use crate::checkers::availability::Availability;
+use crate::checkers::division::Divisions;
 use crate::checkers::leaders::Leaders;
 use crate::checkers::operations::Ledger;
 use crate::checkers::replicas::Replicas;
@@ -90,6 +92,7 @@ pub struct World<'p> {
     leaders: Leaders,
     replies: Replies,
     versions: Versions,
+    divisions: Divisions,
     ledger: Ledger,
     /// Answers of processes from their memory, on their way to the clients.
     at_once: BTreeMap<Token, Reply>,
@@ -149,6 +152,7 @@ impl<'p> World<'p> {
             leaders: Leaders::default(),
             replies: Replies::new(plan.timing.request_ticks),
             versions: Versions::default(),
+            divisions: Divisions::default(),
             ledger: Ledger::default(),
             at_once: BTreeMap::new(),
             clients: BTreeMap::new(),
@@ -382,6 +386,7 @@ impl<'p> World<'p> {
                     if matches!(event, Event::LinkUp(_)) {
                         self.introduce_release(from, to);
                     }
+                    self.load_arrives(to, &event);
                     self.post(to, event);
                 }
             }
@@ -447,6 +452,7 @@ impl<'p> World<'p> {
         self.ledger.clock(node, time);
         let turn = self.host(node).turn(time);
         self.check_versions(node, &turn)?;
+        self.check_divisions(node, &turn)?;
         for event in turn.trace {
             let facts = [25, node.0, event.shard.0, event.term.0, event.index.0, trace_fact(&event)];
             self.note(&facts, || format!("node {node}: {event}"));
