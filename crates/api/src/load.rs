@@ -20,6 +20,35 @@ pub struct Load {
     /// Beginnings of keys with many requests, the most first. Each ends with the first or second
     /// `:` or `/` of a key, or after the 256 bytes that are kept of a longer one.
     pub prefixes: Vec<HotKey>,
+    /// Transactions of the last hour, of clients of this node, with keys of several slots of one
+    /// shard. A division of the shard may part such keys, and the transactions would fail.
+    #[serde(default)]
+    pub spanning_transactions: u64,
+    /// How many data shards there should be. Only the leader of the registry knows; absent also if
+    /// the cluster was founded with a number of shards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Division")]
+    pub division: Option<Division>,
+}
+
+/// How many data shards a cluster has and should have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct Division {
+    /// Number of data shards.
+    pub shards: u64,
+    /// Number of data shards that hosts and load call for.
+    pub wanted: u64,
+    /// Why another one is wanted: `hosts` or `load`; absent if none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub cause: Option<String>,
+    /// Transactions of the last hour of all clients with keys of several slots of one shard.
+    pub spanning_transactions: u64,
+    /// What holds the next division back, as a sentence; absent if nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub held_back_by: Option<String>,
 }
 
 /// Requests for one shard. A request with several operations counts each.

@@ -100,6 +100,8 @@ pub enum Fault {
     /// A node keeps to the registered address of a peer, although the peer or another host has told
     /// it better.
     StaleAddressKept,
+    /// The leader adds a data shard although clients send transactions that span slots.
+    SpanningTransactionsIgnored,
 }
 
 /// The fault of a node, if any.
@@ -152,6 +154,7 @@ impl Faults {
         Fault::NewCommandBeforeRaise,
         Fault::UnexpectedNodeAccepted,
         Fault::StaleAddressKept,
+        Fault::SpanningTransactionsIgnored,
     ];
 
     /// No fault.

@@ -22,7 +22,7 @@ use core::ops::Range;
 
 pub use crate::command::PeerClock;
 pub use crate::command::config::ConfigUpdate;
-use crate::command::{Checkpoint, HostInfo, Refusal, Reply, Request};
+use crate::command::{Checkpoint, DivisionView, HostInfo, Refusal, Reply, Request};
 use crate::deliberate::Faults;
 use crate::founding::Founding;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
@@ -52,6 +52,8 @@ pub struct NodeOptions {
     pub replicas: Option<u64>,
     /// See [`Founding::shard_tags`].
     pub shard_tags: BTreeMap<String, String>,
+    /// See [`Founding::automatic_division`].
+    pub automatic_division: bool,
     /// The version at which the cluster was founded.
     pub founding_version: ClusterVersion,
     /// The version that the data directory has recorded: see [`Actions::version`]. At least
@@ -59,6 +61,8 @@ pub struct NodeOptions {
     pub version: ClusterVersion,
     /// Timeouts and intervals, in ticks.
     pub timing: Timing,
+    /// When data shards are divided.
+    pub division: DivisionTiming,
     /// Minimum size, in bytes, of the full log segments before a snapshot is made and the log is
     /// cut. They must also take half as much as all snapshots.
     pub snapshot_log_bytes_min: u64,
@@ -80,6 +84,7 @@ impl NodeOptions {
             data_shards: self.data_shards,
             replicas: self.replicas,
             shard_tags: self.shard_tags.clone(),
+            automatic_division: self.automatic_division,
         }
     }
 }
@@ -101,6 +106,21 @@ pub struct Timing {
     pub balance_ticks: u64,
     /// A client request that takes longer is reported in [`Actions::slow`].
     pub slow_request_ticks: u64,
+}
+
+/// When data shards are divided automatically: see [`crate::control::division`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DivisionTiming {
+    /// Interval between two reports of a node's load to the leader of the prime shard; at least 1.
+    pub report_ticks: u64,
+    /// A data shard with this many requests a second is busy.
+    pub busy_requests_per_second: u64,
+    /// For how many intervals in a row a shard is busy before another one is wanted.
+    pub busy_intervals: u64,
+    /// How long a transaction that spans slots holds a division back.
+    pub memory_ticks: u64,
+    /// How long neither slots nor replicas have moved before a division.
+    pub rest_ticks: u64,
 }
 
 /// An input of a node.
@@ -151,6 +171,9 @@ pub enum Event {
     DiskRecovered,
     /// Result of a task of [`Actions::snapshots`].
     Snapshot(SnapshotDone),
+    /// So many more transactions of clients had keys of several slots of one shard. A division of
+    /// the shard may part such keys.
+    SpanningTransactions(u64),
     /// How much of the log is kept, and for which shard. Sent at the start and after each change.
     LogHeld(LogHeld),
     /// The node is about to stop: transfer leadership, accept no new leadership.
@@ -299,6 +322,11 @@ pub struct NodeStatus {
     pub clocks: Vec<PeerClock>,
     /// Moves of slots that it drives.
     pub moves: Vec<MoveStatus>,
+    /// Transactions of the last hour of its clients that had keys of several slots of one shard.
+    pub spanning_transactions: u64,
+    /// How many data shards there should be, if it leads the prime shard and the cluster is divided
+    /// automatically.
+    pub division: Option<DivisionView>,
     /// Totals since it started.
     pub counters: Counters,
 }

@@ -35,6 +35,8 @@ pub struct Founding {
     pub replicas: Option<u64>,
     /// Tags of the data shards, placement policies among them.
     pub shard_tags: BTreeMap<String, String>,
+    /// Whether the cluster adds data shards by itself. False if an operator chose their number.
+    pub automatic_division: bool,
 }
 
 /// A founding replica.

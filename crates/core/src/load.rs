@@ -18,6 +18,9 @@ use crate::types::{ShardId, UnixMillis};
 /// Length of a window in milliseconds. The current and the previous window are shown together.
 const WINDOW_MS: u64 = 30_000;
 
+/// Rates are known after this many milliseconds. A clock that stands still shows none.
+const RATE_WINDOW_MS_MIN: u64 = 5_000;
+
 /// One of this many operations is sampled.
 const SAMPLED: u64 = 64;
 
@@ -115,6 +118,22 @@ impl LoadMeter {
         let hottest = |current, previous| hottest(&[current, previous], most);
         let keys = hottest(&self.current.keys, &previous.keys);
         (window_ms, shards, [keys, hottest(&self.current.prefixes, &previous.prefixes)])
+    }
+
+    /// Requests a second by shard, over the same time as [`LoadMeter::view`]. Empty if that is too
+    /// short for a rate.
+    pub(crate) fn rates(&self) -> BTreeMap<ShardId, u64> {
+        let (previous, previous_ms) = &self.previous;
+        let window_ms = previous_ms + (self.now.0 - self.current.began.0);
+        let mut rates = BTreeMap::new();
+        if window_ms < RATE_WINDOW_MS_MIN {
+            return rates;
+        }
+        for (shard, load) in previous.shards.iter().chain(&self.current.shards) {
+            *rates.entry(*shard).or_default() += load.reads + load.writes;
+        }
+        rates.values_mut().for_each(|requests| *requests = *requests * 1_000 / window_ms);
+        rates
     }
 
     fn sample(&mut self, operations: &Operations) {
@@ -258,6 +277,19 @@ mod tests {
         assert_eq!(at(131, "b"), (31, vec!["a".into(), "b".into()]));
         assert_eq!(at(162, "c"), (31, vec!["b".into(), "c".into()]));
         assert_eq!(at(40, "d").1, ["b", "c", "d"], "the clock was set back");
+    }
+
+    #[test]
+    fn rates_are_of_all_requests_a_second_once_there_is_time_enough() {
+        let mut meter = LoadMeter::default();
+        let mut at = |ms: u64| {
+            meter.set_now(UnixMillis(1_000_000 + ms));
+            (0..10_000).for_each(|_| get(&mut meter, "a"));
+            meter.rates().get(&SHARD).copied()
+        };
+        assert_eq!([at(0), at(4_000)], [None, None]);
+        assert_eq!(at(10_000), Some(3_000));
+        assert_eq!(at(40_000), Some(1_000), "the first window counts whole");
     }
 
     #[test]

@@ -19,8 +19,10 @@ impl ClusterVersion {
     pub const FIRST: ClusterVersion = ClusterVersion(1);
     /// The registry holds its version and the default placement.
     pub const WITH_DEFAULTS: ClusterVersion = ClusterVersion(2);
+    /// Hosts report their load, and the leader of the prime shard divides data shards.
+    pub const WITH_DIVISION: ClusterVersion = ClusterVersion(3);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_DEFAULTS;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_DIVISION;
 }
 
 impl Default for ClusterVersion {

@@ -65,6 +65,7 @@ pub async fn become_member(settings: &Settings, host_uuid: Uuid) -> Result<Ident
         data_shards: welcome.data_shards,
         replicas: welcome.replicas,
         shard_tags: welcome.shard_tags,
+        automatic_division: welcome.automatic_division,
         founding_version: welcome.founding_version,
         version: welcome.version,
         hosts: welcome.hosts,
@@ -129,6 +130,7 @@ fn welcome(worker: &Worker, identity: &Identity, node: NodeId, replica: ReplicaI
         data_shards: identity.data_shards,
         replicas: identity.replicas,
         shard_tags: identity.shard_tags.clone(),
+        automatic_division: identity.automatic_division,
         founding_version: identity.founding_version,
         version: identity.version,
         hosts: worker.known_hosts(),
@@ -163,7 +165,7 @@ mod tests {
     fn name_and_shards_must_be_the_clusters_if_they_are_given() {
         // A random cluster id (founded by one node, or forced), and one of several founders.
         let none = std::collections::BTreeMap::new();
-        let terms = FoundingTerms { data_shards: 4, replicas: 3, shard_tags: &none };
+        let terms = FoundingTerms { data_shards: Some(4), replicas: 3, shard_tags: &none };
         let random = Uuid::from_u128(0x4321_0000_0000_4000_8000_0000_0000_0001);
         for id in [random, cluster_id(&["a:1", "b:1"], "blue", &terms)] {
             let blue = identity(id);

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use tidelock_core::command::DivisionBlocker;
 use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus, SlowRequest};
 use tidelock_core::limits::SILENT_ELECTION_TIMEOUTS;
 use tidelock_core::types::{NodeId, ShardId, Term};
@@ -19,6 +20,9 @@ const SHARDS_NAMED_MAX: usize = 8;
 /// A shard without a leader is logged after this many election timeouts. An election with one split
 /// vote is over by then.
 const LEADERLESS_ELECTION_TIMEOUTS: u32 = 3;
+
+/// Minimum time between two lines about a division that is held back.
+const HELD_BACK_INTERVAL: Duration = Duration::from_secs(3_600);
 
 /// Minimum time between two lines about slow requests.
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
@@ -40,6 +44,8 @@ pub enum Change {
     ClockApart(PeerClock),
     /// The peer's clock agrees again.
     ClockAgrees(PeerClock),
+    /// Another data shard is wanted, and transactions that span slots hold it back.
+    DivisionHeldBack { shards: u64, wanted: u64, transactions: u64 },
 }
 
 /// Compares successive statuses of a node.
@@ -49,6 +55,8 @@ pub struct StatusLog {
     shards: BTreeMap<ShardId, ObservedShard>,
     silent: BTreeMap<NodeId, Instant>,
     apart: Vec<NodeId>,
+    /// When a division that is held back was last logged.
+    held_back: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,7 +72,13 @@ struct ObservedShard {
 impl StatusLog {
     /// A log that has seen no status yet.
     pub fn new(election_timeout: Duration) -> StatusLog {
-        StatusLog { election_timeout, shards: BTreeMap::new(), silent: BTreeMap::new(), apart: Vec::new() }
+        StatusLog {
+            election_timeout,
+            shards: BTreeMap::new(),
+            silent: BTreeMap::new(),
+            apart: Vec::new(),
+            held_back: None,
+        }
     }
 
     /// Returns what changed since the last check.
@@ -73,6 +87,7 @@ impl StatusLog {
         changes.extend(self.look_for_leaderless(status, now));
         changes.extend(self.look_at_peers(status, now));
         changes.extend(self.look_at_clocks(status));
+        changes.extend(self.look_at_division(status, now));
         changes
     }
 
@@ -169,6 +184,19 @@ impl StatusLog {
     }
 }
 
+impl StatusLog {
+    fn look_at_division(&mut self, status: &NodeStatus, now: Instant) -> Option<Change> {
+        let view = status.division.as_ref()?;
+        let Some(DivisionBlocker::Spanning(transactions)) = view.blocker else { return None };
+        let is_logged = |at: Instant| now.saturating_duration_since(at) < HELD_BACK_INTERVAL;
+        if self.held_back.is_some_and(is_logged) {
+            return None;
+        }
+        self.held_back = Some(now);
+        Some(Change::DivisionHeldBack { shards: view.shards, wanted: view.wanted, transactions })
+    }
+}
+
 impl Change {
     pub fn log(&self) {
         match self {
@@ -188,6 +216,16 @@ impl Change {
                     shards = names(shards),
                     elapsed_ms = elapsed.as_millis() as u64,
                     "these shards have leaders again"
+                );
+            }
+            Change::DivisionHeldBack { shards, wanted, transactions } => {
+                tracing::warn!(
+                    shards,
+                    wanted,
+                    transactions,
+                    "another data shard is wanted, and not added: transactions of the last hour span slots that a division would \
+                     part, and would fail then; give their keys a common hash tag, or divide all the same with `tidelock cluster \
+                     add-shard` and `tidelock cluster rebalance`"
                 );
             }
             Change::Silent { peer, elapsed } => {

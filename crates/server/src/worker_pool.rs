@@ -81,6 +81,11 @@ impl WorkerContext {
         contexts.map(context).collect()
     }
 
+    /// The counters of the servers of the Redis protocol.
+    pub fn resp_counters(&self) -> PerWorker<RespCounters> {
+        self.resp.clone()
+    }
+
     /// Starts both servers on this thread. They end when the node stops and the last connection is
     /// closed.
     ///

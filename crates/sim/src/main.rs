@@ -51,6 +51,9 @@ struct Arguments {
     /// faults.
     #[arg(long, conflicts_with = "slow_disks")]
     mixed_versions: bool,
+    /// Found every cluster with one data shard that it divides by itself.
+    #[arg(long, conflicts_with_all = ["slow_disks", "mixed_versions"])]
+    divided: bool,
     /// Number of concurrent runs; the number of processors if not given.
     #[arg(long)]
     jobs: Option<usize>,
@@ -88,6 +91,7 @@ impl Arguments {
         match (self.slow_disks, self.mixed_versions) {
             (true, _) => Plan::draw_slow_disks(seed),
             (_, true) => Plan::draw_mixed(seed),
+            _ if self.divided => Plan::draw_divided(seed),
             _ => Plan::draw(seed),
         }
     }

@@ -5,7 +5,7 @@
 //! change the network's behaviour.
 
 use tidelock_core::deliberate::Faults;
-use tidelock_core::event::Timing;
+use tidelock_core::event::{DivisionTiming, Timing};
 use tidelock_core::types::NodeId;
 use tidelock_core::version::{ClusterVersion, SupportedVersions};
 
@@ -28,6 +28,10 @@ pub struct Plan {
     /// Voters of each data shard at the founding; `None`: a cluster of a release that had no
     /// default placement.
     pub replicas: Option<u64>,
+    /// Whether the cluster adds data shards by itself.
+    pub automatic_division: bool,
+    /// When it does.
+    pub division: DivisionTiming,
     /// The version at which the cluster is founded.
     pub founding_version: ClusterVersion,
     /// Founders that begin with a release that supports only the first version.
@@ -163,6 +167,8 @@ impl Plan {
             nodes,
             data_shards,
             replicas,
+            automatic_division: false,
+            division: NO_DIVISION,
             founding_version: ClusterVersion::NEWEST,
             old_hosts: Vec::new(),
             timing: draw_timing(random.u64(15..60), &mut generator(seed, "patience")),
@@ -240,6 +246,8 @@ impl Plan {
             nodes,
             data_shards,
             replicas: Some(3),
+            automatic_division: false,
+            division: NO_DIVISION,
             founding_version: ClusterVersion::NEWEST,
             old_hosts: Vec::new(),
             timing: Timing {
@@ -306,6 +314,28 @@ impl Plan {
         plan
     }
 
+    /// Draws a plan whose cluster is founded with one data shard and divides it, among the faults of
+    /// an ordinary plan: there are more hosts than voters, or few requests make a shard busy. In one
+    /// run of eight an operator chose the number of shards, so nothing may be divided.
+    pub fn draw_divided(seed: u64) -> Plan {
+        let random = &mut generator(seed, "division");
+        let mut plan = Plan::draw(seed);
+        plan.data_shards = 1;
+        plan.nodes = plan.nodes.max(*choose(random, &[3, 5, 6]));
+        plan.replicas = Some(*choose(random, &[1, 3, 3]));
+        plan.automatic_division = random.u8(0..8) > 0;
+        plan.division = DivisionTiming {
+            report_ticks: 10,
+            busy_requests_per_second: *choose(random, &[u64::MAX, 1, 10]),
+            busy_intervals: random.u64(1..=3),
+            memory_ticks: *choose(random, &[50, 150, 400]),
+            rest_ticks: *choose(random, &[1, 20, 60]),
+        };
+        // Votes move to new shards' hosts and back, which an old copy of a disk may not know.
+        plan.faults.retain(|scheduled| !matches!(scheduled.fault, Fault::OldCopy(_)));
+        plan
+    }
+
     /// Whether the releases of hosts differ.
     pub fn is_mixed(&self) -> bool {
         self.founding_version < ClusterVersion::NEWEST
@@ -336,6 +366,15 @@ impl Plan {
         generator(self.seed, concern)
     }
 }
+
+/// For clusters that are not divided automatically.
+pub const NO_DIVISION: DivisionTiming = DivisionTiming {
+    report_ticks: 10,
+    busy_requests_per_second: u64::MAX,
+    busy_intervals: 1,
+    memory_ticks: 100,
+    rest_ticks: 20,
+};
 
 /// Draws the number of founders and of voters a shard. In one run of eight the cluster is larger,
 /// and in one of four it was founded before there was a default placement.

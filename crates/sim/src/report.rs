@@ -49,6 +49,8 @@ pub struct Tally {
     pub releases_refused: u64,
     /// Times that the version of a cluster rose.
     pub versions_raised: u64,
+    /// Data shards that the leader decided to add.
+    pub divisions: u64,
     /// Replicas that replaced another one of the same shard on the same node.
     pub replaced: u64,
     /// Iterations over all keys that reached their end.
@@ -105,6 +107,7 @@ impl Tally {
         self.releases_changed += other.releases_changed;
         self.releases_refused += other.releases_refused;
         self.versions_raised += other.versions_raised;
+        self.divisions += other.divisions;
         self.replaced += other.replaced;
         self.iterations += other.iterations;
         self.watched += other.watched;

@@ -65,7 +65,8 @@ fn play(plan: &Plan, world: &mut World<'_>) -> Result<(), Violation> {
         watchers: &world.watchers,
         imports: &world.imports,
         ledger: world.ledger(),
-        data_shards: (!operator_actions::moves(&plan.operator_actions)).then_some(plan.data_shards),
+        data_shards: (!operator_actions::moves(&plan.operator_actions) && !plan.automatic_division)
+            .then_some(plan.data_shards),
         lineages: OnceCell::new(),
     })
 }

@@ -7,6 +7,7 @@ use std::thread;
 
 use tidelock_core::command::HostChange;
 use tidelock_core::deliberate::{Fault, Faults};
+use tidelock_core::event::DivisionTiming;
 use tidelock_core::types::{NodeId, ShardId};
 use tidelock_sim::event_queue::Micros;
 use tidelock_sim::faults::addresses::{Relocate, Relocation};
@@ -16,7 +17,7 @@ use tidelock_sim::faults::network::{BreakLinks, CutPair, Isolate, Partition};
 use tidelock_sim::faults::processes::{Crash, CrashInside, Pause};
 use tidelock_sim::faults::{CrashKind, Fault as Strike, ScheduledFault, Target, Way, choose};
 use tidelock_sim::operator_actions::{OperatorAction, ScheduledAction};
-use tidelock_sim::plan::{Plan, WatcherHabits};
+use tidelock_sim::plan::{NO_DIVISION, Plan, WatcherHabits};
 use tidelock_sim::run::{self, Failure};
 use tidelock_sim::shrink::shrink;
 use tidelock_sim::trace::Detail;
@@ -114,6 +115,13 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::DefaultIgnoredByNewShards => {
             (plan.nodes, plan.replicas) = (5, Some(3));
             plan.operator_actions = vec![operator_action(2_000, OperatorAction::AddShard)];
+        }
+        // More hosts than voters a shard, and clients whose transactions span slots.
+        Fault::SpanningTransactionsIgnored => {
+            (plan.nodes, plan.replicas, plan.automatic_division) = (3, Some(1), true);
+            plan.division = DivisionTiming { memory_ticks: 400, rest_ticks: 5, ..NO_DIVISION };
+            plan.load.pipelining_clients = 3;
+            plan.load.keys_per_shard = 4;
         }
         // A founder with followers that have no vote.
         Fault::LedBeforeDurable => {
@@ -278,6 +286,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::ShardRemovedWithSlots
         | Fault::WritesDiscarded
         | Fault::DefaultIgnoredByNewShards
+        | Fault::SpanningTransactionsIgnored
         | Fault::BackupOfTwoSlotMaps
         | Fault::BackupIgnoresMovesElsewhere => [isolate, pause, slow, break_links],
         Fault::ReceiverClockUsed => {
@@ -416,6 +425,11 @@ fn shard_removed_with_slots_is_caught() {
 #[test]
 fn default_ignored_by_new_shards_is_caught() {
     caught(Fault::DefaultIgnoredByNewShards, &["placement"]);
+}
+
+#[test]
+fn spanning_transactions_ignored_is_caught() {
+    caught(Fault::SpanningTransactionsIgnored, &["division"]);
 }
 
 #[test]

@@ -27,6 +27,9 @@ const SLOW_DISK_SEEDS: u64 = 60;
 /// Number of seeds of runs whose hosts are upgraded.
 const MIXED_VERSIONS_SEEDS: u64 = 60;
 
+/// Number of seeds of runs whose data shards are divided.
+const DIVISION_SEEDS: u64 = 60;
+
 /// Number of seeds within which a deliberate fault must be detected.
 const SEEDS_TO_CATCH: u64 = 200;
 
@@ -65,6 +68,12 @@ fn a_row_of_seeds_with_upgrades_holds() {
     assert!(total.releases_changed > MIXED_VERSIONS_SEEDS, "hosts were hardly upgraded: {total:?}");
     assert!(total.releases_refused > MIXED_VERSIONS_SEEDS / 4, "hardly a release was refused: {total:?}");
     assert!(total.versions_raised > MIXED_VERSIONS_SEEDS / 2, "hardly a version rose: {total:?}");
+}
+
+#[test]
+fn a_row_of_seeds_with_divisions_holds() {
+    let total = hold_plans(&(0..DIVISION_SEEDS).collect::<Vec<_>>(), Plan::draw_divided);
+    assert!(total.divisions > DIVISION_SEEDS, "shards were hardly divided: {total:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tidelock_api::clients::{ClientConnection, Clients};
 use tidelock_api::cluster::Cluster;
-use tidelock_api::load::{HotKey, Load};
+use tidelock_api::load::{Division, HotKey, Load};
 use tidelock_client::{Call, CliError, Client, NodeUrl, output};
 
 use crate::args::{ClientArgs, Output, TopArgs};
@@ -18,6 +18,9 @@ use crate::args::{ClientArgs, Output, TopArgs};
 struct Top {
     hosts: Vec<HostRow>,
     shards: Vec<ShardRow>,
+    /// Absent if the cluster was founded with a number of shards, or no leader answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    division: Option<Division>,
     keys: Vec<KeyRow>,
     prefixes: Vec<KeyRow>,
     clients: Vec<ClientRow>,
@@ -146,6 +149,7 @@ fn sum(cluster: &Cluster, answers: &[Answer], most: usize) -> Top {
     Top {
         hosts: answers.iter().map(host).collect(),
         shards: shards.into_values().collect(),
+        division: loads.iter().find_map(|load| load.division.clone()),
         keys: hottest(&loads, |load| &load.keys, most),
         prefixes: hottest(&loads, |load| &load.prefixes, most),
         clients,
@@ -215,14 +219,27 @@ fn render(top: &Top) -> String {
             rate(client.operations_per_second),
         ]
     });
-    [
+    let tables = [
         output::table(&["NODE", "REQUESTS/S", "LEADS", "CONNECTIONS", ""], hosts.collect()),
         output::table(&["SHARD", "LEADER", "READS/S", "WRITES/S", "BYTES WRITTEN/S"], shards.collect()),
         output::table(&["KEY", "REQUESTS/S"], keys(&top.keys)),
         output::table(&["PREFIX", "REQUESTS/S"], keys(&top.prefixes)),
         output::table(&["CLIENT", "PROTOCOL", "NODE", "OPERATIONS/S"], clients.collect()),
-    ]
-    .join("\n\n")
+    ];
+    tables.into_iter().chain(top.division.as_ref().and_then(sentence)).collect::<Vec<_>>().join("\n\n")
+}
+
+/// What is to happen to the number of data shards; `None` if nothing is.
+fn sentence(division: &Division) -> Option<String> {
+    let Division { shards, wanted, held_back_by, .. } = division;
+    let cause = division.cause.as_deref()?;
+    let wants = format!("{shards} data shards, {wanted} wanted by {cause}");
+    Some(match held_back_by {
+        Some(reason) => format!(
+            "{wants}. Not divided: {reason}. To divide all the same: tidelock cluster add-shard && tidelock cluster rebalance"
+        ),
+        None => format!("{wants}: another one is about to be added"),
+    })
 }
 
 #[cfg(test)]
@@ -252,7 +269,8 @@ mod tests {
                 1,
                 r#"{"node":1,"window_ms":10000,"shards":[{"shard":1,"reads":100,"writes":50,"bytes_written":5000}],
                     "keys":[{"key":"a","requests":640,"error":0},{"key":"b","requests":1280,"error":1200}],
-                    "prefixes":[]}"#,
+                    "prefixes":[],"spanning_transactions":2,"division":{"shards":1,"wanted":2,"cause":"hosts",
+                    "spanning_transactions":2,"held_back_by":"2 transactions"}}"#,
             ),
             load(
                 2,
@@ -273,9 +291,12 @@ mod tests {
         assert_eq!(keys, [(Some("a"), 96.0), (Some("b"), 128.0)], "the error of b is almost its count");
         assert_eq!(top.clients[0].node, 2, "the busiest first");
         let text = render(&top);
-        for part in
-            ["3     -           0      -            no node is reachable", "user:   100", "1      2       12"]
-        {
+        for part in [
+            "3     -           0      -            no node is reachable",
+            "user:   100",
+            "1      2       12",
+            "1 data shards, 2 wanted by hosts. Not divided: 2 transactions. To divide",
+        ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
     }

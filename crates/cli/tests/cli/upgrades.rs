@@ -88,12 +88,12 @@ fn a_directory_of_the_release_before_versions_is_read_and_its_version_rises() {
     let options = Options { flags: vec!["--tag", "geo:zone=z1"] };
     let mut cluster = Cluster::start_prepared(1, &options, |cluster| unpack("one", cluster));
     read_back(&cluster, 1, false);
-    eventually("the version rises", || (version(&cluster, 1) == 2).then_some(()));
+    eventually("the version rises", || (version(&cluster, 1) == ClusterVersion::NEWEST.0).then_some(()));
     let shown = String::from_utf8(Shell::of(&cluster).done(&["cluster", "version"])).expect("text");
-    assert!(shown.starts_with("cluster version 2\n"), "{shown}");
+    assert!(shown.starts_with("cluster version 3\n"), "{shown}");
     assert!(shown.contains(env!("CARGO_PKG_VERSION")), "{shown}");
     assert_eq!(cluster.terminate(1).code(), Some(0));
-    assert_eq!(recorded(cluster.directory(1)), ClusterVersion(2));
+    assert_eq!(recorded(cluster.directory(1)), ClusterVersion::NEWEST);
     cluster.restart(1);
     read_back(&cluster, 1, false);
 }
@@ -122,12 +122,14 @@ fn a_cluster_of_the_release_before_versions_waits_for_all_its_nodes_and_for_its_
     assert_eq!(version(&cluster, 3), 1);
     shell.done(&["cluster", "version", "--resume"]);
     for number in cluster.numbers() {
-        eventually("the version rises", || (version(&cluster, number) == 2).then_some(()));
+        eventually("the version rises", || {
+            (version(&cluster, number) == ClusterVersion::NEWEST.0).then_some(())
+        });
         read_back(&cluster, number, false);
     }
     for number in cluster.numbers() {
         assert_eq!(cluster.terminate(number).code(), Some(0));
-        assert_eq!(recorded(cluster.directory(number)), ClusterVersion(2));
+        assert_eq!(recorded(cluster.directory(number)), ClusterVersion::NEWEST);
     }
 }
 

@@ -5,6 +5,7 @@
 //! adds a meaning that is not expressible here.
 
 pub mod config;
+mod division;
 pub mod migration;
 mod operation;
 mod operations;
@@ -23,6 +24,7 @@ use crate::limits;
 pub use crate::topology::{HostInfo, HostRole};
 use crate::types::{NodeId, ShardId, Version};
 pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
+pub use division::{DivisionBlocker, DivisionCause, DivisionView, HostLoad};
 pub use migration::{Import, Move, MoveReply, MoveStep};
 pub use operation::{Expiry, ExpiryCondition, Operation, Set, SetCondition};
 pub(crate) use operation::{expiry, put_expiry};

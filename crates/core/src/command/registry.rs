@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use uuid::Uuid;
 
-use super::{Assignment, HostInfo, ShardRefusal, ShardTags, placement};
+use super::{Assignment, DivisionCause, HostInfo, ShardRefusal, ShardTags, placement};
 use crate::codec::{self, DecodeError, Decoder, codes};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
@@ -87,6 +87,17 @@ pub enum RegistryWrite {
     /// [`WriteReply::Moving`](super::WriteReply::Moving) or
     /// [`WriteReply::Denied`](super::WriteReply::Denied). The moves take a while.
     Rebalance,
+    /// Adds a data shard and plans moves after which all data shards hold equally many slots. The
+    /// leader of the prime shard sends it. One change does both, so that no crash can leave a new
+    /// shard without slots. Answered as [`RegistryWrite::Rebalance`] is, or by
+    /// [`WriteReply::ConditionFailed`](super::WriteReply::ConditionFailed) if the registry has
+    /// changed since `seen`.
+    Divide {
+        /// As in [`RegistryWrite::Assign`].
+        seen: LogIndex,
+        /// Why the shard is wanted; it becomes a tag of the shard.
+        cause: DivisionCause,
+    },
     /// Plans moves after which a shard holds these slots. Answered as
     /// [`RegistryWrite::Rebalance`] is.
     MoveSlots {
@@ -195,12 +206,14 @@ const TAG_MOVE_SLOTS: u8 = 15;
 const TAG_REMOVE_SHARD: u8 = 16;
 const TAG_RAISE_VERSION: u8 = 17;
 const TAG_SET_DEFAULT: u8 = 18;
+const TAG_DIVIDE: u8 = 19;
 
 impl RegistryWrite {
     /// The cluster version from which on the log may hold this change.
     pub(super) fn needed_version(&self) -> ClusterVersion {
         match self {
             RegistryWrite::SetDefault { .. } => ClusterVersion::WITH_DEFAULTS,
+            RegistryWrite::Divide { .. } => ClusterVersion::WITH_DIVISION,
             RegistryWrite::RegisterHost(_)
             | RegistryWrite::JoinHost(_)
             | RegistryWrite::ChangeHost { .. }
@@ -238,6 +251,7 @@ impl RegistryWrite {
             | RegistryWrite::ForgetReplica { .. }
             | RegistryWrite::RemoveShard { .. }
             | RegistryWrite::Rebalance
+            | RegistryWrite::Divide { .. }
             | RegistryWrite::MoveSlots { .. }
             | RegistryWrite::RaiseVersion { .. }
             | RegistryWrite::FinishMigration { .. } => Ok(()),
@@ -276,6 +290,10 @@ impl RegistryWrite {
             }
             RegistryWrite::RemoveShard { shard } => put_numbered(out, TAG_REMOVE_SHARD, shard.0),
             RegistryWrite::Rebalance => out.push(TAG_REBALANCE),
+            RegistryWrite::Divide { seen, cause } => {
+                put_numbered(out, TAG_DIVIDE, seen.0);
+                out.push(cause.code());
+            }
             RegistryWrite::FinishMigration { migration } => {
                 put_numbered(out, TAG_FINISH_MIGRATION, migration.0);
             }
@@ -316,6 +334,10 @@ impl RegistryWrite {
             }
             TAG_REMOVE_SHARD => RegistryWrite::RemoveShard { shard: ShardId(decoder.varint()?) },
             TAG_REBALANCE => RegistryWrite::Rebalance,
+            TAG_DIVIDE => {
+                let seen = LogIndex(decoder.varint()?);
+                RegistryWrite::Divide { seen, cause: DivisionCause::from_code(decoder.u8()?)? }
+            }
             TAG_FINISH_MIGRATION => {
                 RegistryWrite::FinishMigration { migration: MigrationId(decoder.varint()?) }
             }
@@ -472,6 +494,13 @@ mod tests {
         assert!(encoded.ends_with(tags), "as in logs that were written before there was such an address");
         for host in [old, new, newest] {
             assert_round_trip(RegistryWrite::RegisterHost(host).into());
+        }
+    }
+
+    #[test]
+    fn changes_of_version_3_round_trip() {
+        for cause in [DivisionCause::Hosts, DivisionCause::Load] {
+            assert_round_trip(RegistryWrite::Divide { seen: LogIndex(300), cause }.into());
         }
     }
 

@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::{HostInfo, HostRole};
+use super::{DivisionView, HostInfo, HostRole};
 use crate::membership::Role;
 use crate::slots::slot_map::SlotMap;
 use crate::topology::{HostEntry, Migration, Replica, Shard};
@@ -47,6 +47,10 @@ pub struct LoadView {
     pub keys: Vec<HotKey>,
     /// Beginnings of keys up to a `:` or `/`, those with most requests first.
     pub prefixes: Vec<HotKey>,
+    /// See [`NodeStatus::spanning_transactions`](crate::event::NodeStatus::spanning_transactions).
+    pub spanning_transactions: u64,
+    /// See [`NodeStatus::division`](crate::event::NodeStatus::division).
+    pub division: Option<DivisionView>,
 }
 
 /// Requests of clients for one shard. A request with several operations counts each.

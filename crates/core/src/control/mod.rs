@@ -1,11 +1,13 @@
 //! Wanted cluster state, kept on the prime shard, and the steps that bring the cluster to it.
 //!
 //! - [`registry`]: the hosts, shards and replicas, and the wanted state of each.
+//! - [`division`]: whether there should be another data shard.
 //! - [`rebalance`]: which slots should move.
 //! - [`placement`]: which replica each host should have, and why.
 //! - [`progress`]: what a requested change still waits for.
 //! - `reconcile`: the next change of a shard's membership towards the wanted one.
 
+pub mod division;
 pub mod placement;
 pub mod progress;
 pub mod rebalance;

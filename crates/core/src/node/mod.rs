@@ -6,6 +6,7 @@
 
 mod clocks;
 mod disks;
+mod dividing;
 pub mod force_new_cluster;
 mod local_replicas;
 mod log_compaction;
@@ -28,7 +29,7 @@ use self::log_compaction::LogCompaction;
 pub use self::log_compaction::WALK_BYTES_PER_LOG_BYTE;
 
 use crate::codec::{DecodeError, Decoder};
-use crate::command::{HostRole, NodeReply, Read, Refusal, RegistryWrite, Reply, Request, Write};
+use crate::command::{HostRole, LoadView, NodeReply, Read, Refusal, RegistryWrite, Reply, Request, Write};
 use crate::control::registry::Registry;
 use crate::deliberate::Fault;
 use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame, ShardStatus};
@@ -45,6 +46,7 @@ use crate::trace::{ProposalRefusal, TraceEvent, TraceKind};
 use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
 use clocks::PeerClocks;
 use disks::DiskHistory;
+use dividing::Dividing;
 use local_replicas::LocalReplicas;
 use members::AppliedRegistry;
 use migrating::Migrating;
@@ -64,6 +66,7 @@ pub struct Node {
     versions: Versions,
     watch: HostLiveness,
     migrating: Migrating,
+    dividing: Dividing,
     clocks: PeerClocks,
     /// The states of the disks of this node and its peers.
     disks: Disks,
@@ -113,6 +116,7 @@ impl Node {
             versions: Versions::new(options.version),
             watch: HostLiveness::default(),
             migrating: Migrating::default(),
+            dividing: Dividing::default(),
             clocks: PeerClocks::default(),
             disks: Disks::default(),
             disk_history: DiskHistory::default(),
@@ -170,6 +174,7 @@ impl Node {
                 self.groups.with(done.id().shard, |group| group.snapshot_done(done, output));
                 self.schedule_compaction_check();
             }
+            Event::SpanningTransactions(count) => self.spanning_transactions(count),
             Event::LogHeld(held) => self.log_held(held),
             Event::DiskStalled(reason) => self.disk_stalled(reason),
             Event::DiskRecovered => self.disk_recovered(),
@@ -187,6 +192,7 @@ impl Node {
             || self.router.has_output()
             || self.output.has_output()
             || self.versions.has_output()
+            || self.dividing.has_output()
             || self.has_roster_output()
     }
 
@@ -273,6 +279,8 @@ impl Node {
                 .collect(),
             clocks: self.peer_clocks(),
             moves: self.moves(),
+            spanning_transactions: self.recent_spanning(),
+            division: self.division_view(),
             counters,
         }
     }
@@ -312,7 +320,12 @@ impl Node {
                 self.router.answer(Some(token), Reply::Node(NodeReply::Registry(view)));
             }
             Request::Load { most } => {
-                let load = self.router.load(most).into();
+                let load = LoadView {
+                    spanning_transactions: self.recent_spanning(),
+                    division: self.division_view(),
+                    ..self.router.load(most)
+                };
+                let load = load.into();
                 self.router.answer(Some(token), Reply::Node(NodeReply::Load(load)));
             }
             Request::Explain { shard } => {
@@ -402,6 +415,10 @@ impl Node {
                 decoder.finish()?;
                 self.version_heard(recorded)?;
             }
+            peer::KIND_LOAD => {
+                let load = peer::decode_load(&mut decoder)?;
+                self.load_heard(from, load);
+            }
             peer::KIND_REMOVED => {
                 decoder.finish()?;
                 self.removed = true;
@@ -427,6 +444,7 @@ impl Node {
         self.reconcile();
         self.watch_hosts();
         self.place();
+        self.divide();
         self.router.tick(now, &mut self.groups);
         self.expire_keys();
         self.migrate();
@@ -536,6 +554,7 @@ impl Node {
                 links.map(|peer| OutgoingFrame { to: peer.node, payload: payload.clone(), droppable: true });
             actions.frames.extend(frames);
         }
+        self.emit_load(&mut actions.frames);
         self.emit_clocks(&mut actions.frames);
         self.drop_excluded(&mut actions.frames);
         actions.replies.append(self.router.replies());

@@ -117,6 +117,12 @@ impl Node {
         }
     }
 
+    /// Whether every replica is where it should be and has reported, as this node last saw while it
+    /// led the prime shard.
+    pub(super) fn is_placed(&self) -> bool {
+        self.watch.at_rest == Some((self.registry().changed(), true)) && self.moves_under_way() == 0
+    }
+
     /// Whether this node can reach the hosts of assignments. A vote moves for balance only between
     /// such hosts: a shard must not lose a vote that works for one that does not yet.
     fn are_reachable(&self, assignments: &[Assignment]) -> bool {

@@ -12,7 +12,10 @@ use bytes::Bytes;
 
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::config::ConfigWritten;
-use crate::command::{Checkpoint, Denial, MoveReply, OperationReplies, ShardRefusal, Write, WriteReply};
+use crate::command::{
+    Checkpoint, Denial, HostLoad, MoveReply, OperationReplies, ShardRefusal, Write, WriteReply,
+};
+use crate::limits;
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis, Version};
 use crate::version::ClusterVersion;
@@ -44,6 +47,10 @@ pub(crate) const KIND_CLOCK: u8 = 9;
 /// First byte of a payload: the newest version of anything that the sender may send from now on.
 /// Only releases that support it receive this.
 pub(crate) const KIND_VERSION: u8 = 10;
+
+/// First byte of a payload: the load of the sender. Clusters of version 3 and later send it, to the
+/// leader of the prime shard.
+pub(crate) const KIND_LOAD: u8 = 11;
 
 /// One message of a [`KIND_REQUESTS`] payload.
 #[derive(Debug, PartialEq, Eq)]
@@ -328,6 +335,30 @@ pub(crate) fn decode_version(decoder: &mut Decoder<'_>) -> Result<ClusterVersion
     decoder.varint().map(ClusterVersion)
 }
 
+/// Encodes a [`KIND_LOAD`] payload.
+pub(crate) fn load(load: &HostLoad) -> Vec<u8> {
+    let mut out = alloc::vec![KIND_LOAD];
+    codec::put_varint(&mut out, load.spanning);
+    for (shard, rate) in load.rates.iter().take(limits::SHARDS_MAX as usize) {
+        codec::put_varint(&mut out, shard.0);
+        codec::put_varint(&mut out, *rate);
+    }
+    out
+}
+
+/// Reads a [`KIND_LOAD`] payload.
+pub(crate) fn decode_load(decoder: &mut Decoder<'_>) -> Result<HostLoad, DecodeError> {
+    let mut load = HostLoad { spanning: decoder.varint()?, ..HostLoad::default() };
+    while !decoder.is_empty() {
+        let shard = ShardId(decoder.varint()?);
+        load.rates.insert(shard, decoder.varint()?);
+        if load.rates.len() > limits::SHARDS_MAX as usize {
+            return Err(DecodeError::Invalid("number of shards"));
+        }
+    }
+    Ok(load)
+}
+
 /// Encodes a [`KIND_HOSTS`] payload.
 pub(crate) fn hosts<'a>(known: impl Iterator<Item = (NodeId, &'a str)>) -> Vec<u8> {
     let mut out = alloc::vec![KIND_HOSTS];
@@ -497,6 +528,15 @@ mod tests {
         assert_eq!(decode_snapshot_part(&mut decoder, &payload), Ok(part));
         let payload = snapshot_receipt(id, u64::MAX);
         assert_eq!(decode_snapshot_receipt(&mut Decoder::new(&payload[1..])), Ok((id, u64::MAX)));
+    }
+
+    #[test]
+    fn loads_round_trip() {
+        let rates = [(ShardId(1), 0), (ShardId(300), u64::MAX)].into();
+        for sent in [HostLoad::default(), HostLoad { spanning: 7, rates }] {
+            let payload = load(&sent);
+            assert_eq!(decode_load(&mut Decoder::new(&payload[1..])), Ok(sent));
+        }
     }
 
     #[test]

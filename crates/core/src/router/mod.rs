@@ -16,6 +16,7 @@
 
 mod gather;
 mod links;
+mod loads;
 mod reads;
 mod routes;
 
@@ -25,7 +26,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use slab::Slab;
 
-use crate::command::{CheckedWrite, Denial, LoadView, Refusal, Reply, ShardRefusal, Write, WriteReply};
+use crate::command::{CheckedWrite, Denial, Refusal, Reply, ShardRefusal, Write, WriteReply};
 use crate::deliberate::{Fault, Faults};
 use crate::event::{Counters, NodeOptions, SlowRequest};
 use crate::limits;
@@ -386,12 +387,6 @@ impl Router {
             || !self.internal_requests.is_empty()
             || !self.leaderless.is_empty()
             || self.peers.iter().any(Peer::has_frames)
-    }
-
-    /// What the clients of this node asked for recently, with at most `most` keys and prefixes.
-    pub(crate) fn load(&self, most: usize) -> LoadView {
-        let (window_ms, shards, [keys, prefixes]) = self.load.view(most);
-        LoadView { node: self.node, window_ms, shards: shards.into_iter().collect(), keys, prefixes }
     }
 
     pub(crate) fn counters(&self) -> Counters {

@@ -60,6 +60,8 @@ pub struct Identity {
     pub replicas: Option<u64>,
     /// See [`Founding::shard_tags`].
     pub shard_tags: BTreeMap<String, String>,
+    /// See [`Founding::automatic_division`].
+    pub automatic_division: bool,
     /// The version at which the cluster was founded.
     pub founding_version: ClusterVersion,
     /// The newest version of anything in the directory; at least `founding_version`. It is recorded
@@ -112,6 +114,7 @@ impl Identity {
             data_shards: 0,
             replicas: None,
             shard_tags: BTreeMap::new(),
+            automatic_division: false,
             founding_version: ClusterVersion::FIRST,
             version: ClusterVersion::FIRST,
             boots: 0,
@@ -130,6 +133,7 @@ impl Identity {
             data_shards: self.data_shards,
             replicas: self.replicas,
             shard_tags: self.shard_tags.clone(),
+            automatic_division: self.automatic_division,
         }
     }
 
@@ -249,6 +253,9 @@ fn encode(identity: &Identity) -> Vec<u8> {
         codec::put_varint(&mut body, identity.replicas.unwrap_or_default());
         topology::put_tags(&mut body, &identity.shard_tags);
     }
+    if identity.founding_version >= ClusterVersion::WITH_DIVISION {
+        body.push(u8::from(identity.automatic_division));
+    }
     let length = u32::try_from(body.len()).expect("invariant: an identity is small");
     let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
     bytes.extend_from_slice(MAGIC);
@@ -290,6 +297,9 @@ fn decode(bytes: &[u8], supported: SupportedVersions) -> Result<Identity, Contro
     if founding_version >= ClusterVersion::WITH_DEFAULTS {
         identity.replicas = Some(decoder.varint()?).filter(|replicas| *replicas > 0);
         identity.shard_tags = topology::tags(&mut decoder)?;
+    }
+    if founding_version >= ClusterVersion::WITH_DIVISION {
+        identity.automatic_division = decoder.bool()?;
     }
     decoder.finish()?;
     Ok(identity)
@@ -334,6 +344,7 @@ fn decode_body(decoder: &mut Decoder<'_>) -> Result<Identity, DecodeError> {
         data_shards,
         replicas: None,
         shard_tags: BTreeMap::new(),
+        automatic_division: false,
         founding_version: ClusterVersion::FIRST,
         version: ClusterVersion::FIRST,
         boots,
@@ -367,8 +378,9 @@ mod tests {
             cluster_name: "blue".into(),
             founders: vec!["10.0.0.1:9001".into(), "[::1]:9001".into()],
             data_shards: 4,
-            founding_version: ClusterVersion(boots.min(2)),
-            version: ClusterVersion(boots.min(2)),
+            founding_version: ClusterVersion(boots.min(3)),
+            version: ClusterVersion(boots.min(3)),
+            automatic_division: boots == 300,
             replicas: (boots > 1).then_some(3),
             shard_tags: if boots == 300 { [("owner".into(), "us".into())].into() } else { BTreeMap::new() },
             boots,

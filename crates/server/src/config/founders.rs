@@ -19,8 +19,8 @@ pub const FOUNDERS_MAX: usize = 9;
 /// What a cluster is founded with, besides its founders and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundingTerms<'a> {
-    /// Number of data shards.
-    pub data_shards: u64,
+    /// Number of data shards; `None` if the cluster adds them by itself.
+    pub data_shards: Option<u64>,
     /// Number of voters of each data shard.
     pub replicas: u64,
     /// Tags of the data shards.
@@ -63,7 +63,8 @@ pub fn cluster_id<S: AsRef<str> + Ord>(
 ) -> Uuid {
     assert!(founders.is_sorted(), "invariant: founders are sorted");
     let (version, FoundingTerms { data_shards, replicas, shard_tags }) = (ClusterVersion::NEWEST, terms);
-    let mut name = format!("{cluster_name}\n{data_shards}\n{replicas} replicas\nversion {version}");
+    let shards = data_shards.map_or_else(|| "automatic".to_owned(), |shards| shards.to_string());
+    let mut name = format!("{cluster_name}\n{shards}\n{replicas} replicas\nversion {version}");
     for founder in founders {
         name.push('\n');
         name.push_str(founder.as_ref());

@@ -35,7 +35,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tidelock_core::event::Timing;
+use tidelock_core::event::{DivisionTiming, Timing};
 use tidelock_core::limits::SHARDS_MAX;
 use tidelock_core::placement_policy::{self, PlacementPolicy};
 use tidelock_core::types::NodeId;
@@ -105,6 +105,21 @@ pub const DEAD_AFTER_S_MAX: u64 = 30 * 86_400;
 /// Minimum time between two leaderships that a node transfers because it leads more shards than
 /// others. Long, so that a leadership that an operator placed stays for a while.
 const BALANCE_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval between two reports of a node's load to the leader of the prime shard. A frame of some
+/// bytes, so it could be shorter; no division is urgent.
+const LOAD_REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// Requests a second at which a data shard counts as busy: about a third of what one core serves
+/// unpipelined (a durable write takes 16 to 20 µs of it), so a division ends before the leader is
+/// saturated.
+const BUSY_REQUESTS_PER_SECOND: u64 = 20_000;
+/// Reports in a row for which a shard is busy before it is divided: a minute, which no single batch
+/// job of a few seconds reaches.
+const BUSY_INTERVALS: u64 = 6;
+/// How long a transaction that spans slots holds a division back. Hourly jobs repeat it in time.
+const SPANNING_MEMORY: Duration = Duration::from_secs(3_600);
+/// How long neither slots nor replicas have moved before a division. Hosts that start together, or
+/// join one after another, are counted together.
+const DIVISION_REST: Duration = Duration::from_secs(15);
 /// Largest default number of workers. The first worker drives the node, which is a third of the
 /// work; with more workers it becomes the bottleneck.
 pub const DEFAULT_WORKERS_MAX: usize = 4;
@@ -229,7 +244,7 @@ impl Settings {
         let founders = founders.map(|list| founders::parse(&list)).transpose()?;
         let cluster_id = founders.as_ref().map(|founders| {
             let texts: Vec<&str> = founders.iter().map(Address::as_str).collect();
-            let terms = FoundingTerms { data_shards: shards, replicas, shard_tags: &shard_tags };
+            let terms = FoundingTerms { data_shards: raw.shards, replicas, shard_tags: &shard_tags };
             cluster_id(&texts, cluster_name, &terms)
         });
         let founders = match &srv_founders {
@@ -373,7 +388,11 @@ impl Settings {
 
     /// What all founders must agree on, besides their addresses and the cluster's name.
     pub fn founding_terms(&self) -> FoundingTerms<'_> {
-        FoundingTerms { data_shards: self.shards, replicas: self.replicas, shard_tags: &self.shard_tags }
+        FoundingTerms {
+            data_shards: self.given_shards(),
+            replicas: self.replicas,
+            shard_tags: &self.shard_tags,
+        }
     }
 
     /// The cluster's name, if it was given. A joining node without one accepts the cluster's name.
@@ -396,6 +415,18 @@ impl Settings {
             dead_ticks: ticks(self.dead_after),
             balance_ticks: ticks(BALANCE_INTERVAL),
             slow_request_ticks: ticks(self.slow_request),
+        }
+    }
+
+    /// When data shards are divided, in ticks, rounded up.
+    pub fn division(&self) -> DivisionTiming {
+        let ticks = |time: Duration| time.as_nanos().div_ceil(self.tick().as_nanos()) as u64;
+        DivisionTiming {
+            report_ticks: ticks(LOAD_REPORT_INTERVAL),
+            busy_requests_per_second: BUSY_REQUESTS_PER_SECOND,
+            busy_intervals: BUSY_INTERVALS,
+            memory_ticks: ticks(SPANNING_MEMORY),
+            rest_ticks: ticks(DIVISION_REST),
         }
     }
 

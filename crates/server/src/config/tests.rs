@@ -81,7 +81,7 @@ fn every_setting_of_a_file_counts() {
         Some(cluster_id(
             &["a:1", "b:1"],
             "blue",
-            &FoundingTerms { data_shards: 512, replicas: 3, shard_tags: &BTreeMap::new() }
+            &FoundingTerms { data_shards: Some(512), replicas: 3, shard_tags: &BTreeMap::new() }
         ))
     );
     assert_eq!((settings.shards, settings.sync), (512, false));
@@ -373,7 +373,7 @@ fn founders_agree_however_they_list_themselves() {
 #[test]
 fn cluster_ids_differ_with_name_founders_and_terms_and_never_change() {
     let none = BTreeMap::new();
-    let terms = |data_shards, replicas| FoundingTerms { data_shards, replicas, shard_tags: &none };
+    let terms = |shards, replicas| FoundingTerms { data_shards: Some(shards), replicas, shard_tags: &none };
     let id = cluster_id(&["a:1", "b:1"], "tidelock", &terms(4, 3));
     assert_ne!(id, cluster_id(&["a:1", "b:1"], "other", &terms(4, 3)));
     assert_ne!(id, cluster_id(&["a:1", "b:1"], "tidelock", &terms(5, 3)));
@@ -383,8 +383,10 @@ fn cluster_ids_differ_with_name_founders_and_terms_and_never_change() {
     let tags = BTreeMap::from([("owner".to_owned(), "us".to_owned())]);
     let tagged = FoundingTerms { shard_tags: &tags, ..terms(4, 3) };
     assert_ne!(id, cluster_id(&["a:1", "b:1"], "tidelock", &tagged));
+    let automatic = FoundingTerms { data_shards: None, ..terms(4, 3) };
+    assert_ne!(id, cluster_id(&["a:1", "b:1"], "tidelock", &automatic));
     // The value that Python's uuid.uuid5 computes.
-    assert_eq!(id.to_string(), "fdae7f4b-cf0e-5d05-8907-8d2ee6f92079");
+    assert_eq!(id.to_string(), "ebff980e-1fa4-5564-9d8e-b58e6e8bae2f");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tidelock_api::load as api;
-use tidelock_core::command::{HotKey, LoadView};
+use tidelock_core::command::{DivisionView, HotKey, LoadView};
 
 use super::problem::Problem;
 use super::response::{self, Response};
@@ -46,6 +46,18 @@ fn encode(load: &LoadView) -> api::Load {
         shards: shards.collect(),
         keys: load.keys.iter().map(hot_key).collect(),
         prefixes: load.prefixes.iter().map(hot_key).collect(),
+        spanning_transactions: load.spanning_transactions,
+        division: load.division.as_ref().map(division),
+    }
+}
+
+fn division(view: &DivisionView) -> api::Division {
+    api::Division {
+        shards: view.shards,
+        wanted: view.wanted,
+        cause: view.cause.map(|cause| cause.name().to_owned()),
+        spanning_transactions: view.spanning,
+        held_back_by: view.blocker.as_ref().map(ToString::to_string),
     }
 }
 

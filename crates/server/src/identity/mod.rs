@@ -192,6 +192,7 @@ async fn found(settings: &Settings) -> Result<Identity, ConfigError> {
         data_shards: settings.shards,
         replicas: Some(settings.replicas),
         shard_tags: settings.shard_tags.clone(),
+        automatic_division: settings.given_shards().is_none(),
         founding_version: ClusterVersion::NEWEST,
         version: ClusterVersion::NEWEST,
         ..Identity::joining(Uuid::new_v4())
@@ -292,6 +293,7 @@ mod tests {
             founders: vec!["a:1".into()],
             replicas: Some(3),
             shard_tags: BTreeMap::new(),
+            automatic_division: false,
             data_shards: 9,
             founding_version: ClusterVersion(2),
             version: ClusterVersion(2),

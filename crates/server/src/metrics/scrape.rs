@@ -11,6 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use tidelock_core::command::DivisionBlocker;
 use tidelock_core::event::NodeStatus;
 
 use super::http::DurationSeries;
@@ -237,6 +238,25 @@ impl Scrape<'_> {
                 "slot_moves_frozen",
                 "Those of them whose slots no shard serves at the moment",
                 self.status.moves.iter().filter(|a_move| a_move.is_frozen).count() as u64,
+            ),
+            (
+                "spanning_transactions",
+                "Transactions of the last hour of this node's clients that span slots of one shard",
+                self.status.spanning_transactions,
+            ),
+            (
+                "data_shards_wanted",
+                "Data shards that hosts and load call for; 0 unless this node leads the registry of a cluster that divides \
+                 itself",
+                self.status.division.as_ref().map_or(0, |view| view.wanted),
+            ),
+            (
+                "division_held_back_transactions",
+                "Transactions of the last hour, of all clients, that hold back another data shard; 0 if none does",
+                match self.status.division.as_ref().and_then(|view| view.blocker.as_ref()) {
+                    Some(DivisionBlocker::Spanning(count)) => *count,
+                    _ => 0,
+                },
             ),
             ("wal_held_bytes", "Bytes of full log segments that are kept", self.disk.held().bytes),
             ("wal_file_bytes", "Bytes of all files of the log", load(&self.disk.file_bytes)),

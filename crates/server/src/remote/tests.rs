@@ -9,7 +9,7 @@ use tidelock_core::command::{
     Condition, Consistency, HostInfo, Operation, OperationReply, Read, ReadReply, StoredValue, Write,
 };
 use tidelock_core::deliberate::Faults;
-use tidelock_core::event::{Event, NodeOptions, OutgoingFrame, SlowRequest, Timing};
+use tidelock_core::event::{DivisionTiming, Event, NodeOptions, OutgoingFrame, SlowRequest, Timing};
 use tidelock_core::node::Node;
 use tidelock_core::storage::group_commit::DiskReport;
 use tidelock_core::storage::snapshot::SnapshotTask;
@@ -65,6 +65,7 @@ fn node() -> Node {
         data_shards: 4,
         replicas: None,
         shard_tags: BTreeMap::new(),
+        automatic_division: false,
         founding_version: ClusterVersion::FIRST,
         version: ClusterVersion::FIRST,
         timing: Timing {
@@ -74,6 +75,13 @@ fn node() -> Node {
             dead_ticks: 6_000,
             balance_ticks: 1_200,
             slow_request_ticks: 50,
+        },
+        division: DivisionTiming {
+            report_ticks: 200,
+            busy_requests_per_second: u64::MAX,
+            busy_intervals: 6,
+            memory_ticks: 72_000,
+            rest_ticks: 400,
         },
         move_step_keys: 8,
         prime_replica: None,

@@ -65,7 +65,7 @@ use crate::worker::{DiskReports, Worker, WorkerFailure};
 use crate::worker_pool::{Servers, SharedContext, WorkerContext, WorkerPool};
 use action_sink::ActionSink;
 use options::{addresses, node_options, own_identity, transport_options, warnings};
-use periodic::{LogWatch, log_changes, reload_certificate, remember_hosts, tick};
+use periodic::{LogWatch, SpanningWatch, log_changes, reload_certificate, remember_hosts, tick};
 use ports::{Listeners, Ports};
 use tidelock_core::handshake::HandshakeRefusal;
 use version_gate::VersionGate;
@@ -185,9 +185,10 @@ async fn serve(
     let resp = Acceptors::split(listeners.resp, listeners.resp_cluster, settings.workers, &clients);
     let mut contexts = WorkerContext::split(shared, http, resp).into_iter();
     let own = contexts.next().expect("invariant: there is a context for each worker");
+    let spanning = SpanningWatch { counters: own.resp_counters(), told: 0 };
     let mut worker_pool = WorkerPool::start(worker, contexts)?;
     let clients = ClientServers { stop, servers: own.serve(worker.clone()) };
-    parts.spawn_periodic(&settings, removal);
+    parts.spawn_periodic(&settings, removal, spanning);
     log_start(&settings, &identity.identity());
 
     let mut driving = parts.drive(&settings);
@@ -336,11 +337,11 @@ impl NodeParts {
 
     /// Starts what happens regularly: ticks, log lines about the cluster, and the record of hosts,
     /// which reports to `removal`.
-    fn spawn_periodic(&self, settings: &Settings, removal: watch::Sender<bool>) {
+    fn spawn_periodic(&self, settings: &Settings, removal: watch::Sender<bool>, spanning: SpanningWatch) {
         let slow = self.log.watch(settings.timing().election_ticks);
         let log = LogWatch { counters: self.log.counters(), slow };
-        let timeout = settings.request_timeout;
-        tokio::task::spawn_local(tick(self.worker.clone(), settings.tick(), timeout, log));
+        let times = (settings.tick(), settings.request_timeout);
+        tokio::task::spawn_local(tick(self.worker.clone(), times, log, spanning));
         let period = settings.election_timeout;
         tokio::task::spawn_local(log_changes(self.worker.clone(), period));
         tokio::task::spawn_local(remember_hosts(self.worker.clone(), self.identity.clone(), removal, period));

@@ -36,9 +36,11 @@ pub(super) fn node_options(settings: &Settings, identity: &Identity, seed: u64) 
         data_shards: identity.data_shards,
         replicas: identity.replicas,
         shard_tags: identity.shard_tags.clone(),
+        automatic_division: identity.automatic_division,
         founding_version: identity.founding_version,
         version: identity.version,
         timing: settings.timing(),
+        division: settings.division(),
         snapshot_log_bytes_min: SNAPSHOT_LOG_BYTES_MIN,
         seed,
     }

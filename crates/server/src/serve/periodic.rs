@@ -11,9 +11,10 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::clock::Ticker;
+use crate::counters::PerWorker;
 use crate::disk::SlowDiskWatch;
 use crate::identity_store::IdentityStore;
-use crate::metrics::DiskCounters;
+use crate::metrics::{DiskCounters, RespCounters};
 use crate::status_log::{Change, StatusLog};
 use crate::store::Store;
 use crate::tls::{Reload, TlsAcceptor};
@@ -28,9 +29,30 @@ pub(super) struct LogWatch {
     pub(super) slow: SlowDiskWatch,
 }
 
+/// The counters of the servers of the Redis protocol on all workers, of which each tick passes on
+/// the transactions that span slots.
+pub(super) struct SpanningWatch {
+    pub(super) counters: PerWorker<RespCounters>,
+    /// How many the node knows.
+    pub(super) told: u64,
+}
+
+impl SpanningWatch {
+    fn tick(&mut self) -> Option<Event> {
+        let total = self.counters.sum(|worker| worker.cross_slot_transactions.get());
+        let new = total - std::mem::replace(&mut self.told, total);
+        (new > 0).then_some(Event::SpanningTransactions(new))
+    }
+}
+
 /// Passes ticks, changes of the log's size and a slow disk to the node. Requests that have waited
 /// for their turn for longer than `timeout` are refused.
-pub(super) async fn tick(worker: Worker, period: Duration, timeout: Duration, mut log: LogWatch) {
+pub(super) async fn tick(
+    worker: Worker,
+    (period, timeout): (Duration, Duration),
+    mut log: LogWatch,
+    mut spanning: SpanningWatch,
+) {
     let mut ticker = Ticker::start(period);
     let mut held = LogHeld::default();
     loop {
@@ -40,6 +62,9 @@ pub(super) async fn tick(worker: Worker, period: Duration, timeout: Duration, mu
                 worker.set_disk_slow(slow);
             }
             worker.tell(Event::Tick);
+        }
+        if let Some(event) = spanning.tick() {
+            worker.tell(event);
         }
         worker.tick_turns(timeout);
         worker.show_leaders();

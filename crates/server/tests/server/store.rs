@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    ClusterView, HotKey, LoadView, NodeReply, Refusal, RegistryWrite, Reply, Request, ShardError, ShardLoad,
-    Write, WriteReply,
+    ClusterView, DivisionBlocker, DivisionCause, DivisionView, HotKey, LoadView, NodeReply, Refusal,
+    RegistryWrite, Reply, Request, ShardError, ShardLoad, Write, WriteReply,
 };
 use tidelock_core::control::placement;
 use tidelock_core::control::registry::Registry;
@@ -144,7 +144,22 @@ fn load(most: usize) -> LoadView {
     let hot = |key: &'static [u8], requests| HotKey { key: Bytes::from_static(key), requests, error: 64 };
     let keys = [hot(b"user:7", 640), hot(b"\xff", 128)].into_iter().take(most).collect();
     let (node, prefixes) = (NodeId(1), vec![hot(b"user:", 704)]);
-    LoadView { node, window_ms: 45_000, shards: vec![(SHARD, load)], keys, prefixes }
+    let division = DivisionView {
+        shards: 1,
+        wanted: 2,
+        cause: Some(DivisionCause::Hosts),
+        spanning: 3,
+        blocker: Some(DivisionBlocker::Spanning(3)),
+    };
+    LoadView {
+        node,
+        window_ms: 45_000,
+        shards: vec![(SHARD, load)],
+        keys,
+        prefixes,
+        spanning_transactions: 2,
+        division: Some(division),
+    }
 }
 
 /// Serves every key.

@@ -16,6 +16,7 @@ pub mod agreement;
 pub mod availability;
 pub mod backups;
 pub mod config;
+pub mod division;
 pub mod durability;
 pub mod leaders;
 pub mod lineage;

@@ -94,7 +94,7 @@ impl<'a> Policies<'a> {
 }
 
 /// Whether a host has the tags of a list of conditions.
-fn fits(conditions: &str, tags: &Tags) -> bool {
+pub(super) fn fits(conditions: &str, tags: &Tags) -> bool {
     conditions.split(';').filter(|condition| !condition.is_empty()).all(|condition| {
         match condition.split_once('=') {
             Some((name, value)) => tags.get(name).is_some_and(|tag| tag == value),

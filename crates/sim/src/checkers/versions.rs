@@ -88,6 +88,7 @@ fn needed_version(write: &Write) -> (ClusterVersion, bool) {
     let Write::Registry(write) = write else { return (ClusterVersion(1), false) };
     match &**write {
         RegistryWrite::SetDefault { .. } => (ClusterVersion(2), false),
+        RegistryWrite::Divide { .. } => (ClusterVersion(3), false),
         RegistryWrite::RaiseVersion { to } => (*to, true),
         _ => (ClusterVersion(1), false),
     }

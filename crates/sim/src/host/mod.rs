@@ -211,7 +211,7 @@ impl Host {
             starts: 0,
             known_starts: BTreeMap::new(),
             earlier_release: None,
-            shows_log: plan.is_mixed(),
+            shows_log: plan.is_mixed() || plan.automatic_division,
             registered_address: None,
             earlier: None,
             keeps_earlier: plan.has_old_copies(),

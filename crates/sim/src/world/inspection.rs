@@ -51,6 +51,7 @@ impl World<'_> {
         self.pass_ticks(ELECTIONS_TO_SETTLE * timing.election_ticks + timing.request_ticks)?;
         self.settle()?;
         self.settle_version()?;
+        self.settle_division()?;
         self.check_placement()?;
         for node in self.nodes() {
             for shard in (1..=self.plan.data_shards).map(ShardId) {
@@ -69,7 +70,7 @@ impl World<'_> {
 
     /// Checks that every joining host has joined, every leaving host has left, and every shard is
     /// replicated as the registry wants it.
-    fn settle(&mut self) -> Result<(), Violation> {
+    pub(super) fn settle(&mut self) -> Result<(), Violation> {
         for _ in 0..ELECTIONS_TO_RECONCILE {
             if self.all_have_joined() && self.is_settled() {
                 return Ok(());

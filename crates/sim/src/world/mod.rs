@@ -7,6 +7,7 @@
 
 mod backups;
 mod disk_work;
+mod dividing;
 mod handshakes;
 mod importing;
 pub mod inspection;
@@ -34,6 +35,7 @@ use crate::capacity::Machines;
 use crate::checkers::Violation;
 use crate::checkers::agreement::Agreement;
 use crate::checkers::availability::Availability;
+use crate::checkers::division::Divisions;
 use crate::checkers::leaders::Leaders;
 use crate::checkers::operations::Ledger;
 use crate::checkers::replicas::Replicas;
@@ -97,6 +99,7 @@ pub struct World<'p> {
     leaders: Leaders,
     replies: Replies,
     versions: Versions,
+    divisions: Divisions,
     ledger: Ledger,
     /// Answers of processes from their memory, on their way to the clients.
     at_once: BTreeMap<Token, Reply>,
@@ -159,6 +162,7 @@ impl<'p> World<'p> {
             leaders: Leaders::default(),
             replies: Replies::new(plan.timing.request_ticks),
             versions: Versions::default(),
+            divisions: Divisions::default(),
             ledger: Ledger::default(),
             at_once: BTreeMap::new(),
             clients: BTreeMap::new(),
@@ -399,6 +403,7 @@ impl<'p> World<'p> {
                     if matches!(event, Event::LinkUp(_)) {
                         self.introduce_release(from, to);
                     }
+                    self.load_arrives(to, &event);
                     self.post(to, event);
                 }
             }
@@ -467,6 +472,7 @@ impl<'p> World<'p> {
             machines.turn(node, now, turn.work());
         }
         self.check_versions(node, &turn)?;
+        self.check_divisions(node, &turn)?;
         for event in turn.trace {
             let facts = [25, node.0, event.shard.0, event.term.0, event.index.0, trace_fact(&event)];
             self.note(&facts, || format!("node {node}: {event}"));

@@ -164,6 +164,7 @@ impl World<'_> {
             let slots = slots.expect("invariant: the connection ends with its process");
             connection.take_commands(&slots, &mut self.history);
         }
+        let spanning = connection.pipeline.take_cross_slot_transactions();
         let mut requests = Vec::new();
         *wants_room = false;
         connection.pipeline.submit(
@@ -176,6 +177,7 @@ impl World<'_> {
             },
             |request, queue| requests.push((request, queue)),
         );
+        self.tell_spanning(node, spanning);
         for (request, queue) in requests {
             let token = self.ask(node, request, false);
             self.history.carries(token);

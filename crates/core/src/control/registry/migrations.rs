@@ -10,7 +10,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Registry;
-use crate::command::{Denial, WriteReply};
+use crate::command::{Denial, DivisionCause, WriteReply};
+use crate::control::division::{AUTOMATIC_TAG, CAUSE_TAG};
 use crate::control::placement;
 use crate::control::rebalance;
 use crate::deliberate::Fault;
@@ -19,7 +20,8 @@ use crate::membership::Role;
 use crate::placement_policy::PlacementPolicy;
 use crate::slots::slot_set::SlotSet;
 use crate::topology::{Migration, Shard};
-use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId};
+use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Version};
+use crate::version::ClusterVersion;
 
 impl Registry {
     /// Adds a data shard that holds no slots. Its first voters are those that its policy asks for.
@@ -79,8 +81,27 @@ impl Registry {
         self.shards.remove(&shard);
         self.replicas.retain(|_, replica| replica.shard != shard);
         self.slots.forget(shard);
+        // Otherwise the leader would add the shard again.
+        if self.version >= ClusterVersion::WITH_DIVISION
+            && let Some(prime) = self.shards.get_mut(&ShardId::PRIME)
+            && prime.tags.remove(AUTOMATIC_TAG).is_some()
+        {
+            prime.updated = index;
+        }
         self.changed = index;
         WriteReply::HostChanged
+    }
+
+    /// Adds a data shard and fills it, if nothing has changed since `seen`.
+    pub fn divide(&mut self, index: LogIndex, seen: LogIndex, cause: DivisionCause) -> WriteReply {
+        if seen != self.changed {
+            return WriteReply::ConditionFailed { current: Version(self.changed.0) };
+        }
+        let tags = [(CAUSE_TAG.into(), cause.name().into())].into();
+        match self.add_shard(index, None, tags) {
+            WriteReply::ShardAdded { .. } => self.rebalance(index),
+            denied => denied,
+        }
     }
 
     /// Plans moves after which all data shards hold equally many slots, with as few slots moved as

@@ -25,6 +25,7 @@ use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 
 use crate::command::{Denial, HostChange, HostInfo, HostRole, RegistryView, RegistryWrite, WriteReply};
+use crate::control::division::AUTOMATIC_TAG;
 use crate::deliberate::{Fault, Faults};
 use crate::founding::{Founding, FoundingReplica};
 use crate::limits;
@@ -71,6 +72,8 @@ impl Registry {
             let mut row = Shard::founded(shard, founding.voters_of(shard));
             if shard != ShardId::PRIME {
                 row.tags.clone_from(&founding.shard_tags);
+            } else if founding.automatic_division {
+                row.tags.insert(AUTOMATIC_TAG.into(), "yes".into());
             }
             (shard, row)
         };
@@ -105,6 +108,7 @@ impl Registry {
             RegistryWrite::AddShard { name, tags } => self.add_shard(index, name, tags),
             RegistryWrite::RemoveShard { shard } => self.remove_shard(index, shard),
             RegistryWrite::Rebalance => self.rebalance(index),
+            RegistryWrite::Divide { seen, cause } => self.divide(index, seen, cause),
             RegistryWrite::MoveSlots { slots, to } => self.move_slots(index, &slots, to),
             RegistryWrite::FinishMigration { migration } => self.finish_migration(index, migration),
             RegistryWrite::RaiseVersion { to } => self.raise_version(index, to),

@@ -221,6 +221,15 @@ impl Cluster {
     }
 }
 
+/// These clusters are of the first version, which never divides.
+const DIVISION: crate::event::DivisionTiming = crate::event::DivisionTiming {
+    report_ticks: 20,
+    busy_requests_per_second: u64::MAX,
+    busy_intervals: 6,
+    memory_ticks: 1_000,
+    rest_ticks: 100,
+};
+
 pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
     NodeOptions {
         host: crate::command::HostInfo {
@@ -240,6 +249,7 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
         data_shards: 2,
         replicas: None,
         shard_tags: BTreeMap::new(),
+        automatic_division: false,
         founding_version: crate::version::ClusterVersion::FIRST,
         version: crate::version::ClusterVersion::FIRST,
         timing: Timing {
@@ -250,6 +260,7 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
             balance_ticks: 0,
             slow_request_ticks: REQUEST_TICKS / 2,
         },
+        division: DIVISION,
         snapshot_log_bytes_min: 1 << 20,
         seed: node,
         faults: crate::deliberate::Faults::NONE,

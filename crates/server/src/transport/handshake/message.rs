@@ -411,8 +411,9 @@ pub(super) mod tests {
             data_shards: 512,
             replicas: (hosts > 1).then_some(3),
             shard_tags: [("owner".to_owned(), "us".to_owned())].into_iter().filter(|_| hosts > 1).collect(),
-            founding_version: ClusterVersion(if hosts > 1 { 2 } else { 1 }),
-            version: ClusterVersion(2),
+            automatic_division: hosts > 1,
+            founding_version: ClusterVersion(if hosts > 1 { 3 } else { 1 }),
+            version: ClusterVersion(3),
             hosts: (1..=hosts).map(host).collect(),
         }
     }

@@ -105,6 +105,8 @@ pub struct Welcome {
     pub replicas: Option<u64>,
     /// Tags of the data shards at the founding.
     pub shard_tags: BTreeMap<String, String>,
+    /// Whether the cluster was founded without a number of data shards, so that it adds them.
+    pub automatic_division: bool,
     /// The version at which the cluster was founded.
     pub founding_version: ClusterVersion,
     /// The newest version of anything that members send; at least `founding_version`.
@@ -211,6 +213,9 @@ impl Welcome {
                 put_bytes(body, value.as_bytes());
             }
         }
+        if self.founding_version >= ClusterVersion::WITH_DIVISION {
+            body.put_u8(u8::from(self.automatic_division));
+        }
     }
 
     /// `None` also for a message with which no node could start.
@@ -226,6 +231,7 @@ impl Welcome {
             founders: vec![],
             replicas: None,
             shard_tags: BTreeMap::new(),
+            automatic_division: false,
             hosts: BTreeMap::new(),
             cluster_name: String::new(),
         };
@@ -250,6 +256,9 @@ impl Welcome {
                 let name = read_text(&mut decoder)?;
                 welcome.shard_tags.insert(name, read_text(&mut decoder)?);
             }
+        }
+        if welcome.founding_version >= ClusterVersion::WITH_DIVISION {
+            welcome.automatic_division = decoder.bool().ok()?;
         }
         let has_numbers = welcome.node.0 > 0 && welcome.replica.0 > 0;
         let is_whole = !welcome.cluster.is_nil() && has_numbers && welcome.data_shards > 0;

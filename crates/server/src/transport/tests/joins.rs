@@ -34,8 +34,9 @@ fn welcome(hosts: u64) -> Welcome {
         data_shards: 8,
         replicas: Some(3),
         shard_tags: BTreeMap::new(),
-        founding_version: ClusterVersion(2),
-        version: ClusterVersion(2),
+        automatic_division: true,
+        founding_version: ClusterVersion(3),
+        version: ClusterVersion(3),
         hosts: (1..=hosts).map(|node| (NodeId(node), known(node))).collect::<BTreeMap<_, _>>(),
     }
 }

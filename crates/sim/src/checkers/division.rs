@@ -1,0 +1,194 @@
+//! A data shard is added only if one is wanted, and never while clients send transactions that span
+//! slots.
+//!
+//! It reads the reports of load on their way to the leader, judges each division when its leader
+//! logs it, and computes by itself how many shards the hosts call for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidelock_core::command::{DivisionCause, HostRole, RegistryView, RegistryWrite, Write};
+use tidelock_core::event::DivisionTiming;
+use tidelock_core::types::{LogIndex, NodeId, ShardId, Ticks};
+
+use super::Violation;
+use super::placement::fits;
+use crate::history::Incarnation;
+
+/// First byte of a report of load.
+const KIND_LOAD: u8 = 11;
+
+/// A report may be this many intervals old when the leader decides by it.
+const REPORT_INTERVALS: u64 = 3;
+
+/// What is known of the transactions that span slots.
+#[derive(Debug, Default)]
+pub struct Divisions {
+    /// The last report of each host that a process has handled: when, and of how many transactions.
+    reports: BTreeMap<(Incarnation, NodeId), (Ticks, u64)>,
+    /// When each process last counted such a transaction of its own clients.
+    own: BTreeMap<Incarnation, Ticks>,
+    /// Reports that a process has not handled yet.
+    arrived: BTreeMap<(Incarnation, NodeId), u64>,
+    /// Processes that have not counted their own transactions yet.
+    counted: BTreeSet<Incarnation>,
+    /// The divisions that were judged, by the registry on which they are based.
+    judged: BTreeSet<LogIndex>,
+}
+
+/// A turn of a process.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// The process.
+    pub at: Incarnation,
+    /// Its time.
+    pub ticks: Ticks,
+    /// What it is about to log.
+    pub logged: &'a [Write],
+}
+
+impl Divisions {
+    /// A frame arrives at a process.
+    pub fn arrived(&mut self, to: Incarnation, from: NodeId, payload: &[u8]) {
+        if let Some((&KIND_LOAD, rest)) = payload.split_first() {
+            self.arrived.insert((to, from), varint(rest));
+        }
+    }
+
+    /// Clients of a process send transactions that span slots.
+    pub fn counted(&mut self, at: Incarnation) {
+        self.counted.insert(at);
+    }
+
+    /// A process has handled everything that had arrived.
+    pub fn handled(&mut self, turn: &Turn<'_>) {
+        let reports: Vec<_> = self.arrived.extract_if(.., |(to, _), _| *to == turn.at).collect();
+        self.reports.extend(reports.into_iter().map(|(key, spanning)| (key, (turn.ticks, spanning))));
+        if self.counted.remove(&turn.at) {
+            self.own.insert(turn.at, turn.ticks);
+        }
+    }
+
+    /// Judges the divisions among what a process is about to log. Call it before
+    /// [`Divisions::handled`]: what arrived in the same turn may have come after the decision.
+    /// Returns how many divisions are new.
+    ///
+    /// # Errors
+    /// When a division is not wanted, or parts what recent transactions span.
+    pub fn logged(
+        &mut self,
+        turn: &Turn<'_>,
+        timing: DivisionTiming,
+        registry: impl Fn() -> Option<RegistryView>,
+    ) -> Result<u64, Violation> {
+        let mut count = 0;
+        for write in turn.logged {
+            let Write::Registry(write) = write else { continue };
+            let RegistryWrite::Divide { seen, cause } = **write else { continue };
+            if !self.judged.insert(seen) {
+                continue;
+            }
+            count += 1;
+            let Some(registry) = registry() else { continue };
+            // Otherwise the registry has changed in this turn, and the division will do nothing.
+            if registry.index == seen {
+                judge_need(&registry, timing, cause)?;
+                self.judge_spanning(turn, timing, &registry)?;
+            }
+        }
+        Ok(count)
+    }
+
+    fn judge_spanning(
+        &self,
+        turn: &Turn<'_>,
+        timing: DivisionTiming,
+        registry: &RegistryView,
+    ) -> Result<(), Violation> {
+        let now = turn.ticks.0;
+        if self.own.get(&turn.at).is_some_and(|at| now < at.0 + timing.memory_ticks) {
+            return violation(format!("{:?} divides, and its own clients span slots", turn.at));
+        }
+        let serves = |node: NodeId| {
+            let mut rows = registry.host_entries.iter();
+            rows.any(|(of, row)| *of == node && row.standing != HostRole::Removed && !row.is_dead)
+        };
+        for ((to, from), (at, spanning)) in &self.reports {
+            let is_recent = now < at.0 + REPORT_INTERVALS * timing.report_ticks;
+            if *to == turn.at && is_recent && *spanning > 0 && serves(*from) {
+                return violation(format!(
+                    "{to:?} divides at {now}, and node {from} has reported {spanning} transactions at {at}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Judges that another shard is wanted for this cause.
+fn judge_need(
+    registry: &RegistryView,
+    timing: DivisionTiming,
+    cause: DivisionCause,
+) -> Result<(), Violation> {
+    let (shards, (able, wanted)) = (data_shards(registry), wanted(registry).unwrap_or_default());
+    let is_wanted = is_automatic(registry)
+        && match cause {
+            DivisionCause::Hosts => shards < wanted,
+            DivisionCause::Load => shards < able && timing.busy_requests_per_second < u64::MAX,
+        };
+    if is_wanted {
+        return Ok(());
+    }
+    violation(format!("{shards} shards are divided by {cause:?}, {able} hosts call for {wanted}"))
+}
+
+/// Whether a cluster is divided automatically.
+pub fn is_automatic(registry: &RegistryView) -> bool {
+    let prime = registry.shards.iter().find(|(shard, _)| *shard == ShardId::PRIME);
+    prime.is_some_and(|(_, row)| row.tags.contains_key("division:automatic"))
+}
+
+/// Whether a cluster has as many data shards as its hosts call for; true also for one that is not
+/// divided automatically.
+pub fn has_wanted_shards(registry: &RegistryView) -> bool {
+    let wanted = wanted(registry).map_or(0, |(_, wanted)| wanted);
+    !is_automatic(registry) || data_shards(registry) >= wanted
+}
+
+/// Judges a cluster for which an operator chose the number of shards.
+///
+/// # Errors
+/// When a shard was added by a division.
+pub fn judge_founding_shards(registry: &RegistryView) -> Result<(), Violation> {
+    let divided = registry.shards.iter().find(|(_, row)| row.tags.contains_key("division:cause"));
+    match divided {
+        Some((shard, _)) => violation(format!("shard {shard} was added, and an operator chose the number")),
+        None => Ok(()),
+    }
+}
+
+fn data_shards(registry: &RegistryView) -> u64 {
+    registry.shards.iter().filter(|(shard, _)| *shard != ShardId::PRIME).count() as u64
+}
+
+/// The hosts that may vote in data shards, and the number of shards that they call for.
+fn wanted(registry: &RegistryView) -> Option<(u64, u64)> {
+    let member = registry.default_tags.as_ref()?.get("placement:member")?;
+    let (voters, conditions) = member.split_once(';').unwrap_or((member, ""));
+    let able = registry.host_entries.iter().filter(|(_, row)| {
+        let is_able = row.standing == HostRole::Voter && !row.draining && !row.is_dead;
+        is_able && row.host.as_ref().is_some_and(|host| fits(conditions, &host.info.tags))
+    });
+    let able = able.count() as u64;
+    Some((able, able.div_ceil(voters.parse().ok()?)))
+}
+
+/// The number at the beginning of bytes, in groups of seven bits, the lowest first.
+fn varint(bytes: &[u8]) -> u64 {
+    let end = bytes.iter().position(|byte| byte & 0x80 == 0).unwrap_or_default();
+    bytes[..=end].iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f))
+}
+
+fn violation<T>(text: String) -> Result<T, Violation> {
+    Err(Violation::new("division", text))
+}
