@@ -5,6 +5,7 @@
 //! adds a meaning that is not expressible here.
 
 pub mod config;
+mod demands;
 pub mod migration;
 mod operation;
 mod operations;
