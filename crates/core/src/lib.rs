@@ -15,6 +15,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod address_book;
+pub mod auth;
 pub mod clients;
 pub mod codec;
 pub mod command;

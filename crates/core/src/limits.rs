@@ -263,3 +263,7 @@ pub const SILENT_ELECTION_TIMEOUTS: u64 = 2;
 
 /// Bits of a `SCAN` cursor for the place inside a shard.
 pub const SCAN_PLACE_BITS: u32 = 40;
+
+/// Longest prefix of keys in a grant, and longest name of a namespace there. Every node keeps all
+/// grants in memory and compares them with each request.
+pub const GRANT_BYTES_MAX: usize = 256;

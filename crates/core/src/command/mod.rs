@@ -5,6 +5,7 @@
 //! adds a meaning that is not expressible here.
 
 pub mod config;
+mod demands;
 mod division;
 pub mod migration;
 mod operation;

@@ -1,0 +1,269 @@
+//! The choke point of permissions: what each request demands of the principal that makes it.
+//!
+//! Owns the answer for every request, every operation and every option. Permissions of other stores
+//! were bypassed by a command, an option or a nested operation that the check did not know. So each
+//! enum here is matched without a wildcard, and each struct is taken apart without `..`: a new
+//! command, variant or field does not compile before it has an answer here.
+//!
+//! Two rules decide:
+//! - A write also reads if its reply depends on more than whether the key existed: if it returns
+//!   the previous value or a result of it, compares with it, or has a condition.
+//! - A list, a count and a scan read all keys that they could show, wherever they begin. A key to
+//!   continue after only makes a page smaller.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+
+use super::config::{ConfigOperation, Item, Policy, Query, Selection};
+use super::{
+    Condition, ConfigRead, ConfigRestoration, ConfigWrite, Discard, Expiry, ExpiryCondition, HostChange,
+    Move, MoveStep, Operation, Operations, Read, RegistryWrite, Request, Restoration, RestoreWrite, Set,
+    SetCondition, ShardTags, Transaction, Watch, Write,
+};
+use crate::auth::{Demand, Scope, Verb};
+
+/// The first demand that is not covered, or none.
+type Verdict<'a> = Result<(), Demand<'a>>;
+
+impl Request {
+    /// Passes the demands of the request to `covers` until it denies one. A request without a
+    /// demand is allowed to every principal. It allocates nothing.
+    ///
+    /// # Errors
+    /// The demand that was denied.
+    pub fn check<'a>(&'a self, mut covers: impl FnMut(&Demand<'a>) -> bool) -> Verdict<'a> {
+        let covers = &mut covers;
+        match self {
+            Request::Write(write) => of_write(write, covers),
+            // A stale read shows the same keys as a linearizable one.
+            Request::Read { read, consistency: _ } => of_read(read, covers),
+            Request::Cluster | Request::Registry => demand(Verb::Read, Scope::Cluster, covers),
+            // It names the keys with most requests.
+            Request::Load { most: _ } => {
+                demand(Verb::Read, Scope::Cluster, covers)?;
+                demand(Verb::Read, ALL_KEYS, covers)
+            }
+            Request::Explain { shard: _ } => demand(Verb::Read, Scope::Cluster, covers),
+            Request::Transfer { shard: _, to: _ } => demand(Verb::Operate, Scope::Cluster, covers),
+            // The snapshots become a backup.
+            Request::SnapshotHere => demand(Verb::Administer, Scope::Cluster, covers),
+        }
+    }
+
+    /// All demands of the request, in the order in which they are checked.
+    pub fn demands(&self) -> Vec<Demand<'_>> {
+        let mut demands = Vec::new();
+        let checked = self.check(|demand| {
+            demands.push(*demand);
+            true
+        });
+        checked.expect("invariant: every demand is covered");
+        demands
+    }
+}
+
+const ALL_KEYS: Scope<'static> = Scope::Keys { prefix: &[] };
+
+fn demand<'a, F: FnMut(&Demand<'a>) -> bool>(verb: Verb, scope: Scope<'a>, covers: &mut F) -> Verdict<'a> {
+    let demand = Demand { verb, scope };
+    if covers(&demand) { Ok(()) } else { Err(demand) }
+}
+
+fn of_write<'a, F: FnMut(&Demand<'a>) -> bool>(write: &'a Write, covers: &mut F) -> Verdict<'a> {
+    match write {
+        Write::Keys(Transaction { watches, operations }) => {
+            // The reply shows whether the key still has this version.
+            watches
+                .iter()
+                .try_for_each(|Watch { key, version: _ }| demand(Verb::Read, Scope::Key(key), covers))?;
+            of_operations(operations, covers)
+        }
+        // The leader of the shard proposes it.
+        Write::Expire { shard: _, now: _, limit: _ } => demand(Verb::Internal, Scope::Cluster, covers),
+        Write::Config(write) => of_config_write(write, covers),
+        Write::Slots(step) => of_move(step, covers),
+        Write::Restore(write) => of_restore(write, covers),
+        Write::Registry(write) => demand(verb_of_registry(write), Scope::Cluster, covers),
+        Write::Checkpoint { shard: _ } => demand(Verb::Operate, Scope::Cluster, covers),
+    }
+}
+
+fn of_operations<'a, F: FnMut(&Demand<'a>) -> bool>(
+    operations: &'a Operations,
+    covers: &mut F,
+) -> Verdict<'a> {
+    operations.iter().try_for_each(|operation| {
+        let Effect { key, writes, reads } = Effect::of(operation);
+        if writes {
+            demand(Verb::Write, Scope::Key(key), covers)?;
+        }
+        if reads { demand(Verb::Read, Scope::Key(key), covers) } else { Ok(()) }
+    })
+}
+
+/// What an operation does with its key.
+struct Effect<'a> {
+    key: &'a [u8],
+    writes: bool,
+    /// Whether the reply depends on more than whether the key existed.
+    reads: bool,
+}
+
+impl<'a> Effect<'a> {
+    fn of(operation: Operation<'a>) -> Effect<'a> {
+        let (key, writes, reads) = match operation {
+            Operation::Get { key } | Operation::Describe { key } => (key, false, true),
+            Operation::Put { key, value: _, condition } | Operation::Delete { key, condition } => {
+                (key, true, reads(condition))
+            }
+            Operation::Set(Set { key, value: _, condition, expiry, previous }) => {
+                (key, true, previous || reads_to_set(condition) || reads_expiry(expiry))
+            }
+            Operation::Take { key }
+            | Operation::Add { key, delta: _ }
+            | Operation::Append { key, suffix: _ }
+            | Operation::Exchange { key, value: _ }
+            | Operation::CompareExchange { key, expected: _, new: _ } => (key, true, true),
+            Operation::Expire { key, at: _, condition }
+            | Operation::ExpireAfter { key, after_ms: _, condition } => {
+                (key, true, reads_to_expire(condition))
+            }
+        };
+        Effect { key, writes, reads }
+    }
+}
+
+fn reads(condition: Condition) -> bool {
+    match condition {
+        Condition::Always => false,
+        Condition::Version(_) | Condition::Exists => true,
+    }
+}
+
+fn reads_to_set(condition: SetCondition<'_>) -> bool {
+    match condition {
+        SetCondition::Version(condition) => reads(condition),
+        SetCondition::Equals(_) | SetCondition::Differs(_) => true,
+    }
+}
+
+fn reads_to_expire(condition: ExpiryCondition) -> bool {
+    match condition {
+        ExpiryCondition::Always => false,
+        ExpiryCondition::Never
+        | ExpiryCondition::Some
+        | ExpiryCondition::Later
+        | ExpiryCondition::Earlier
+        | ExpiryCondition::SomeLater
+        | ExpiryCondition::SomeEarlier => true,
+    }
+}
+
+fn reads_expiry(expiry: Expiry) -> bool {
+    match expiry {
+        // The reply does not show the expiry that is kept.
+        Expiry::Never | Expiry::Keep | Expiry::At(_) | Expiry::After(_) => false,
+    }
+}
+
+fn of_config_write<'a, F: FnMut(&Demand<'a>) -> bool>(write: &'a ConfigWrite, covers: &mut F) -> Verdict<'a> {
+    let ConfigWrite { namespace, stamp: _, expected, operation } = write;
+    let scope = Scope::Namespace(namespace.as_str());
+    // Each of them is confined to the namespace: containers refer to pairs of their own namespace,
+    // and a rollback restores what the namespace held.
+    match operation {
+        ConfigOperation::Create
+        | ConfigOperation::Delete { force: _ }
+        | ConfigOperation::Publish { changes: _, create: _ }
+        | ConfigOperation::Rollback { to: _, item: None | Some(Item::Pair(_) | Item::Container(_)) }
+        | ConfigOperation::SetPolicy(Policy { revisions: _, age_ms: _ }) => {
+            demand(Verb::Write, scope, covers)?;
+        }
+    }
+    if expected.is_some() { demand(Verb::Read, scope, covers) } else { Ok(()) }
+}
+
+/// Nodes send the steps of a move to each other.
+fn of_move<'a, F: FnMut(&Demand<'a>) -> bool>(step: &'a Move, covers: &mut F) -> Verdict<'a> {
+    let Move { shard: _, migration: _, step } = step;
+    match step {
+        MoveStep::Open { attempt: _, slots: _, founding: _, limit: _ }
+        | MoveStep::Import(_)
+        | MoveStep::Own { attempt: _, sequence: _, revision: _, config: _ }
+        | MoveStep::Freeze { slots: _, founding: _ }
+        | MoveStep::Release { rows: _ }
+        | MoveStep::Purge { limit: _ } => demand(Verb::Internal, Scope::Cluster, covers),
+    }
+}
+
+/// A restore writes keys and configuration of every name, so the grants for names do not apply.
+fn of_restore<'a, F: FnMut(&Demand<'a>) -> bool>(write: &'a RestoreWrite, covers: &mut F) -> Verdict<'a> {
+    match write {
+        RestoreWrite::Keys(Restoration { shard: _, backup: _, revision: _, records: _ })
+        | RestoreWrite::Config(ConfigRestoration { shard: _, backup: _, block: _ })
+        | RestoreWrite::Discard(Discard { shard: _, backup: _ }) => {
+            demand(Verb::Administer, Scope::Cluster, covers)
+        }
+    }
+}
+
+fn verb_of_registry(write: &RegistryWrite) -> Verb {
+    match write {
+        RegistryWrite::ChangeHost { node: _, change } => match change {
+            HostChange::Vote | HostChange::Follow | HostChange::Drain(_) | HostChange::Leave => Verb::Operate,
+            HostChange::Removed | HostChange::Dead(_) => Verb::Internal,
+        },
+        RegistryWrite::TagShard(ShardTags { shard: _, tags: _ })
+        | RegistryWrite::SetDefault { tags: _ }
+        | RegistryWrite::AddShard { name: _, tags: _ }
+        | RegistryWrite::RemoveShard { shard: _ }
+        | RegistryWrite::Rebalance
+        | RegistryWrite::MoveSlots { slots: _, to: _ } => Verb::Operate,
+        // Nodes send these: a member for a host that joins, each node for itself, and leaders.
+        RegistryWrite::RegisterHost(_)
+        | RegistryWrite::JoinHost(_)
+        | RegistryWrite::Assign { seen: _, assignments: _ }
+        | RegistryWrite::ForgetReplica { replica: _ }
+        | RegistryWrite::FinishMigration { migration: _ }
+        | RegistryWrite::Divide { seen: _, cause: _ }
+        | RegistryWrite::RaiseVersion { to: _ } => Verb::Internal,
+    }
+}
+
+fn of_read<'a, F: FnMut(&Demand<'a>) -> bool>(read: &'a Read, covers: &mut F) -> Verdict<'a> {
+    match read {
+        Read::Get { key } => demand(Verb::Read, Scope::Key(key), covers),
+        Read::Operations { operations, bytes_max: _ } => of_operations(operations, covers),
+        // Any key may be in the shard.
+        Read::Scan { shard: _, after: _, count: _, version: _ } | Read::Count => {
+            demand(Verb::Read, ALL_KEYS, covers)
+        }
+        Read::List { prefix, after: _, limit: _, keys_only: _ } => {
+            demand(Verb::Read, Scope::Keys { prefix }, covers)
+        }
+        Read::Config(ConfigRead { namespace, query }) => {
+            of_query(query);
+            demand(Verb::Read, Scope::Namespace(namespace.as_str()), covers)
+        }
+        Read::ConfigNamespaces { prefix, after: _, limit: _ } => {
+            demand(Verb::Read, Scope::Namespaces { prefix }, covers)
+        }
+    }
+}
+
+/// Every query shows only its own namespace. The match makes a new query prove that.
+fn of_query(query: &Query) {
+    match query {
+        Query::Namespace
+        | Query::Pairs(Selection { contains: _, offset: _, limit: _ })
+        | Query::Pair { key: _, at: _ }
+        | Query::Containers(Selection { contains: _, offset: _, limit: _ })
+        | Query::Container { key: _, at: _, known: _ }
+        | Query::History { item: _, before: _, limit: _ }
+        | Query::Export { at: _ }
+        // It serves watchers, who are shown what a read shows.
+        | Query::Changes { key: _, after: _ } => {}
+    }
+}
