@@ -20,8 +20,8 @@ use crate::placement_policy::PlacementPolicy;
 use crate::topology::HostEntry;
 use crate::types::{NodeId, ShardId};
 
-/// The tag of the prime shard in clusters whose leader adds data shards by itself. A tag, so that an
-/// operator can set and remove it.
+/// The tag of the prime shard in clusters whose leader adds data shards by itself. A tag, so that
+/// an operator can set and remove it.
 pub const AUTOMATIC_TAG: &str = "division:automatic";
 
 /// The tag of a shard that a division added: why it did.
