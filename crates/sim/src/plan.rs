@@ -314,9 +314,9 @@ impl Plan {
         plan
     }
 
-    /// Draws a plan whose cluster is founded with one data shard and divides it, among the faults of
-    /// an ordinary plan: there are more hosts than voters, or few requests make a shard busy. In one
-    /// run of eight an operator chose the number of shards, so nothing may be divided.
+    /// Draws a plan whose cluster is founded with one data shard and divides it, among the faults
+    /// of an ordinary plan: there are more hosts than voters, or few requests make a shard busy. In
+    /// one run of eight an operator chose the number of shards, so nothing may be divided.
     pub fn draw_divided(seed: u64) -> Plan {
         let random = &mut generator(seed, "division");
         let mut plan = Plan::draw(seed);

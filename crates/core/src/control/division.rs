@@ -20,8 +20,8 @@ use crate::placement_policy::PlacementPolicy;
 use crate::topology::HostEntry;
 use crate::types::{NodeId, ShardId};
 
-/// The tag of the prime shard in clusters whose leader adds data shards by itself. A tag, so that an
-/// operator can set and remove it.
+/// The tag of the prime shard in clusters whose leader adds data shards by itself. A tag, so that
+/// an operator can set and remove it.
 pub const AUTOMATIC_TAG: &str = "division:automatic";
 
 /// The tag of a shard that a division added: why it did.
@@ -184,6 +184,7 @@ mod tests {
     #[test]
     fn a_division_adds_one_shard_and_fills_it_if_nothing_has_changed() {
         let mut registry = registry(6, 3, true);
+        registry.tag_shard(LogIndex(19), ShardId(1), &[("owner".into(), Some("us".into()))]);
         let seen = registry.changed();
         let divide = |seen| RegistryWrite::Divide { seen, cause: DivisionCause::Hosts };
         let reply = registry.apply(LogIndex(20), divide(seen));
@@ -191,7 +192,8 @@ mod tests {
         let again = registry.apply(LogIndex(21), divide(seen));
         assert!(matches!(again, WriteReply::ConditionFailed { .. }), "{again:?}");
         assert_eq!((registry.shards().len(), registry.migrations().len()), (3, 1));
-        assert_eq!(registry.shards()[&ShardId(2)].tags[CAUSE_TAG], "hosts");
+        let tags = &registry.shards()[&ShardId(2)].tags;
+        assert_eq!((tags[CAUSE_TAG].as_str(), tags["owner"].as_str()), ("hosts", "us"));
         let view = view(&registry, &reported(6)).expect("still automatic");
         assert_eq!((view.shards, view.wanted, view.cause), (2, 2, None));
     }

@@ -7,7 +7,7 @@ use tidelock_core::types::{NodeId, ShardId};
 
 use super::World;
 use crate::checkers::Violation;
-use crate::checkers::division::{self, Turn as JudgedTurn};
+use crate::checkers::division::{self, Turn as LoggedTurn};
 use crate::host::{Host, Turn};
 
 /// Election timeouts within which a healed cluster has as many shards as it wants: recent
@@ -44,14 +44,14 @@ impl World<'_> {
             return Ok(());
         }
         let host = &self.hosts[(node.0 - 1) as usize];
-        let judged = JudgedTurn { at: host.incarnation(), ticks: host.ticks(), logged: &turn.logged };
+        let judged = LoggedTurn { at: host.incarnation(), ticks: host.ticks(), logged: &turn.logged };
         self.tally.divisions += self.divisions.logged(&judged, plan.division, || host.registry())?;
         self.divisions.handled(&judged);
         Ok(())
     }
 
-    /// Checks that a healed cluster has at least as many data shards as its hosts call for, then ends
-    /// automatic division as an operator does, so that nothing moves during further checks.
+    /// Checks that a healed cluster has at least as many data shards as its hosts call for, then
+    /// ends automatic division as an operator does, so that nothing moves during further checks.
     pub(super) fn settle_division(&mut self) -> Result<(), Violation> {
         if !self.plan.automatic_division {
             return self.check_founding_shards();

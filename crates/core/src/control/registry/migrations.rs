@@ -92,16 +92,28 @@ impl Registry {
         WriteReply::HostChanged
     }
 
-    /// Adds a data shard and fills it, if nothing has changed since `seen`.
+    /// Adds a data shard and fills it, if nothing has changed since `seen`. The shard takes over
+    /// keys of all others, so it has the tags that they have in common, their policies among them.
     pub fn divide(&mut self, index: LogIndex, seen: LogIndex, cause: DivisionCause) -> WriteReply {
         if seen != self.changed {
             return WriteReply::ConditionFailed { current: Version(self.changed.0) };
         }
-        let tags = [(CAUSE_TAG.into(), cause.name().into())].into();
+        let mut tags = self.common_tags();
+        tags.insert(CAUSE_TAG.into(), cause.name().into());
         match self.add_shard(index, None, tags) {
             WriteReply::ShardAdded { .. } => self.rebalance(index),
             denied => denied,
         }
+    }
+
+    /// The tags that all data shards have with the same value.
+    fn common_tags(&self) -> BTreeMap<String, String> {
+        let mut data = self.shards.iter().filter(|(shard, _)| **shard != ShardId::PRIME);
+        let mut common = data.next().map(|(_, row)| row.tags.clone()).unwrap_or_default();
+        for (_, row) in data {
+            common.retain(|name, value| row.tags.get(name) == Some(value));
+        }
+        common
     }
 
     /// Plans moves after which all data shards hold equally many slots, with as few slots moved as
