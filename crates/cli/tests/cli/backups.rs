@@ -334,6 +334,14 @@ fn spread() -> (Cluster, BTreeMap<String, (u64, String)>) {
     }
     let all = keys(&cluster, 1);
     assert_eq!(all.len(), 200);
+    eventually("every node knows where the others listen", || {
+        let announced =
+            |host: &Value| host["http_address"].as_str().is_some_and(|address| !address.is_empty());
+        let knows_all = |number: usize| {
+            cluster.view(number)["hosts"].as_array().is_some_and(|hosts| hosts.iter().all(announced))
+        };
+        cluster.numbers().into_iter().all(knows_all).then_some(())
+    });
     (cluster, all)
 }
 

@@ -3,7 +3,7 @@
 
 use super::super::config::{Change, Name, Stamp};
 use super::super::migration::Import;
-use super::super::{Consistency, HostInfo};
+use super::super::{Consistency, DivisionCause, HostInfo};
 use super::*;
 use crate::auth::{ClusterLevel, ConfigAccess, Grant, Grants, KeyAccess, Namespaces};
 use crate::limits;
