@@ -73,7 +73,7 @@ impl Scrape<'_> {
             durations: self.http.duration_series(),
             commands: Family::ALL.map(|family| (family.text(), self.resp.commands.of(family))),
             totals: self.totals(),
-            gauges: self.gauges(),
+            gauges: [self.gauges(), self.division_gauges()].concat(),
             fsync_seconds: self.disk.fsync_micros.load(Ordering::Relaxed) as f64 / 1e6,
             snapshot_seconds: self.snapshots.making_micros.load(Ordering::Relaxed) as f64 / 1e6,
         }));
@@ -239,25 +239,6 @@ impl Scrape<'_> {
                 "Those of them whose slots no shard serves at the moment",
                 self.status.moves.iter().filter(|a_move| a_move.is_frozen).count() as u64,
             ),
-            (
-                "spanning_transactions",
-                "Transactions of the last hour of this node's clients that span slots of one shard",
-                self.status.spanning_transactions,
-            ),
-            (
-                "data_shards_wanted",
-                "Data shards that hosts and load call for; 0 unless this node leads the registry of a cluster that divides \
-                 itself",
-                self.status.division.as_ref().map_or(0, |view| view.wanted),
-            ),
-            (
-                "division_held_back_transactions",
-                "Transactions of the last hour, of all clients, that hold back another data shard; 0 if none does",
-                match self.status.division.as_ref().and_then(|view| view.blocker.as_ref()) {
-                    Some(DivisionBlocker::Spanning(count)) => *count,
-                    _ => 0,
-                },
-            ),
             ("wal_held_bytes", "Bytes of full log segments that are kept", self.disk.held().bytes),
             ("wal_file_bytes", "Bytes of all files of the log", load(&self.disk.file_bytes)),
             ("snapshot_file_bytes", "Bytes of all files of snapshots", load(&self.snapshots.file_bytes)),
@@ -282,6 +263,30 @@ impl Scrape<'_> {
             ),
             ("http_connections_open", "HTTP connections open", self.http.connections_open.get()),
             ("resp_connections_open", "Redis connections open", self.resp.connections_open.get()),
+        ]
+    }
+
+    fn division_gauges(&self) -> Vec<NamedValue> {
+        vec![
+            (
+                "spanning_transactions",
+                "Transactions of the last hour of this node's clients that span slots of one shard",
+                self.status.spanning_transactions,
+            ),
+            (
+                "data_shards_wanted",
+                "Data shards that hosts and load call for; 0 unless this node leads the registry of a cluster that divides \
+                 itself",
+                self.status.division.as_ref().map_or(0, |view| view.wanted),
+            ),
+            (
+                "division_held_back_transactions",
+                "Transactions of the last hour, of all clients, that hold back another data shard; 0 if none does",
+                match self.status.division.as_ref().and_then(|view| view.blocker.as_ref()) {
+                    Some(DivisionBlocker::Spanning(count)) => *count,
+                    _ => 0,
+                },
+            ),
         ]
     }
 }

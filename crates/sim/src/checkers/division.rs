@@ -61,8 +61,10 @@ impl Divisions {
 
     /// A process has handled everything that had arrived.
     pub fn handled(&mut self, turn: &Turn<'_>) {
-        let reports: Vec<_> = self.arrived.extract_if(.., |(to, _), _| *to == turn.at).collect();
-        self.reports.extend(reports.into_iter().map(|(key, spanning)| (key, (turn.ticks, spanning))));
+        let is_its = |(to, _): &(Incarnation, NodeId)| *to == turn.at;
+        let reports = self.arrived.iter().filter(|(key, _)| is_its(key));
+        self.reports.extend(reports.map(|(key, spanning)| (*key, (turn.ticks, *spanning))));
+        self.arrived.retain(|key, _| !is_its(key));
         if self.counted.remove(&turn.at) {
             self.own.insert(turn.at, turn.ticks);
         }
