@@ -114,7 +114,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 39] = [
+    pub const ALL: [Fault; 40] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
