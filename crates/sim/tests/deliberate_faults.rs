@@ -63,6 +63,19 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan
 }
 
+/// More hosts than voters a shard, with a new shard or with transactions that span slots.
+fn provoke_more_hosts(plan: &mut Plan, fault: Fault) {
+    if fault == Fault::DefaultIgnoredByNewShards {
+        (plan.nodes, plan.replicas) = (5, Some(3));
+        plan.operator_actions = vec![operator_action(2_000, OperatorAction::AddShard)];
+        return;
+    }
+    (plan.nodes, plan.replicas, plan.automatic_division) = (3, Some(1), true);
+    plan.division = DivisionTiming { memory_ticks: 400, rest_ticks: 5, ..NO_DIVISION };
+    plan.load.pipelining_clients = 3;
+    plan.load.keys_per_shard = 4;
+}
+
 /// Adds the load, the sizes and the actions of operators that the deliberate fault needs to show.
 fn provoke(plan: &mut Plan, fault: Fault) {
     match fault {
@@ -111,17 +124,8 @@ fn provoke(plan: &mut Plan, fault: Fault) {
             plan.load.reads_per_mille = 50;
             plan.load.client_timeout = Micros::MILLISECOND * 200;
         }
-        // More hosts than voters a shard.
-        Fault::DefaultIgnoredByNewShards => {
-            (plan.nodes, plan.replicas) = (5, Some(3));
-            plan.operator_actions = vec![operator_action(2_000, OperatorAction::AddShard)];
-        }
-        // More hosts than voters a shard, and clients whose transactions span slots.
-        Fault::SpanningTransactionsIgnored => {
-            (plan.nodes, plan.replicas, plan.automatic_division) = (3, Some(1), true);
-            plan.division = DivisionTiming { memory_ticks: 400, rest_ticks: 5, ..NO_DIVISION };
-            plan.load.pipelining_clients = 3;
-            plan.load.keys_per_shard = 4;
+        Fault::DefaultIgnoredByNewShards | Fault::SpanningTransactionsIgnored => {
+            provoke_more_hosts(plan, fault);
         }
         // A founder with followers that have no vote.
         Fault::LedBeforeDurable => {
