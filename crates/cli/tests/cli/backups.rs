@@ -328,6 +328,14 @@ fn replicas_that_cannot_be_compared_are_not_called_equal() {
 /// Six nodes with the default placement: each shard has three voters, so no node has all shards.
 fn spread() -> (Cluster, BTreeMap<String, (u64, String)>) {
     let cluster = Cluster::start(6);
+    // Nodes that are ready may not have registered their addresses yet.
+    for number in cluster.numbers() {
+        eventually("every host has registered", || {
+            let view = cluster.view(number);
+            let mut hosts = view["hosts"].as_array()?.iter();
+            hosts.all(|host| host["id"].is_string()).then_some(())
+        });
+    }
     for index in 0..200 {
         let path = format!("/v1/keys/{index}");
         assert_eq!(cluster.put(index % 6 + 1, &path, format!("value {index}").as_bytes()).status, 201);

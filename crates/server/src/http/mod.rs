@@ -14,8 +14,8 @@
 //! authority cross_origin          which hosts a request may name, and which pages may change data
 //! operations   one row for each method of each path: what there is
 //! route        method and path -> endpoint, by these rows
-//! native atomics list cluster membership checkpoint backup snapshots restore | config | kv1 form | raftdb |
-//!              health openapi                           the parts, one module each
+//! native atomics list cluster membership checkpoint backup snapshots restore | config |
+//!              kv1 form | raftdb | health openapi       the parts, one module each
 //!   uri          keys and parameters
 //!   conditions   If-Match and If-None-Match
 //!   duration ttl   how long something takes or lives
