@@ -43,9 +43,9 @@ pub(super) const BUFFER_BYTES_MAX: usize = HEAD_PARSER_FACTOR * (16 << 10);
 /// Bytes that count for a connection that streams events: its socket and its watcher.
 const EVENT_STREAM_BYTES: usize = 2 << 10;
 
-/// Longest pause of a node in taking a partial backup, while it takes the shards of others: a few
-/// TB from a fast disk. It ends what a node that hangs would keep open. The system notices by
-/// itself that a node is gone.
+/// Longest pause of a node in taking a partial backup, while it takes the shards of others: time
+/// for a few TB from a fast disk. It ends what a node that hangs would keep open. Without it, the
+/// system would notice only a node that is gone.
 const PATIENT_PAUSE_MAX: Duration = Duration::from_secs(6 * 3_600);
 
 /// Longest time between two sweeps of idle connections.
