@@ -3,8 +3,8 @@
 //! Owns which snapshots are consistent with each other, and which nodes they come from. Each is at
 //! or after a checkpoint that was appended to the shard's log after the request arrived. So the
 //! backup contains everything acknowledged before the request. A stale backup has no checkpoint: it
-//! is what its sources have applied. The node that is asked is the source of every shard of which it
-//! has a replica. For each other shard it asks a node that has one, preferably the leader.
+//! is what its sources have applied. The node that is asked is the source of every shard of which
+//! it has a replica. For each other shard it asks a node that has one, preferably the leader.
 //!
 //! Keys must be in the backup exactly once, so no slots may move between the snapshots of two
 //! shards. Each shard's own log records moves, and a source has applied all of a snapshot's log by
@@ -20,8 +20,8 @@
 //! for them again.
 //!
 //! A source that does not answer, or has no snapshot, is replaced by another replica of the shard.
-//! The selection then begins again, because the values from before the checkpoints count only at the
-//! source of the snapshot.
+//! The selection then begins again, because the values from before the checkpoints count only at
+//! the source of the snapshot.
 //!
 //! The shell asks the other nodes, opens the files and sends them; see
 //! [`GatheredBackup`](crate::storage::backup::GatheredBackup).

@@ -45,8 +45,8 @@ pub struct Header {
     pub node: NodeId,
     /// When it was begun, in milliseconds since 1970, by that node's clock. For display only.
     pub created_unix_ms: u64,
-    /// Whether it contains only what its sources had applied, without consensus: acknowledged writes
-    /// may be missing.
+    /// Whether it contains only what its sources had applied, without consensus: acknowledged
+    /// writes may be missing.
     pub is_stale: bool,
     /// Number of shards that follow, including the prime shard.
     pub shards: u64,
