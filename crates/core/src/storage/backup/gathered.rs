@@ -305,7 +305,7 @@ mod tests {
         let receive = |position: usize| Ok(streams[position].next().map(Bytes::copy_from_slice));
         gathered.write::<Broken>(header, 1_000, receive, |part| {
             out.extend(part);
-            Ok(())
+            Ok::<(), Broken>(())
         })?;
         Ok(out)
     }

@@ -9,7 +9,8 @@ use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use tidelock_api::{
-    atomics, checkpoints, clients, cluster, config, keys, load, membership, problem, shards, slots, version,
+    atomics, checkpoints, clients, cluster, config, keys, load, membership, problem, shards, slots,
+    snapshots, version,
 };
 use tidelock_core::limits;
 
@@ -30,7 +31,7 @@ type Bodies = (
     (atomics::Exchanged<'static>, cluster::Cluster, clients::Clients, checkpoints::Checkpoints),
     (membership::WantedOfHost, membership::WantedOfShard, membership::Progress, slots::Moves),
     (slots::WantedSlots, slots::RequestedMoves, load::Load, shards::DefaultPlacement),
-    (version::Version, version::Hold),
+    (version::Version, version::Hold, snapshots::Snapshots, snapshots::BegunSnapshots),
     (shards::AddShardRequest, shards::ChangedShard, shards::TagChanges, shards::Explanation),
     (config::ConfigError, config::Done, config::Namespace, config::Changes, config::History),
     (config::Pair, config::PairContent, config::ListedContainer, config::Container),
