@@ -136,7 +136,7 @@ test-node-4: ## Run node 4, which joins the three
 test-node-5: ## Run node 5
 test-node-6: ## Run node 6
 $(FOUNDERS): CLUSTER := --peers 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003
-$(FOUNDERS): POLICIES := --shard-tag 'placement:member=3;geo:region=us-central1' --shard-tag placement:vary=geo:zone
+$(FOUNDERS): POLICIES := --shards 4 --shard-tag 'placement:member=3;geo:region=us-central1' --shard-tag placement:vary=geo:zone
 $(JOINERS): CLUSTER := --join 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003
 $(FOUNDERS) $(JOINERS): test-node-%:
 	@$(TIDELOCK) serve --data-dir ./tidelock-data/test-node-$* \

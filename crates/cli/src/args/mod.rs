@@ -260,7 +260,7 @@ mod tests {
             "tidelock kv put k v --if-version abc",
             "tidelock kv list --limit 0",
             "tidelock kv list --limit 1001",
-            "tidelock kv get k --url https://127.0.0.1:1",
+            "tidelock kv get k --url ftp://127.0.0.1:1",
             "tidelock cluster",
             "tidelock cluster status --wait-s 10",
             "tidelock backup",

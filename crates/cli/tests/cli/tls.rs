@@ -222,8 +222,10 @@ fn nodes_ask_each_other_for_backups_with_tls() {
         assert!(nodes[0].run(&authority, &["kv", "put", &key, "value"]).status.success());
     }
     let file = authority.directory.path().join("backup").display().to_string();
-    let saved = nodes[1].run(&authority, &["backup", "save", "--out", &file]);
-    assert!(saved.status.success(), "{}", said(&saved));
+    // Refused until both nodes have registered where they listen.
+    eventually("a backup is saved", || {
+        nodes[1].run(&authority, &["backup", "save", "--out", &file]).status.success().then_some(())
+    });
     let inspected = tidelock().args(["backup", "inspect", &file, "--output", "json"]).output();
     let inspected = String::from_utf8_lossy(&inspected.expect("the binary starts").stdout).into_owned();
     assert!(inspected.contains("\"keys\":21"), "{inspected}");
