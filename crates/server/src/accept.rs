@@ -318,7 +318,7 @@ fn concerns_one_connection(error: &io::Error) -> bool {
 
 /// The handshake of a new connection, if clients connect with TLS. A client that does not is sent
 /// `text`. `None`: the connection has ended.
-pub(crate) async fn secure(
+pub(crate) async fn tls_handshake(
     stream: TcpStream,
     tls: Option<&TlsAcceptor>,
     rejections: &RejectionWriter,

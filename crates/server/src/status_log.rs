@@ -182,9 +182,7 @@ impl StatusLog {
         }
         changes
     }
-}
 
-impl StatusLog {
     fn look_at_division(&mut self, status: &NodeStatus, now: Instant) -> Option<Change> {
         let view = status.division.as_ref()?;
         let Some(DivisionBlocker::Spanning(transactions)) = view.blocker else { return None };

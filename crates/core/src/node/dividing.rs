@@ -28,7 +28,7 @@ const MEMORY_PARTS: usize = 12;
 /// What a node knows about the division of its cluster.
 #[derive(Default)]
 pub(super) struct Dividing {
-    spanning: RecentCount,
+    spanning: SlidingWindowCounter,
     /// A report for the leader of the prime shard, to be sent.
     report: Option<HostLoad>,
     /// `None` unless this node leads the prime shard.
@@ -48,16 +48,16 @@ struct Leading {
     proposed: Option<(LogIndex, Ticks)>,
 }
 
-/// A count over the last while, in a fixed amount of memory.
+/// A count over a sliding window of time, in a fixed amount of memory.
 #[derive(Default)]
-struct RecentCount {
+struct SlidingWindowCounter {
     /// The number of the part that is being counted.
     part: u64,
     /// That part, and the parts before it.
     counts: [u64; MEMORY_PARTS + 1],
 }
 
-impl RecentCount {
+impl SlidingWindowCounter {
     /// Drops what was counted longer than `memory_ticks` ago, up to a part more.
     fn pass(&mut self, now: Ticks, memory_ticks: u64) {
         let part = now.0 / memory_ticks.div_ceil(MEMORY_PARTS as u64).max(1);
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_was_counted_long_ago_is_forgotten_and_nothing_earlier() {
-        let mut recent = RecentCount::default();
+        let mut recent = SlidingWindowCounter::default();
         let mut at = |tick, count| {
             recent.pass(Ticks(tick), 120);
             recent.add(count);

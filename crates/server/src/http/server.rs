@@ -26,7 +26,9 @@ use super::hijack::{self, HijackedConnection};
 use super::problem::{Problem, ProblemKind};
 use super::response::PatientAnswer;
 use super::{HttpContext, service};
-use crate::accept::{Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter, secure};
+use crate::accept::{
+    Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter, tls_handshake,
+};
 use crate::counters::Counter;
 use crate::memory::MemoryExhausted;
 use crate::metrics::raise;
@@ -142,7 +144,7 @@ impl<S: Store> ConnectionHandler for HttpServer<S> {
         let (context, connections) = (self.context.clone(), self.connections.clone());
         let refusals = self.refusals.clone();
         tokio::task::spawn_local(async move {
-            let secured = secure(stream, context.tls.as_ref(), &refusals, plain_http_refusal);
+            let secured = tls_handshake(stream, context.tls.as_ref(), &refusals, plain_http_refusal);
             let Some(stream) = secured.await else {
                 drop(place);
                 context.counters.connections_open.set(connections.len() as u64);

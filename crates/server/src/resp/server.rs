@@ -21,7 +21,9 @@ use super::RespContext;
 use super::access::Access;
 use super::connection::{ConnectionEnd, RespConnection};
 use super::session::Session;
-use crate::accept::{Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter, secure};
+use crate::accept::{
+    Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter, tls_handshake,
+};
 use crate::clients::Clients;
 use crate::counters::Counter;
 use crate::memory::MemoryExhausted;
@@ -222,7 +224,8 @@ impl ConnectionHandler for Listener {
         let mut session = Session::new(client.id.0, context.clone(), store);
         session.is_cluster = self.is_cluster;
         tokio::task::spawn_local(async move {
-            let secured = secure(stream, server.context.tls.as_ref(), &server.rejections, plain_resp_refusal);
+            let secured =
+                tls_handshake(stream, server.context.tls.as_ref(), &server.rejections, plain_resp_refusal);
             if let Some(stream) = secured.await {
                 let connection = RespConnection::new(stream, session, place.stalled_since, client);
                 server.serve_connection(connection, &place.cut, permit).await;

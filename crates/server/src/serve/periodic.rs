@@ -2,7 +2,7 @@
 //! hosts.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use tidelock_core::event::Event;
 use tidelock_core::storage::LogHeld;
@@ -92,8 +92,12 @@ pub(super) async fn reload_certificate(tls: TlsAcceptor, mut hangups: tokio::sig
             _ = interval.tick() => {}
             _ = hangups.recv() => tracing::info!("SIGHUP: looking at the certificate"),
         }
-        // Small files: reading them takes no time that the node would miss.
-        match tls.reload(SystemTime::now()) {
+        // On another thread: the file system of the certificate may hang, and the node must not.
+        let reloading = {
+            let tls = tls.clone();
+            tokio::task::spawn_blocking(move || tls.reload(SystemTime::now()))
+        };
+        match reloading.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
             Reload::Unchanged => refused = None,
             Reload::Replaced => {
                 (refused, warned) = (None, false);
@@ -110,16 +114,11 @@ pub(super) async fn reload_certificate(tls: TlsAcceptor, mut hangups: tokio::sig
                 }
             }
         }
-        let left_s = tls.expires_unix_s().saturating_sub(unix_s(SystemTime::now()));
+        let left_s = tls.seconds_left(SystemTime::now());
         if left_s <= EXPIRY_WARNING.as_secs().cast_signed() && !std::mem::replace(&mut warned, true) {
             tracing::warn!(hours = left_s / 3600, "the certificate for clients expires soon, or has expired");
         }
     }
-}
-
-fn unix_s(time: SystemTime) -> i64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Logs changes of the cluster's status: shards without a leader, and peers that do not answer.

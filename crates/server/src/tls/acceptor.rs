@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::certificate::{AUTHORITY_FILE, CertificateFiles, TlsError};
+use super::certificate::{AUTHORITY_FILE, CertificateFiles, TlsError, unix_s};
 use super::stream::ClientStream;
 
 /// Most handshakes of the node that are unfinished at a time. Each holds a socket and some memory
@@ -116,6 +116,11 @@ impl TlsAcceptor {
         self.0.expires_unix_s.load(Ordering::Relaxed)
     }
 
+    /// How many seconds the certificate in use is still valid; negative if it has expired.
+    pub fn seconds_left(&self, now: SystemTime) -> i64 {
+        self.expires_unix_s().saturating_sub(unix_s(now))
+    }
+
     /// Number of handshakes that failed.
     pub fn failures(&self) -> u64 {
         self.0.failures.load(Ordering::Relaxed)
@@ -156,7 +161,9 @@ impl TlsAcceptor {
     }
 
     async fn handshake(&self, stream: TcpStream) -> Result<ClientStream, HandshakeFailure> {
-        let Some(_place) = Place::take(&self.0.unfinished) else { return Err(HandshakeFailure::Overloaded) };
+        let Some(_permit) = HandshakePermit::acquire(&self.0.unfinished) else {
+            return Err(HandshakeFailure::Overloaded);
+        };
         let config = self.0.config.read().unwrap_or_else(PoisonError::into_inner).clone();
         let handshake = async {
             let mut first = [0];
@@ -180,21 +187,21 @@ impl std::fmt::Debug for TlsAcceptor {
     }
 }
 
-/// The place of an unfinished handshake.
-struct Place<'a>(&'a AtomicUsize);
+/// Permission for one unfinished handshake, until it is dropped.
+struct HandshakePermit<'a>(&'a AtomicUsize);
 
-impl Place<'_> {
-    /// A place, if there is one.
-    fn take(unfinished: &AtomicUsize) -> Option<Place<'_>> {
+impl HandshakePermit<'_> {
+    /// A permit, if one is left.
+    fn acquire(unfinished: &AtomicUsize) -> Option<HandshakePermit<'_>> {
         if unfinished.fetch_add(1, Ordering::Relaxed) >= HANDSHAKES_MAX {
             unfinished.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        Some(Place(unfinished))
+        Some(HandshakePermit(unfinished))
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for HandshakePermit<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -205,11 +212,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_of_handshakes_are_bounded_and_come_free() {
+    fn unfinished_handshakes_are_bounded() {
         let unfinished = AtomicUsize::new(0);
-        let places: Vec<_> = (0..HANDSHAKES_MAX).map(|_| Place::take(&unfinished).unwrap()).collect();
-        assert!(Place::take(&unfinished).is_none());
-        drop(places);
-        assert!(Place::take(&unfinished).is_some());
+        let permits: Vec<_> =
+            (0..HANDSHAKES_MAX).map(|_| HandshakePermit::acquire(&unfinished).unwrap()).collect();
+        assert!(HandshakePermit::acquire(&unfinished).is_none());
+        drop(permits);
+        assert!(HandshakePermit::acquire(&unfinished).is_some());
     }
 }

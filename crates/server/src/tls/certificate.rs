@@ -133,8 +133,7 @@ fn client_config(authorities: &[u8]) -> Result<Arc<ClientConfig>, TlsError> {
 fn check_validity(leaf: &CertificateDer<'_>, now: SystemTime) -> Result<i64, TlsError> {
     let (_, leaf) =
         x509_parser::parse_x509_certificate(leaf).map_err(|error| TlsError::Damaged(error.to_string()))?;
-    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    let now = unix_s(now);
     let (begins, expires) = (leaf.validity().not_before.timestamp(), leaf.validity().not_after.timestamp());
     if now < begins {
         return Err(TlsError::NotYetValid(begins));
@@ -143,6 +142,12 @@ fn check_validity(leaf: &CertificateDer<'_>, now: SystemTime) -> Result<i64, Tls
         return Err(TlsError::Expired(expires));
     }
     Ok(expires)
+}
+
+/// Seconds since 1970.
+pub(super) fn unix_s(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
