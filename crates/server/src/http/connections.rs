@@ -30,7 +30,7 @@ enum Phase {
     /// The service answers a request, with its own deadlines.
     Answering,
     /// The client takes an answer in which it may pause for long.
-    Patient,
+    PauseAllowed,
 }
 
 pub(super) struct HttpConnection {
@@ -82,8 +82,8 @@ impl HttpConnection {
     }
 
     /// Marks the answer of the present request as one in which the client may pause for long.
-    pub fn be_patient(&self) {
-        self.phase.set(Phase::Patient);
+    pub fn allow_pauses(&self) {
+        self.phase.set(Phase::PauseAllowed);
     }
 
     fn advance(&self) {
@@ -112,7 +112,7 @@ impl HttpConnection {
         match phase {
             Phase::Idle => waited > limits.idle,
             Phase::Head => waited > limits.head,
-            Phase::Patient => waited > limits.patient,
+            Phase::PauseAllowed => waited > limits.allowed_pause,
             Phase::Answering => false,
         }
     }
@@ -138,7 +138,7 @@ pub(super) struct ConnectionTimeouts {
     /// Longest wait for any data.
     pub idle: Duration,
     /// Longest pause of a client in an answer that waits for those of other nodes.
-    pub patient: Duration,
+    pub allowed_pause: Duration,
 }
 
 /// All open connections of a server.
@@ -281,7 +281,7 @@ mod tests {
     const LIMITS: ConnectionTimeouts = ConnectionTimeouts {
         head: Duration::from_secs(10),
         idle: Duration::from_secs(120),
-        patient: Duration::from_secs(5_000),
+        allowed_pause: Duration::from_secs(5_000),
     };
 
     fn seconds(start: Instant, seconds: u64) -> Instant {
@@ -314,13 +314,13 @@ mod tests {
     }
 
     #[test]
-    fn a_client_may_pause_in_a_patient_answer() {
+    fn a_client_may_pause_in_a_partial_backup() {
         let start = Instant::now();
         let connections = Rc::new(Connections::default());
         let place = connections.admit(start, client());
         let connection = &place.connection;
         let answering = connection.begin_answer();
-        connection.be_patient();
+        connection.allow_pauses();
         drop(answering);
         assert_eq!(connections.sweep(seconds(start, 1), LIMITS), 0);
         assert_eq!(connections.sweep(seconds(start, 5_001), LIMITS), 0);

@@ -107,13 +107,13 @@ pub(super) fn parts(parts: BackupParts) -> Response {
 pub(super) fn partial(parts: BackupParts) -> Response {
     let mut response = self::parts(parts);
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    response.extensions_mut().insert(PatientAnswer);
+    response.extensions_mut().insert(AllowsPauses);
     response
 }
 
 /// An answer whose client may take nothing of it for long, without being idle.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PatientAnswer;
+pub(super) struct AllowsPauses;
 
 /// An answer whose body is server-sent events.
 pub(super) fn events(events: Events) -> Response {

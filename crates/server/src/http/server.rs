@@ -24,7 +24,7 @@ use super::config::Events;
 use super::connections::{ConnectionEntry, ConnectionTimeouts, Connections, WatchedStream};
 use super::hijack::{self, HijackedConnection};
 use super::problem::{Problem, ProblemKind};
-use super::response::PatientAnswer;
+use super::response::AllowsPauses;
 use super::{HttpContext, service};
 use crate::accept::{
     Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter, tls_handshake,
@@ -48,7 +48,7 @@ const EVENT_STREAM_BYTES: usize = 2 << 10;
 /// Longest pause of a node in taking a partial backup, while it takes the shards of others: time
 /// for a few TB from a fast disk. It ends what a node that hangs would keep open. Without it, the
 /// system would notice only a node that is gone.
-const PATIENT_PAUSE_MAX: Duration = Duration::from_secs(6 * 3_600);
+const ALLOWED_PAUSE_MAX: Duration = Duration::from_secs(6 * 3_600);
 
 /// Longest time between two sweeps of idle connections.
 const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -105,7 +105,7 @@ impl<S: Store> HttpServer<S> {
         let timeouts = ConnectionTimeouts {
             head: options.head_read_timeout,
             idle: options.idle_timeout,
-            patient: PATIENT_PAUSE_MAX,
+            allowed_pause: ALLOWED_PAUSE_MAX,
         };
         let shortest = timeouts.head.min(timeouts.idle);
         let mut ticks = interval((shortest / 4).clamp(Duration::from_millis(1), SWEEP_INTERVAL_MAX));
@@ -203,8 +203,8 @@ async fn serve_connection<S: Store>(
         let _answering = connection.begin_answer();
         let (method, version) = (request.method().clone(), request.version());
         let response = service::answer(request, store, context).await;
-        if response.extensions().get::<PatientAnswer>().is_some() {
-            connection.be_patient();
+        if response.extensions().get::<AllowsPauses>().is_some() {
+            connection.allow_pauses();
         }
         Ok::<_, Infallible>(hijack::put_aside(response, &method, version, &connection))
     });
