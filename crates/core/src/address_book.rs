@@ -13,6 +13,8 @@
 //!   a wake-up, with which a lower node asks a higher one for a connection.
 //! - Another host answers at the peer's former address. That host's own address is news too, so
 //!   hosts that have exchanged their addresses find each other.
+//! - A peer that has a link to both reports it: a host tells its own address through each new link,
+//!   and its peers pass that on.
 //! - At a fallback: the addresses given at the start (`--join`, `--peers`), and the address that
 //!   this node had before, where a host may be now that has exchanged addresses with it.
 //!
@@ -55,7 +57,8 @@ pub struct AddressBook {
 /// The addresses at which one peer may be.
 #[derive(Debug)]
 struct KnownAddresses {
-    /// The address in the registry or, until that is known, on this node's disk.
+    /// The address in the registry, or a later one that a peer reported or, until the registry is
+    /// known, the address on this node's disk.
     registered: String,
     /// Latest evidence first, without duplicates, at most [`ADDRESSES_MAX`].
     recent: Vec<String>,

@@ -7,6 +7,7 @@
 //! the prime shard records that it is gone. All peers tell it so in a last frame and close their
 //! connections.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -37,6 +38,17 @@ pub(super) struct AppliedRegistry {
     removal_notices: Vec<NodeId>,
     /// Peers that should be told which hosts this node knows.
     introductions: Vec<NodeId>,
+    /// Addresses of registered hosts that differ from the registry's.
+    reported: BTreeMap<NodeId, ReportedAddress>,
+}
+
+/// An address of a host that a peer reported: of itself, or of another host.
+#[derive(PartialEq, Eq)]
+struct ReportedAddress {
+    address: String,
+    /// The address in this node's registry at the time. Once the registry has another one, the
+    /// report is over.
+    instead_of: String,
 }
 
 impl Node {
@@ -82,6 +94,7 @@ impl Node {
         // Hosts that the registry contains need not be remembered from indirect reports.
         let registered: Vec<NodeId> = self.known_hosts().map(|(node, _, _)| node).collect();
         self.options.hosts.retain(|node, _| !registered.contains(node));
+        self.applied_registry.reported.retain(|node, _| registered.contains(node));
         self.removed |= is_removed;
         let up = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
         self.applied_registry.introductions = up.collect();
@@ -118,15 +131,44 @@ impl Node {
         self.applied_registry.introductions.push(peer);
     }
 
-    /// Records a host that a peer knows. If this node's registry does not contain it, this may be
-    /// the only way to learn of it: the host may be the leader, and so the only source of a newer
-    /// registry.
-    pub(super) fn learn_host(&mut self, node: NodeId, address: String) {
-        let is_news = self.host_entry(node).is_none() && self.options.hosts.get(&node) != Some(&address);
-        if is_news && self.options.hosts.len() < 2 * limits::HOSTS_MAX {
-            self.options.hosts.insert(node, address);
+    /// Records a host that a peer knows, or the peer's own address. If this node's registry does
+    /// not contain it, or contains an address that the host no longer has, this may be the only way
+    /// to learn of it: the host may be the leader, and so the only source of a newer registry.
+    pub(super) fn learn_host(&mut self, from: NodeId, node: NodeId, address: String) {
+        let Some(host_entry) = self.host_entry(node) else {
+            let is_news = self.options.hosts.get(&node) != Some(&address);
+            if is_news && self.options.hosts.len() < 2 * limits::HOSTS_MAX {
+                self.options.hosts.insert(node, address);
+                self.applied_registry.seen = None;
+            }
+            return;
+        };
+        let Some(host) = &host_entry.host else { return };
+        // What others say of a linked host is older than what it says itself.
+        if node == self.options.host.node || (from != node && self.router.is_linked(node)) {
+            return;
+        }
+        let report = ReportedAddress { address, instead_of: host.info.peer_address.clone() };
+        let is_known = match self.applied_registry.reported.get(&node) {
+            Some(known) if known.instead_of == report.instead_of => *known == report,
+            _ => report.address == report.instead_of,
+        };
+        if !is_known {
+            self.applied_registry.reported.insert(node, report);
+            // Applying the registry also passes the address on to all linked peers.
             self.applied_registry.seen = None;
         }
+    }
+
+    /// The latest known peer address of a registered host: its own, one that was reported since the
+    /// registry changed, or the registered one.
+    fn latest_address<'a>(&'a self, node: NodeId, registered: &'a str) -> &'a str {
+        if node == self.options.host.node {
+            return &self.options.host.peer_address;
+        }
+        let report = self.applied_registry.reported.get(&node);
+        let current = report.filter(|report| report.instead_of == registered);
+        current.map_or(registered, |report| &report.address)
     }
 
     /// All other hosts of the cluster: those in the registry, and those known from peers that are
@@ -141,9 +183,11 @@ impl Node {
         nodes.extend(self.options.hosts.keys().filter(|node| **node > last));
         nodes.retain(|&node| node != self.options.host.node && !self.versions.excludes(node));
         let address = |node: NodeId| {
-            let registered = registry.host(node).map(|host| &host.info.peer_address);
+            let host = registry.host(node);
+            let registered = host.map(|host| self.latest_address(node, &host.info.peer_address));
             let founder = || self.options.founders.get(usize::try_from(node.0).ok()?.checked_sub(1)?);
-            registered.or_else(|| self.options.hosts.get(&node)).or_else(founder).cloned()
+            let other = || self.options.hosts.get(&node).or_else(founder);
+            registered.or_else(|| other().map(String::as_str)).map(String::from)
         };
         nodes.into_iter().filter_map(|node| Some((node, address(node)?))).collect()
     }
@@ -156,7 +200,8 @@ impl Node {
             frames.push(OutgoingFrame { to, payload, droppable: false });
         }
         if !self.applied_registry.introductions.is_empty() {
-            let known = self.known_hosts().map(|(node, _, address)| (node, address));
+            let known =
+                self.known_hosts().map(|(node, _, address)| (node, self.latest_address(node, address)));
             let payload = Bytes::from(peer::hosts(known));
             let introductions = self.applied_registry.introductions.drain(..);
             for to in introductions.filter(|&to| !self.versions.excludes(to)) {

@@ -402,7 +402,7 @@ impl Node {
             peer::KIND_HOSTS => {
                 while !decoder.is_empty() {
                     let (node, address) = peer::host(&mut decoder)?;
-                    self.learn_host(node, address);
+                    self.learn_host(from, node, address);
                 }
             }
             peer::KIND_CLOCK => {

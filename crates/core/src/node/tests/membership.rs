@@ -227,6 +227,41 @@ fn a_link_begins_with_what_is_known_of_hosts() {
     assert_eq!(actions.frames.iter().filter(|frame| introduced(frame)).count(), 1);
 }
 
+/// Two hosts that moved at the same time have no link to each other, and neither can register its
+/// new address without a leader. A third host to which both have a link tells them.
+#[test]
+fn a_moved_host_is_reported_to_hosts_that_do_not_reach_it() {
+    let mut cluster = Cluster::elected(3);
+    cluster.tick(30);
+    let from = |node: u64, hosts: &[(u64, &str)]| Event::Frame {
+        from: NodeId(node),
+        payload: peer::hosts(hosts.iter().map(|(node, address)| (NodeId(*node), *address))).into(),
+    };
+    let drive = |node: &mut Node, event: Event| {
+        node.handle(event);
+        let mut actions = Actions::default();
+        node.drive(&mut actions);
+        actions
+    };
+    // Host 3 says itself where it is. The other two are told, and its link is not changed.
+    let actions = drive(&mut cluster.nodes[0], from(3, &[(3, "moved:9001")]));
+    let moved = (NodeId(3), "moved:9001".into());
+    assert!(actions.peers.expect("they have changed").contains(&moved));
+    let told: Vec<&OutgoingFrame> = actions
+        .frames
+        .iter()
+        .filter(|frame| frame.to == NodeId(2) && frame.payload.first() == Some(&peer::KIND_HOSTS))
+        .collect();
+    let [told] = told[..] else { panic!("one list of hosts, not {}", told.len()) };
+    assert!(told.payload.windows(10).any(|text| text == b"moved:9001"));
+    // Host 2 believes host 3 itself, if it has a link to it, and otherwise the report.
+    let event = || Event::Frame { from: NodeId(1), payload: told.payload.clone() };
+    assert!(drive(&mut cluster.nodes[1], event()).peers.is_none());
+    cluster.nodes[1].handle(Event::LinkDown(NodeId(3)));
+    assert!(drive(&mut cluster.nodes[1], event()).peers.expect("they have changed").contains(&moved));
+    assert!(drive(&mut cluster.nodes[1], event()).peers.is_none(), "it is no news again");
+}
+
 #[test]
 fn a_host_goes_only_when_all_who_stay_know_each_other() {
     let mut cluster = Cluster::elected(3);
