@@ -17,6 +17,7 @@ mod descriptors;
 mod dev;
 mod dialects;
 mod disk;
+mod division;
 mod documents;
 mod faults;
 mod founding;

@@ -51,7 +51,6 @@ fn six_nodes_in_three_zones() {
         for (number, zone) in [(1, "a"), (2, "c"), (3, "f")] {
             let flags = zone_flags(zone);
             cluster.add_flags(number, &flags.each_ref().map(String::as_str));
-            cluster.add_flags(number, &["--shards", "4"]);
             let policies = ["placement:member=3;geo:region=us-central1", "placement:vary=geo:zone"];
             policies.iter().for_each(|policy| cluster.add_flags(number, &["--shard-tag", policy]));
         }

@@ -57,8 +57,10 @@ pub const RESP_CLUSTER_OFF: &str = "off";
 pub const DEFAULT_PEER: &str = "127.0.0.1:9001";
 /// Default of `cluster_name`. Clusters with the same founders need different names.
 pub const DEFAULT_CLUSTER_NAME: &str = "tidelock";
-/// Default of `shards`, the number of data shards of a new cluster.
-pub const DEFAULT_SHARDS: u64 = 4;
+/// Default of `shards`, the number of data shards of a new cluster. With one, every transaction and
+/// every command on many keys works, and a write costs least. The cluster divides it when it has
+/// hosts or load for more.
+pub const DEFAULT_SHARDS: u64 = 1;
 /// Default of `replicas`, the number of voters of each data shard of a new cluster: one may fail.
 pub const DEFAULT_REPLICAS: u64 = 3;
 /// Largest `replicas`: three hosts may fail. With more votes, every write waits for more disks.

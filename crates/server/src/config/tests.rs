@@ -24,7 +24,7 @@ fn defaults_are_those_of_the_documents() {
     assert_eq!(settings.listen.resp_cluster.as_ref().map(Address::as_str), Some("127.0.0.1:7101"));
     assert_eq!(settings.listen.peer.as_str(), "127.0.0.1:9001");
     assert_eq!(settings.advertise, settings.listen);
-    assert_eq!((settings.shards, settings.replicas, settings.sync), (4, 3, true));
+    assert_eq!((settings.shards, settings.replicas, settings.sync), (1, 3, true));
     assert_eq!(settings.tick(), Duration::from_millis(50));
     let expected = Timing {
         election_ticks: 20,

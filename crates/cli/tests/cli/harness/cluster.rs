@@ -21,10 +21,14 @@ const STARTS_MAX: usize = 5;
 /// Ports of a node: HTTP, Redis, peers, Redis Cluster.
 const NODE_PORTS: u16 = 4;
 
+/// Data shards of a cluster whose options do not say otherwise: several, so that requests are
+/// forwarded, spread and gathered.
+const SHARDS: &str = "4";
+
 /// Settings of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Further flags of `serve`, for every node.
+    /// Further flags of `serve`, for every node. Without `--shards` there are [`SHARDS`].
     pub flags: Vec<&'static str>,
 }
 
@@ -90,6 +94,19 @@ impl Cluster {
 
     /// Starts nodes after `prepare` has changed the cluster.
     pub fn start_prepared(count: u16, options: &Options, prepare: impl Fn(&mut Cluster)) -> Cluster {
+        let mut options = options.clone();
+        if !options.flags.contains(&"--shards") {
+            options.flags.extend(["--shards", SHARDS]);
+        }
+        Cluster::start_exactly(count, &options, prepare)
+    }
+
+    /// Starts nodes with one data shard, which the cluster divides by itself.
+    pub fn start_dividing(count: u16) -> Cluster {
+        Cluster::start_exactly(count, &Options::default(), |_| {})
+    }
+
+    fn start_exactly(count: u16, options: &Options, prepare: impl Fn(&mut Cluster)) -> Cluster {
         for _ in 0..STARTS_MAX {
             let mut cluster = Cluster::prepare(count, options);
             prepare(&mut cluster);

@@ -115,7 +115,8 @@ raw_settings! {
         /// restart does not repeat it
         #[arg(long, env = "TIDELOCK_FORCE_NEW_CLUSTER", value_name = "ID")]
         pub force_new_cluster: Option<String>,
-        /// Number of data shards of a new cluster [default: 4]
+        /// Number of data shards of a new cluster, which then stays; without it the cluster begins
+        /// with one, and divides it when it has hosts or load for more [default: 1]
         #[arg(long, env = "TIDELOCK_SHARDS", value_name = "N")]
         pub shards: Option<u64>,
         /// Number of voters of each data shard of a new cluster: 1, 3, 5 or 7 [default: 3]
