@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use tidelock_client::{NodeUrl, Output};
+use tidelock_client::{ConnectionArgs, Output};
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
@@ -140,10 +140,9 @@ pub struct MixArgs {
 /// Arguments of `bench kv`.
 #[derive(Debug, Args)]
 pub struct KvBenchArgs {
-    /// Nodes; connections are shared out among them
-    #[arg(long = "url", env = "TIDELOCK_URL", value_name = "URL", value_delimiter = ',')]
-    #[arg(default_value = "http://127.0.0.1:8001", value_parser = plain_url)]
-    pub urls: Vec<NodeUrl>,
+    /// The nodes, among which connections are shared out.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
     /// How much load.
     #[command(flatten)]
     pub load: LoadArgs,
@@ -163,11 +162,12 @@ pub struct RespBenchArgs {
         default_value = "127.0.0.1:7001"
     )]
     pub addresses: Vec<String>,
-    /// Nodes that --via leader and --via follower ask for the leaders and their addresses for Redis
-    /// clients
-    #[arg(long = "url", env = "TIDELOCK_URL", value_name = "URL", value_delimiter = ',')]
-    #[arg(default_value = "http://127.0.0.1:8001", value_parser = plain_url)]
-    pub urls: Vec<NodeUrl>,
+    /// Encrypt the connections; --ca says which certificates to trust
+    #[arg(long)]
+    pub tls: bool,
+    /// The nodes that --via leader and --via follower ask for the leaders and their addresses.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
     /// How much load.
     #[command(flatten)]
     pub load: LoadArgs,
@@ -179,10 +179,9 @@ pub struct RespBenchArgs {
 /// Arguments of `bench atomic`.
 #[derive(Debug, Args)]
 pub struct AtomicBenchArgs {
-    /// Nodes; the first that answers is asked for the leaders
-    #[arg(long = "url", env = "TIDELOCK_URL", value_name = "URL", value_delimiter = ',')]
-    #[arg(default_value = "http://127.0.0.1:8001", value_parser = plain_url)]
-    pub urls: Vec<NodeUrl>,
+    /// The nodes, of which the first that answers is asked for the leaders.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
     /// Number of threads, and so of registers
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: u32,
@@ -206,7 +205,10 @@ pub struct AtomicBenchArgs {
 /// Arguments of `bench http`.
 #[derive(Debug, Args)]
 pub struct HttpBenchArgs {
-    /// The URL: http://host:port/path?query
+    /// Whose certificates to trust with https://. No token is sent: give it as --header.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+    /// The URL: http://host:port/path?query, or https://
     pub url: String,
     /// The method
     #[arg(short, long, value_name = "METHOD", default_value = "GET")]
@@ -295,16 +297,6 @@ fn seconds_or_none(text: &str) -> Result<Duration, String> {
 }
 
 /// The characters that a URL contains unescaped.
-/// The URL of a node without TLS.
-fn plain_url(text: &str) -> Result<NodeUrl, String> {
-    let url: NodeUrl = text.parse()?;
-    if url.is_https() {
-        Err("bench measures nodes without TLS only: use http://".to_owned())
-    } else {
-        Ok(url)
-    }
-}
-
 fn plain_text(text: &str) -> Result<String, String> {
     match text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte)) {
         true => Ok(text.to_owned()),

@@ -16,8 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustls::{ClientConnection, StreamOwned};
 use serde::Deserialize;
-use tidelock_client::{CliError, Client, NodeUrl, Output, output};
+use tidelock_client::{CliError, Client, Connection, NodeUrl, Output, output};
 
 use crate::args::AtomicBenchArgs;
 use crate::http::Message;
@@ -26,6 +27,7 @@ use crate::protocol::{Kind, Status};
 use crate::record::Record;
 use crate::report::{Report, Setting};
 use crate::routes::Routes;
+use crate::transport::{Transport, server_name};
 
 /// Interval between output lines, and between polls of the leaders.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
@@ -83,6 +85,24 @@ struct Shared {
     nanos: AtomicU64,
     unexplained: Mutex<Option<String>>,
     record: Mutex<Record>,
+    connector: Connector,
+}
+
+/// How each thread connects to nodes, and as whom.
+struct Connector {
+    transport: Transport,
+    timeout: Duration,
+    /// An `authorization` header with its end, or nothing.
+    authorization: String,
+}
+
+impl Connector {
+    fn new(connection: &Connection, timeout: Duration) -> Result<Connector, CliError> {
+        let token = connection.token.as_ref();
+        let authorization =
+            token.map_or_else(String::new, |token| format!("authorization: Bearer {}\r\n", token.secret()));
+        Ok(Connector { transport: Transport::of_nodes(connection)?, timeout, authorization })
+    }
 }
 
 /// Runs until its time is over, or without end.
@@ -90,7 +110,10 @@ pub(crate) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
     let format = if args.json { Output::Json } else { args.output };
     let duration = args.duration_s.or((format == Output::Json).then_some(JSON_DURATION));
     let timeout = Duration::from_millis(args.timeout_ms);
-    let client = Arc::new(Client::new(args.urls.clone(), timeout, None));
+    let connection = args.connection.resolve()?;
+    let connector = Connector::new(&connection, timeout)?;
+    let names = connection.urls.iter().map(NodeUrl::address).collect::<Vec<_>>().join(",");
+    let client = Arc::new(Client::new(connection, timeout));
     let shared = Shared {
         stop: AtomicBool::new(false),
         routes: RwLock::new((0, Routes::ask_for_all(&client, START_TIMEOUT)?)),
@@ -98,14 +121,14 @@ pub(crate) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
         nanos: AtomicU64::new(0),
         unexplained: Mutex::new(None),
         record: Mutex::new(Record::new()),
+        connector,
     };
-    let names = args.urls.iter().map(NodeUrl::address).collect::<Vec<_>>().join(",");
     let begun = Instant::now();
     thread::scope(|scope| {
         for index in 0..args.threads {
             let (shared, client) = (&shared, Arc::clone(&client));
             let id = format!("{}{index}", args.id_prefix);
-            scope.spawn(move || count(&id, shared, &client, timeout));
+            scope.spawn(move || count(&id, shared, &client));
         }
         let lines = Lines { nodes: &names, format, end: duration.map(|duration| begun + duration) };
         report_each_second(&shared, &client, lines)
@@ -190,12 +213,12 @@ impl Shared {
 }
 
 /// Increments one register until it is told to stop.
-fn count(id: &str, shared: &Shared, client: &Client, timeout: Duration) {
+fn count(id: &str, shared: &Shared, client: &Client) {
     let mut register = Register { id, shared, counter: None, record: Record::new() };
     let mut attempt = 0;
     while !shared.stop.load(Ordering::Relaxed) {
         let outcome = match shared.leader(id, attempt) {
-            (seen, Some(address)) => NodeConnection::open(&address, timeout)
+            (seen, Some(address)) => NodeConnection::open(&address, &shared.connector)
                 .and_then(|mut line| register.exchange_while_it_leads(&mut line, seen)),
             (_, None) => Err("no node is known".to_owned()),
         };
@@ -260,10 +283,17 @@ impl Register<'_> {
     }
 }
 
+/// A connection with or without TLS.
+trait ReadWrite: Read + Write {}
+
+impl<T: Read + Write> ReadWrite for T {}
+
 /// A connection to one node, one request at a time.
 struct NodeConnection {
     address: String,
-    stream: TcpStream,
+    /// The `authorization` header, if there is a token.
+    authorization: String,
+    stream: Box<dyn ReadWrite>,
     out: String,
     input: Vec<u8>,
     /// The last answer that was a refusal.
@@ -271,15 +301,24 @@ struct NodeConnection {
 }
 
 impl NodeConnection {
-    fn open(address: &str, timeout: Duration) -> Result<NodeConnection, String> {
+    fn open(address: &str, connector: &Connector) -> Result<NodeConnection, String> {
+        let timeout = connector.timeout;
         let failed = |error: std::io::Error| format!("{address}: {error}");
         let mut found = address.to_socket_addrs().map_err(failed)?;
         let found = found.next().ok_or_else(|| format!("{address}: the name has no address"))?;
         let stream = TcpStream::connect_timeout(&found, timeout).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         stream.set_read_timeout(Some(timeout)).map_err(failed)?;
-        let (address, out) = (address.to_owned(), String::new());
-        Ok(NodeConnection { address, stream, out, input: vec![], said: String::new() })
+        let stream: Box<dyn ReadWrite> = match &connector.transport {
+            Transport::Plain => Box::new(stream),
+            Transport::Tls(config) => {
+                let tls = ClientConnection::new(Arc::clone(config), server_name(address)?);
+                Box::new(StreamOwned::new(tls.map_err(|error| format!("{address}: {error}"))?, stream))
+            }
+        };
+        let (address, authorization) = (address.to_owned(), connector.authorization.clone());
+        let (out, input, said) = (String::new(), vec![], String::new());
+        Ok(NodeConnection { address, authorization, stream, out, input, said })
     }
 
     fn value(&mut self, id: &str) -> Result<i64, String> {
@@ -288,8 +327,8 @@ impl NodeConnection {
             value: i64,
         }
         self.out.clear();
-        let host = &self.address;
-        write!(self.out, "GET /v1/atomics/{id} HTTP/1.1\r\nhost: {host}\r\n\r\n")
+        let (host, authorization) = (&self.address, &self.authorization);
+        write!(self.out, "GET /v1/atomics/{id} HTTP/1.1\r\nhost: {host}\r\n{authorization}\r\n")
             .map_err(|e| e.to_string())?;
         match self.ask()? {
             (200, content) => {
@@ -302,10 +341,10 @@ impl NodeConnection {
     fn compare_exchange(&mut self, id: &str, value: i64) -> Result<(u16, Option<Exchanged>), String> {
         let body = format!(r#"{{"expected_value":{value},"new_value":{}}}"#, value.wrapping_add(1));
         self.out.clear();
-        let (host, bytes) = (&self.address, body.len());
+        let (host, bytes, authorization) = (&self.address, body.len(), &self.authorization);
         write!(
             self.out,
-            "POST /v1/atomics/{id}/compare-exchange HTTP/1.1\r\nhost: {host}\r\ncontent-length: {bytes}\r\n\r\n{body}"
+            "POST /v1/atomics/{id}/compare-exchange HTTP/1.1\r\nhost: {host}\r\ncontent-length: {bytes}\r\n{authorization}\r\n{body}"
         )
         .map_err(|error| error.to_string())?;
         match self.ask()? {

@@ -9,19 +9,20 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::Sleep;
 
 use crate::pace::{Alarm, PassState, Schedule};
 use crate::protocol::{Answer, Decoded, Protocol, Ticket, Work};
 use crate::record::Record;
+use crate::transport::{Stream, Transport};
 
 /// Size of a read, in bytes: hundreds of small answers.
 const READ_BYTES: usize = 64 << 10;
@@ -40,6 +41,7 @@ const REASON_BYTES: usize = 160;
 pub(crate) struct Connection<P, W> {
     /// The address to connect to, `host:port`.
     pub address: String,
+    pub transport: Transport,
     pub protocol: P,
     pub work: W,
     /// The budget that all connections spend.
@@ -60,6 +62,8 @@ struct ConnectionState {
     in_flight: VecDeque<Ticket>,
     out: Vec<u8>,
     sent: usize,
+    /// TLS may still hold bytes that were written.
+    must_flush: bool,
     input: BytesMut,
     greeted: bool,
     /// The server accepts no further requests.
@@ -75,13 +79,13 @@ enum End {
 
 impl<P: Protocol, W: Work> Connection<P, W> {
     /// Uses `stream`, and later connections, until the budget is spent.
-    pub async fn run(mut self, stream: TcpStream) {
+    pub async fn run(mut self, stream: Stream) {
         let mut stream = Some(stream);
         let mut lost_since = None;
         loop {
             let connected = match stream.take() {
                 Some(stream) => Ok(stream),
-                None => connect(&self.address, self.timeout).await,
+                None => self.transport.connect(&self.address, self.timeout).await,
             };
             match connected {
                 Ok(stream) => {
@@ -111,10 +115,20 @@ impl<P: Protocol, W: Work> Connection<P, W> {
         self.shared.budget.is_over(Instant::now())
     }
 
-    async fn drive(&mut self, stream: TcpStream) -> End {
+    async fn drive(&mut self, stream: Stream) -> End {
         let mut line = ConnectionState::default();
         self.protocol.greet(&mut line.out);
-        let end = match self.exchange(stream, &mut line).await {
+        let exchanged = match stream {
+            Stream::Plain(mut stream) => {
+                let (reader, writer) = stream.split();
+                self.exchange(reader, writer, &mut line).await
+            }
+            Stream::Tls(stream) => {
+                let (reader, writer) = tokio::io::split(stream);
+                self.exchange(reader, writer, &mut line).await
+            }
+        };
+        let end = match exchanged {
             Ok(()) => End::Done,
             Err(reason) => End::Broken(reason),
         };
@@ -128,8 +142,12 @@ impl<P: Protocol, W: Work> Connection<P, W> {
         end
     }
 
-    async fn exchange(&mut self, mut stream: TcpStream, line: &mut ConnectionState) -> Result<(), String> {
-        let (mut reader, mut writer) = stream.split();
+    async fn exchange(
+        &mut self,
+        mut reader: impl AsyncRead + Unpin,
+        mut writer: impl AsyncWrite + Unpin,
+        line: &mut ConnectionState,
+    ) -> Result<(), String> {
         let mut alarm = Alarm::new().map_err(|error| format!("timer: {error}"))?;
         let mut watchdog: Pin<Box<Sleep>> = Box::pin(tokio::time::sleep(self.timeout));
         loop {
@@ -148,8 +166,8 @@ impl<P: Protocol, W: Work> Connection<P, W> {
             line.input.reserve(READ_BYTES);
             tokio::select! {
                 biased;
-                written = writer.write(&line.out[line.sent..]), if line.sent < line.out.len() => {
-                    line.wrote(written.map_err(|error| format!("write: {error}"))?);
+                sent = send(&mut writer, &line.out[line.sent..]), if line.must_send() => {
+                    line.wrote(sent.map_err(|error| format!("write: {error}"))?);
                 }
                 read = reader.read_buf(&mut line.input), if !line.in_flight.is_empty() => {
                     match read.map_err(|error| format!("read: {error}"))? {
@@ -255,13 +273,24 @@ impl<P: Protocol, W: Work> Connection<P, W> {
 }
 
 impl ConnectionState {
+    fn must_send(&self) -> bool {
+        self.sent < self.out.len() || self.must_flush
+    }
+
+    /// Records that so many bytes were written, or, if none, that they were flushed.
     fn wrote(&mut self, bytes: usize) {
+        self.must_flush = bytes > 0;
         self.sent += bytes;
         if self.sent == self.out.len() {
             self.out.clear();
             self.sent = 0;
         }
     }
+}
+
+/// Writes some of the bytes, or flushes if there are none.
+async fn send(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<usize> {
+    if bytes.is_empty() { writer.flush().await.map(|()| 0) } else { writer.write(bytes).await }
 }
 
 /// Checks one answer and records the result.
@@ -283,15 +312,4 @@ fn settle(work: &mut impl Work, record: &mut Record, ticket: &Ticket, decoded: D
         ),
         Err(what) => record.wrong(what),
     }
-}
-
-/// A connection, or the reason why there is none.
-pub(crate) async fn connect(address: &str, timeout: Duration) -> Result<TcpStream, String> {
-    let failed = |error: std::io::Error| format!("{address}: {error}");
-    let stream = tokio::time::timeout(timeout, TcpStream::connect(address))
-        .await
-        .map_err(|_| format!("{address}: no connection within {} ms", timeout.as_millis()))?
-        .map_err(failed)?;
-    stream.set_nodelay(true).map_err(failed)?;
-    Ok(stream)
 }

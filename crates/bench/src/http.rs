@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tidelock_client::http::uri::PathAndQuery;
 use tidelock_client::http::{Method, Uri};
-use tidelock_client::keys;
+use tidelock_client::{Token, keys};
 
 use crate::args::{Freshness, HttpBenchArgs};
 use crate::keys::KeySpace;
@@ -59,6 +59,19 @@ impl KeyProtocol {
                 format!(" HTTP/1.1\r\nhost: {host}\r\ncontent-length: {value_bytes}\r\n\r\n").into_bytes(),
             ],
         }
+    }
+
+    /// Sends a token with each request.
+    pub fn with_token(mut self, token: Option<&Token>) -> KeyProtocol {
+        if let Some(token) = token {
+            for [_, behind] in [&mut self.read, &mut self.write] {
+                behind.truncate(behind.len() - 2);
+                behind.extend_from_slice(b"authorization: ");
+                behind.extend_from_slice(token.header().as_bytes());
+                behind.extend_from_slice(b"\r\n\r\n");
+            }
+        }
+        self
     }
 
     fn push_key(&self, index: u64, out: &mut Vec<u8>) {
@@ -129,6 +142,7 @@ impl Protocol for FixedProtocol {
 pub(crate) struct Request {
     /// `host:port`.
     pub address: String,
+    pub is_https: bool,
     /// Head and body, as they are sent.
     pub bytes: Vec<u8>,
 }
@@ -138,7 +152,7 @@ impl Request {
     pub fn parse(args: &HttpBenchArgs) -> Result<Request, String> {
         let uri: Uri = args.url.parse().map_err(|error| format!("{}: {error}", args.url))?;
         let authority = match (uri.scheme_str(), uri.authority()) {
-            (Some("http"), Some(authority)) if !authority.as_str().contains('@') => authority,
+            (Some("http" | "https"), Some(authority)) if !authority.as_str().contains('@') => authority,
             _ => return Err(format!("{}: a URL is http://host:port/path", args.url)),
         };
         let method: Method = args.method.parse().map_err(|error| format!("{}: {error}", args.method))?;
@@ -156,8 +170,10 @@ impl Request {
             head.push_str(&format!("content-length: {}\r\n", body.len()));
         }
         let body = args.body.as_deref().unwrap_or_default();
-        let address = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80));
-        Ok(Request { address, bytes: format!("{head}\r\n{body}").into_bytes() })
+        let is_https = uri.scheme_str() == Some("https");
+        let port = authority.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+        let address = format!("{}:{port}", authority.host());
+        Ok(Request { address, is_https, bytes: format!("{head}\r\n{body}").into_bytes() })
     }
 }
 
@@ -294,13 +310,15 @@ mod tests {
         let plain = parse(&["http://h/api?a=1&b=2"]).unwrap();
         assert_eq!(plain.address, "h:80");
         assert_eq!(plain.bytes, b"GET /api?a=1&b=2 HTTP/1.1\r\nhost: h\r\n\r\n");
+        let encrypted = parse(&["https://h/"]).unwrap();
+        assert_eq!((encrypted.address.as_str(), encrypted.is_https, plain.is_https), ("h:443", true, false));
         let post = parse(&["http://[::1]:7/x", "-m", "POST", "--body", "bar", "-H", "Accept: a"]).unwrap();
         assert_eq!(post.address, "[::1]:7");
         let expected = "POST /x HTTP/1.1\r\nhost: [::1]:7\r\nAccept: a\r\ncontent-length: 3\r\n\r\nbar";
         assert_eq!(post.bytes, expected.as_bytes());
         for bad in [
             &["h:80/"][..],
-            &["https://h/"],
+            &["ftp://h/"],
             &["http://u@h/"],
             &["http://h/", "-m", "G T"],
             &["http://h/", "-H", "no colon"],

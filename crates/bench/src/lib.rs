@@ -9,6 +9,7 @@
 //!   http resp          bytes
 //!   keywork ledger     the requests of each connection, and the check of answers
 //! pace               when requests are sent, and when a run ends
+//! transport          TCP with or without TLS
 //! connection load    one connection; threads of them
 //! record report      the measurements, and their presentation
 //! routes             the leaders of shards
@@ -35,11 +36,12 @@ mod report;
 mod resp;
 mod routes;
 mod stamp;
+mod transport;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidelock_client::{CliError, Client, NodeUrl};
+use tidelock_client::{CliError, Client, Connection, NodeUrl};
 
 pub use self::args::BenchArgs;
 use self::args::{
@@ -54,6 +56,7 @@ use self::protocol::Protocol;
 use self::report::{Report, Setting};
 use self::resp::RespProtocol;
 use self::routes::{Listener, Routes};
+use self::transport::Transport;
 
 /// Default duration of the measurement.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
@@ -79,28 +82,43 @@ fn kv(args: &KvBenchArgs) -> Result<(), CliError> {
     let keys = Arc::new(KeySpace::new(&args.mix)?);
     let default = if args.mix.distribution == Distribution::Sequential { Via::Given } else { Via::Leader };
     let via = args.mix.via.unwrap_or(default);
+    let connection = args.connection.resolve()?;
     let targets = match via {
-        Via::Given => Targets::given(args.urls.iter().map(NodeUrl::address).collect()),
-        Via::Leader | Via::Follower => routed(via, &args.mix, &keys, &args.urls, Listener::Http)?,
+        Via::Given => Targets::given(connection.urls.iter().map(NodeUrl::address).collect()),
+        Via::Leader | Via::Follower => routed(via, &args.mix, &keys, (&connection, Listener::Http))?,
     };
     let (bytes, freshness) = (args.mix.value_size as usize, args.mix.consistency);
     let run = fastrand::u32(..);
-    let protocol =
-        |keys: &Arc<KeySpace>, host: &str| KeyProtocol::new(Arc::clone(keys), host, bytes, run, freshness);
-    KeyRun::new(&args.load, &args.mix, via, keys, targets).run(Marks::Versions, run, &protocol)
+    let protocol = |keys: &Arc<KeySpace>, host: &str| {
+        KeyProtocol::new(Arc::clone(keys), host, bytes, run, freshness).with_token(connection.token.as_ref())
+    };
+    let transport = Transport::of_nodes(&connection)?;
+    KeyRun::new(&args.load, &args.mix, via, (keys, targets, transport)).run(Marks::Versions, run, &protocol)
 }
 
 fn resp(args: &RespBenchArgs) -> Result<(), CliError> {
     let keys = Arc::new(KeySpace::new(&args.mix)?);
     let via = args.mix.via.unwrap_or(Via::Given);
+    let connection = args.connection.resolve()?;
+    let transport = Transport::new(args.tls, &connection)?;
     let targets = match via {
         Via::Given => Targets::given(args.addresses.clone()),
-        Via::Leader | Via::Follower => routed(via, &args.mix, &keys, &args.urls, Listener::Resp)?,
+        Via::Leader | Via::Follower => routed(via, &args.mix, &keys, (&connection, Listener::Resp))?,
     };
+    let is_safe = |address: &String| args.tls || transport::is_loopback(address);
+    if let Some(address) = targets.addresses.iter().find(|address| !is_safe(address))
+        && connection.token.is_some()
+    {
+        let text =
+            format!("the token is not sent to {address} without --tls: anyone on the way could read it");
+        return Err(CliError::Usage(text));
+    }
     let (bytes, freshness) = (args.mix.value_size as usize, args.mix.consistency);
     let run = fastrand::u32(..);
-    let protocol = |keys: &Arc<KeySpace>, _: &str| RespProtocol::new(Arc::clone(keys), bytes, run, freshness);
-    KeyRun::new(&args.load, &args.mix, via, keys, targets).run(Marks::Sequences, run, &protocol)
+    let protocol = |keys: &Arc<KeySpace>, _: &str| {
+        RespProtocol::new(Arc::clone(keys), bytes, run, freshness).with_token(connection.token.as_ref())
+    };
+    KeyRun::new(&args.load, &args.mix, via, (keys, targets, transport)).run(Marks::Sequences, run, &protocol)
 }
 
 /// How long the cluster may take to name the leaders.
@@ -111,10 +129,9 @@ fn routed(
     via: Via,
     mix: &MixArgs,
     keys: &KeySpace,
-    urls: &[NodeUrl],
-    listener: Listener,
+    (connection, listener): (&Connection, Listener),
 ) -> Result<Targets, CliError> {
-    let client = Client::new(urls.to_vec(), ROUTES_TIMEOUT, None);
+    let client = Client::new(connection.clone(), ROUTES_TIMEOUT);
     let routes = Routes::ask_for_all(&client, ROUTES_TIMEOUT)?;
     Targets::routed(via, mix, keys, &routes, listener)
 }
@@ -125,6 +142,7 @@ struct KeyRun<'a> {
     via: Via,
     keys: Arc<KeySpace>,
     targets: Targets,
+    transport: Transport,
     seed: u64,
 }
 
@@ -133,10 +151,17 @@ impl<'a> KeyRun<'a> {
         load: &'a LoadArgs,
         mix: &'a MixArgs,
         via: Via,
-        keys: Arc<KeySpace>,
-        targets: Targets,
+        (keys, targets, transport): (Arc<KeySpace>, Targets, Transport),
     ) -> KeyRun<'a> {
-        KeyRun { load, mix, via, keys, targets, seed: mix.seed.unwrap_or_else(|| fastrand::u64(..)) }
+        KeyRun {
+            load,
+            mix,
+            via,
+            keys,
+            targets,
+            transport,
+            seed: mix.seed.unwrap_or_else(|| fastrand::u64(..)),
+        }
     }
 
     fn run<P: Protocol + 'static>(
@@ -163,7 +188,7 @@ impl<'a> KeyRun<'a> {
             targets: self.targets.clone(),
             seed: self.seed,
         };
-        measure(self.load, self.describe(marks), &KeyRecipe { plan, protocol })
+        measure(self.load, &self.transport, self.describe(marks), &KeyRecipe { plan, protocol })
     }
 
     /// Writes every key once, so that later reads find values of this run.
@@ -185,7 +210,7 @@ impl<'a> KeyRun<'a> {
             duration: None,
             rate: None,
             depth: self.load.pipeline.max(PREPARE_PIPELINE) as usize,
-            ..pass(self.load, "", None)
+            ..pass(self.load, &self.transport, "", None)
         };
         let record = load::run(&pass, &KeyRecipe { plan, protocol })?.record;
         if record.writes.len() == self.keys.count() {
@@ -251,17 +276,24 @@ impl Recipe for FixedRecipe {
 }
 
 fn url(args: &HttpBenchArgs) -> Result<(), CliError> {
+    let connection = args.connection.resolve()?;
     let request = http::Request::parse(args).map_err(CliError::Usage)?;
+    let transport = Transport::new(request.is_https, &connection)?;
     let recipe = FixedRecipe {
         address: request.address,
         protocol: FixedProtocol { request: request.bytes, is_head: args.method == "HEAD" },
         expected: args.expect.as_deref().map(|text| text.as_bytes().into()),
     };
-    measure(&args.load, format!("{} {}", args.method, args.url), &recipe)
+    measure(&args.load, &transport, format!("{} {}", args.method, args.url), &recipe)
 }
 
 /// Warms up, measures, reports.
-fn measure<R: Recipe>(load: &LoadArgs, what: String, recipe: &R) -> Result<(), CliError> {
+fn measure<R: Recipe>(
+    load: &LoadArgs,
+    transport: &Transport,
+    what: String,
+    recipe: &R,
+) -> Result<(), CliError> {
     let warm_up = match load.requests {
         Some(_) => Duration::ZERO,
         None => WARM_UP_DEFAULT,
@@ -269,9 +301,9 @@ fn measure<R: Recipe>(load: &LoadArgs, what: String, recipe: &R) -> Result<(), C
     let warm_up = load.warm_up_s.unwrap_or(warm_up);
     let mut before = None;
     if !warm_up.is_zero() {
-        before = Some(load::run(&pass(load, "warming up", Some(warm_up)), recipe)?.record);
+        before = Some(load::run(&pass(load, transport, "warming up", Some(warm_up)), recipe)?.record);
     }
-    let mut outcome = load::run(&pass(load, "measuring", None), recipe)?;
+    let mut outcome = load::run(&pass(load, transport, "measuring", None), recipe)?;
     // Answers were checked in the warm-up, too.
     if let Some(before) = before {
         outcome.record.wrong_count += before.wrong_count;
@@ -288,7 +320,7 @@ fn measure<R: Recipe>(load: &LoadArgs, what: String, recipe: &R) -> Result<(), C
 
 /// A pass with the command line's settings; its duration is `warm_up`, or else that of the command
 /// line.
-fn pass(load: &LoadArgs, name: &'static str, warm_up: Option<Duration>) -> Pass {
+fn pass(load: &LoadArgs, transport: &Transport, name: &'static str, warm_up: Option<Duration>) -> Pass {
     let duration = match load.requests {
         Some(_) => warm_up,
         None => warm_up.or(load.duration_s).or(Some(DURATION_DEFAULT)),
@@ -302,5 +334,6 @@ fn pass(load: &LoadArgs, name: &'static str, warm_up: Option<Duration>) -> Pass 
         duration,
         rate: load.rate,
         timeout: Duration::from_millis(load.timeout_ms),
+        transport: transport.clone(),
     }
 }

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tidelock_client::CliError;
-use tokio::net::TcpStream;
 use tokio::task::{JoinSet, LocalSet};
 
-use crate::connection::{Connection, connect};
+use crate::connection::Connection;
 use crate::pace::{Budget, PassState, Schedule};
 use crate::protocol::{Protocol, Work};
 use crate::record::Record;
+use crate::transport::{Stream, Transport};
 
 /// Interval between updates of the progress.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -37,6 +37,8 @@ pub(crate) struct Pass {
     pub rate: Option<u64>,
     /// After how long a request counts as failed.
     pub timeout: Duration,
+    /// How the servers are reached.
+    pub transport: Transport,
 }
 
 /// Creates the connections of a pass.
@@ -115,7 +117,9 @@ fn work<R: Recipe>(pass: &Pass, recipe: &R, start: &Start, index: usize) -> Reco
             let schedule = rate.map(|rate| Schedule::new(*begun, rate, index as u64, of));
             let (depth, timeout) = (pass.depth, pass.timeout);
             let (shared, record) = (Arc::clone(shared), Rc::clone(&record));
-            let connection = Connection { address, protocol, work, shared, depth, schedule, timeout, record };
+            let transport = pass.transport.clone();
+            let connection =
+                Connection { address, transport, protocol, work, shared, depth, schedule, timeout, record };
             connections.spawn_local(connection.run(stream));
         }
         wait(&mut connections, shared, index == 0).await;
@@ -150,7 +154,7 @@ fn begin(pass: &Pass) -> (Instant, Arc<PassState>) {
     (now, Arc::new(PassState::new(Budget::new(pass.requests, end))))
 }
 
-type Opened<R> = (usize, TcpStream, (String, <R as Recipe>::Protocol, <R as Recipe>::Work));
+type Opened<R> = (usize, Stream, (String, <R as Recipe>::Protocol, <R as Recipe>::Work));
 
 async fn open<R: Recipe>(
     pass: &Pass,
@@ -160,7 +164,7 @@ async fn open<R: Recipe>(
     let mut parts = vec![];
     for index in indexes {
         let part = recipe.connection(index)?;
-        let stream = connect(&part.0, pass.timeout).await.map_err(CliError::Unreachable)?;
+        let stream = pass.transport.connect(&part.0, pass.timeout).await.map_err(CliError::Unreachable)?;
         parts.push((index, stream, part));
     }
     Ok(parts)

@@ -12,7 +12,7 @@ use crate::args::{AtomicArgs, AtomicCommand, Output};
 
 /// Runs one of the `atomic` commands.
 pub fn run(args: AtomicArgs) -> Result<(), CliError> {
-    let client = args.client.client();
+    let client = args.client.client()?;
     let format = args.client.output;
     match args.command {
         AtomicCommand::Get(get) => {

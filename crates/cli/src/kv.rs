@@ -24,7 +24,7 @@ const PREVIEW_CHARACTERS: usize = 60;
 
 /// Runs one of the `kv` commands.
 pub fn run(args: KvArgs) -> Result<(), CliError> {
-    let client = args.client.client();
+    let client = args.client.client()?;
     let format = args.client.output;
     let outcome = match args.command {
         KvCommand::Get(get) => get_value(&client, format, &get),

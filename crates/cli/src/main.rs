@@ -1,5 +1,5 @@
-//! The binary `tidelock`: `serve`, `dev`, `kv`, `atomic`, `config`, `cluster`, `backup` and
-//! `bench`.
+//! The binary `tidelock`: `serve`, `dev`, `kv`, `atomic`, `config`, `cluster`, `backup`,
+//! `login`, `logout` and `bench`.
 //!
 //! Parses the command line, runs the command, and sets the exit code. Each command has its own
 //! file.
@@ -13,6 +13,7 @@ mod dev;
 mod item;
 mod kv;
 mod logging;
+mod login;
 mod serve;
 mod time;
 
@@ -37,6 +38,8 @@ fn main() -> ExitCode {
         Command::Atomic(args) => atomic::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Backup(args) => backup::run(args),
+        Command::Login(args) => login::login(*args),
+        Command::Logout(args) => login::logout(&args),
         Command::Bench(args) => tidelock_bench::run(*args),
     };
     match outcome {

@@ -15,12 +15,14 @@
 
 use std::fmt;
 use std::io::{self, Read};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
 use serde::Deserialize;
 use tidelock_api::LEADER_HEADER;
 use tidelock_api::etag::EntityTag;
@@ -28,7 +30,9 @@ use tidelock_api::problem::Problem;
 use ureq::http;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
+use crate::connection::Connection;
 use crate::error::CliError;
+use crate::token::Token;
 
 /// Timeout of a connection attempt: long enough for any network of a cluster, short enough to try
 /// the next node.
@@ -66,6 +70,12 @@ impl NodeUrl {
     /// Whether it is reached with TLS.
     pub fn is_https(&self) -> bool {
         self.is_https
+    }
+
+    /// Whether it is on this machine.
+    pub fn is_loopback(&self) -> bool {
+        let host = self.host();
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 
     fn scheme(&self) -> &'static str {
@@ -208,8 +218,10 @@ impl CertificateAuthorities {
     ///
     /// # Errors
     /// When it cannot be read, is damaged, or has none.
-    pub fn read(path: &str) -> Result<CertificateAuthorities, String> {
-        let pem = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
+    pub fn read(path: &Path) -> Result<CertificateAuthorities, String> {
+        let pem = std::fs::read(path);
+        let path = path.display();
+        let pem = pem.map_err(|error| format!("{path}: {error}"))?;
         let mut certificates = Vec::new();
         for item in parse_pem(&pem) {
             match item {
@@ -223,25 +235,40 @@ impl CertificateAuthorities {
         }
         Ok(CertificateAuthorities(certificates))
     }
+
+    /// Settings of TLS connections to servers with their certificates.
+    ///
+    /// # Errors
+    /// When a certificate is not valid.
+    pub fn tls_config(&self) -> Result<rustls::ClientConfig, String> {
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in &self.0 {
+            let der = CertificateDer::from(certificate.der().to_vec());
+            roots.add(der).map_err(|error| format!("--ca: {error}"))?;
+        }
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder =
+            rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.map_err(|error| error.to_string())?;
+        Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    }
 }
 
 /// A client of the nodes of one cluster.
 pub struct Client {
     agent: ureq::Agent,
     nodes: Vec<NodeUrl>,
+    token: Option<Token>,
     /// The leader that the last answer named, until it cannot be reached.
     leader: Mutex<Option<NodeUrl>>,
 }
 
 impl Client {
-    /// Prepares to ask `nodes`, in this order, each for at most `timeout`. Opens no connection yet.
-    /// Nodes with TLS must show a certificate of one of `authorities`.
-    pub fn new(
-        nodes: Vec<NodeUrl>,
-        timeout: Duration,
-        authorities: Option<&CertificateAuthorities>,
-    ) -> Client {
-        let trusted = authorities.map_or(&[][..], |authorities| &authorities.0);
+    /// Prepares to ask the nodes of a connection, in their order, each for at most `timeout`. Opens
+    /// no connection yet. Nodes with TLS must show a certificate of one of its authorities.
+    pub fn new(connection: Connection, timeout: Duration) -> Client {
+        let Connection { urls: nodes, authorities, token } = connection;
+        let trusted = authorities.as_ref().map_or(&[][..], |authorities| &authorities.0);
         let tls = TlsConfig::builder()
             .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
             .root_certs(RootCerts::new_with_certs(trusted))
@@ -258,12 +285,23 @@ impl Client {
             .timeout_connect(Some(CONNECT_TIMEOUT.min(timeout)))
             .user_agent(concat!("tidelock/", env!("CARGO_PKG_VERSION")))
             .build();
-        Client { agent: agent.into(), nodes, leader: Mutex::default() }
+        Client { agent: agent.into(), nodes, token, leader: Mutex::default() }
+    }
+
+    /// The nodes that are asked, in this order.
+    pub fn nodes(&self) -> &[NodeUrl] {
+        &self.nodes
     }
 
     /// A client that asks other nodes, otherwise as this one.
     pub fn of(&self, nodes: Vec<NodeUrl>) -> Client {
-        Client { agent: self.agent.clone(), nodes, leader: Mutex::default() }
+        Client { agent: self.agent.clone(), nodes, token: self.token.clone(), leader: Mutex::default() }
+    }
+
+    /// The token for a node, unless others on the way could read it.
+    fn token_for(&self, node: &NodeUrl) -> Option<http::HeaderValue> {
+        let is_safe = node.is_https() || node.is_loopback();
+        self.token.as_ref().filter(|_| is_safe).map(Token::header)
     }
 
     /// The first answer that settles the call.
@@ -327,6 +365,9 @@ impl Client {
         if let Some((name, value)) = &call.condition {
             request = request.header(name, value);
         }
+        if let Some(token) = self.token_for(node) {
+            request = request.header(http::header::AUTHORIZATION, token);
+        }
         let response = if matches!(call.method, http::Method::PUT | http::Method::POST) {
             self.agent
                 .run(request.header(http::header::CONTENT_TYPE, "application/octet-stream").body(call.body)?)
@@ -351,7 +392,7 @@ impl Client {
     pub fn download(&self, target: &str) -> Result<(String, impl Read + Send + use<>), CliError> {
         let mut body = None;
         let answer = first_answer(&self.nodes, false, |node| {
-            match self.begin_download(&format!("{node}{target}")) {
+            match self.begin_download(node, target) {
                 Ok((200, found)) => {
                     body = Some(found);
                     Attempt::Answered(Response { url: node.to_string(), status: 200, ..Response::default() })
@@ -371,8 +412,12 @@ impl Client {
         }
     }
 
-    fn begin_download(&self, url: &str) -> Result<(u16, ureq::Body), ureq::Error> {
-        let request = self.agent.get(url).config().timeout_global(None);
+    fn begin_download(&self, node: &NodeUrl, target: &str) -> Result<(u16, ureq::Body), ureq::Error> {
+        let mut request = self.agent.get(format!("{node}{target}"));
+        if let Some(token) = self.token_for(node) {
+            request = request.header(http::header::AUTHORIZATION, token);
+        }
+        let request = request.config().timeout_global(None);
         let response = request.timeout_recv_response(Some(DOWNLOAD_HEAD_TIMEOUT)).build().call()?;
         let (head, body) = response.into_parts();
         Ok((head.status.as_u16(), body))
@@ -492,7 +537,8 @@ mod tests {
 
     #[test]
     fn the_leader_is_asked_first_until_it_fails() {
-        let client = Client::new(nodes(), Duration::from_secs(1), None);
+        let connection = Connection { urls: nodes(), authorities: None, token: None };
+        let client = Client::new(connection, Duration::from_secs(1));
         let named = |url: &str| {
             Attempt::Answered(Response {
                 status: 200,

@@ -5,11 +5,15 @@
 //! the other. Knows no command, and no meaning of a request or an answer beyond its status.
 
 mod client;
+mod connection;
 mod error;
 pub mod keys;
 pub mod output;
+mod token;
 
 pub use client::{Call, CertificateAuthorities, Client, NodeUrl, Response};
+pub use connection::{Connection, ConnectionArgs, DEFAULT_PROFILE, Profile, Profiles, settings_directory};
 pub use error::CliError;
 pub use output::Output;
+pub use token::Token;
 pub use ureq::http;

@@ -7,6 +7,7 @@ mod backup;
 mod cluster;
 mod config;
 mod keys;
+mod login;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use tidelock_bench::BenchArgs;
 pub use tidelock_client::Output;
-use tidelock_client::{CertificateAuthorities, Client, NodeUrl};
+use tidelock_client::{CliError, Client, ConnectionArgs};
 use tidelock_server::config::RawSettings;
 
 pub use backup::{BackupArgs, BackupCommand, FileArgs, RestoreArgs, SaveArgs};
@@ -27,6 +28,7 @@ pub use config::{
     ImportArgs, ItemArgs, NsCommand, PairCommand, PublishArgs, RollbackArgs, TermsArgs, WatchArgs,
 };
 pub use keys::{AtomicArgs, AtomicCommand, DelArgs, GetArgs, KvArgs, KvCommand, ListArgs, PutArgs};
+pub use login::{LoginArgs, LogoutArgs};
 
 /// A replicated key-value store: every acknowledged write is on the disks of a majority, every read
 /// is linearizable unless you ask for a stale one.
@@ -84,6 +86,13 @@ pub enum Command {
     Cluster(ClusterArgs),
     /// Save all keys to a file, and restore them
     Backup(BackupArgs),
+    /// Store how to reach a cluster, and a token, for all later commands
+    ///
+    /// The token is read from --token-file, or from standard input. A node is asked whose it is
+    /// first.
+    Login(Box<LoginArgs>),
+    /// Forget what `login` has stored
+    Logout(LogoutArgs),
     /// Measure the latency of a cluster under load, checking every answer, and the speed of a disk
     Bench(Box<BenchArgs>),
 }
@@ -140,23 +149,9 @@ pub struct DevArgs {
 /// How to reach a cluster, and the format of the output.
 #[derive(Debug, Args)]
 pub struct ClientArgs {
-    /// A node's HTTP endpoint. If several are given (repeated, or separated by commas), the next
-    /// one is used when one is unreachable or has no leader. A write whose answer was lost is
-    /// never repeated, because it may have happened
-    #[arg(
-        long = "url",
-        env = "TIDELOCK_URL",
-        value_name = "URL",
-        value_delimiter = ',',
-        default_value = "http://127.0.0.1:8001",
-        global = true
-    )]
-    pub urls: Vec<NodeUrl>,
-    /// File with the certificates, PEM, of the authorities that may have signed those of the nodes;
-    /// https:// needs it
-    #[arg(long = "ca", env = "TIDELOCK_CA", value_name = "FILE", global = true)]
-    #[arg(value_parser = CertificateAuthorities::read)]
-    pub authorities: Option<CertificateAuthorities>,
+    /// Which nodes to ask, and as whom.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
     /// Format of the output
     #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text, global = true)]
     pub output: Output,
@@ -169,9 +164,11 @@ pub struct ClientArgs {
 
 impl ClientArgs {
     /// A client of the given nodes.
-    pub fn client(&self) -> Client {
-        let timeout = Duration::from_millis(self.timeout_ms);
-        Client::new(self.urls.clone(), timeout, self.authorities.as_ref())
+    ///
+    /// # Errors
+    /// When a file with certificates, a token or profiles cannot be used.
+    pub fn client(&self) -> Result<Client, CliError> {
+        Ok(Client::new(self.connection.resolve()?, Duration::from_millis(self.timeout_ms)))
     }
 }
 
@@ -296,7 +293,7 @@ mod tests {
     fn lists_of_urls_add_up() {
         let cli = parse("tidelock kv --url http://a:1,http://b:2 --url http://c:3 get k").unwrap();
         let Command::Kv(kv) = cli.command else { panic!("kv") };
-        let urls: Vec<_> = kv.client.urls.iter().map(ToString::to_string).collect();
+        let urls: Vec<_> = kv.client.connection.urls.iter().map(ToString::to_string).collect();
         assert_eq!(urls, ["http://a:1", "http://b:2", "http://c:3"]);
     }
 }

@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(300);
 
 /// Runs `backup restore`.
 pub fn run(args: RestoreArgs) -> Result<(), CliError> {
-    let client = args.client.client();
+    let client = args.client.client()?;
     let summary = super::read_file(&args.file, "verifying", |_| Ok(()))?;
     let revision = summary.restored_revision();
     let target = format!("/v1/restore?backup={}&revision={revision}&expiring=true", summary.header.backup);

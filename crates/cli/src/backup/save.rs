@@ -21,7 +21,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs `backup save`.
 pub fn run(args: SaveArgs) -> Result<(), CliError> {
-    let client = args.client.client();
+    let client = args.client.client()?;
     let target = if args.stale { "/v1/backup?stale=true" } else { "/v1/backup" };
     let progress = Progress::begin("waiting for the node's snapshots");
     let (url, answer) = client.download(target)?;

@@ -30,9 +30,10 @@ pub(super) struct Change {
 
 impl Change {
     /// Prepares the request for `goal`; sends nothing yet.
-    pub fn new(goal: Goal, args: ClientArgs) -> Change {
-        let watch = Watch::new(&args, goal.leaving());
-        Change { goal, client: args.client(), watch, format: args.output }
+    pub fn new(goal: Goal, args: ClientArgs) -> Result<Change, CliError> {
+        let client = args.client()?;
+        let watch = Watch::new(&args, goal.leaving())?;
+        Ok(Change { goal, client, watch, format: args.output })
     }
 
     /// Sends the request, and waits for the goal unless `--no-wait` is set.

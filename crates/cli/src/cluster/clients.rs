@@ -9,7 +9,7 @@ use crate::args::{ClientArgs, ClientsArgs};
 
 pub(super) fn show(args: &ClientsArgs, client: &ClientArgs) -> Result<(), CliError> {
     let call = Call::get(format!("/v1/cluster/clients?limit={}", args.limit));
-    let answer = client.client().ask_for(200, &call)?;
+    let answer = client.client()?.ask_for(200, &call)?;
     output::answer(client.output, &answer, || Ok(render(&answer.json()?)))
 }
 

@@ -51,11 +51,11 @@ pub fn run(args: ClusterArgs) -> Result<(), CliError> {
             (Goal::Leads { shard: transfer.shard, node: transfer.node }, transfer.wait)
         }
     };
-    Change::new(goal, args.client).run(wait)
+    Change::new(goal, args.client)?.run(wait)
 }
 
 fn look(args: &StatusArgs, client: &ClientArgs) -> Result<(), CliError> {
-    let asked = client.client();
+    let asked = client.client()?;
     if args.verify {
         verify::run(&asked, client.output, Duration::from_secs(args.wait_s))
     } else {

@@ -8,12 +8,12 @@ use tidelock_client::{Call, CliError, output};
 use crate::args::{ClientArgs, ExplainArgs, SetArgs, TagTarget};
 
 pub(super) fn dump(client: &ClientArgs) -> Result<(), CliError> {
-    output::write(&client.client().ask_for(200, &Call::get("/v1/cluster/dump"))?.body)
+    output::write(&client.client()?.ask_for(200, &Call::get("/v1/cluster/dump"))?.body)
 }
 
 pub(super) fn explain(args: &ExplainArgs, client: &ClientArgs) -> Result<(), CliError> {
     let target = format!("/v1/cluster/shards/{}/explain", args.shard);
-    let answer = client.client().ask_for(200, &Call::get(target))?;
+    let answer = client.client()?.ask_for(200, &Call::get(target))?;
     output::answer(client.output, &answer, || Ok(table(&answer.json()?)))
 }
 
@@ -35,7 +35,7 @@ pub(super) fn set(args: &SetArgs, client: &ClientArgs) -> Result<(), CliError> {
         }
     };
     let body = serde_json::to_vec(&tags).expect("invariant: a map of texts is JSON");
-    let answer = client.client().ask_for(202, &Call::post(path, &body))?;
+    let answer = client.client()?.ask_for(202, &Call::post(path, &body))?;
     output::answer(client.output, &answer, || Ok(done))
 }
 

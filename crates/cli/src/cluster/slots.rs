@@ -28,7 +28,7 @@ pub(super) fn add_shard(args: AddShardArgs, client: &ClientArgs) -> Result<(), C
         tags.insert(name.to_owned(), value.to_owned());
     }
     let body = encode(&AddShardRequest { name: args.name, tags });
-    let answer = client.client().ask_for(202, &Call::post("/v1/cluster/shards", &body))?;
+    let answer = client.client()?.ask_for(202, &Call::post("/v1/cluster/shards", &body))?;
     output::answer(client.output, &answer, || {
         let ChangedShard { shard } = answer.json()?;
         Ok(format!("shard {shard} is there, without slots; `tidelock cluster rebalance` gives it its share"))
@@ -37,7 +37,7 @@ pub(super) fn add_shard(args: AddShardArgs, client: &ClientArgs) -> Result<(), C
 
 pub(super) fn remove_shard(args: &RemoveShardArgs, client: &ClientArgs) -> Result<(), CliError> {
     let target = format!("/v1/cluster/shards/{}", args.shard);
-    let answer = client.client().ask_for(202, &Call::delete(target))?;
+    let answer = client.client()?.ask_for(202, &Call::delete(target))?;
     output::answer(client.output, &answer, || {
         Ok(format!("shard {} is removed; its replicas release their disk", args.shard))
     })
@@ -58,13 +58,13 @@ pub(super) fn move_slots(args: &MoveSlotsArgs, client: &ClientArgs) -> Result<()
 /// Requests moves until a leader has recorded them or the time is over.
 fn ask(call: &Call<'_>, wait: &WaitForMoves, client: &ClientArgs) -> Result<RequestedMoves, CliError> {
     let end = Instant::now() + Duration::from_secs(wait.wait_s);
-    let client = client.client();
+    let client = client.client()?;
     let answer = retry::until(end, Some("slots-moving"), || client.ask(call), output::progress)?;
     answer.accept(202)?.json()
 }
 
 pub(super) fn show(client: &ClientArgs) -> Result<(), CliError> {
-    let answer = client.client().ask_for(200, &Call::get("/v1/cluster/moves"))?;
+    let answer = client.client()?.ask_for(200, &Call::get("/v1/cluster/moves"))?;
     output::answer(client.output, &answer, || Ok(table(&answer.json()?)))
 }
 
@@ -82,7 +82,7 @@ fn follow(asked: &RequestedMoves, wait: &WaitForMoves, client: &ClientArgs) -> R
         })?;
     }
     let (began, timeout) = (Instant::now(), Duration::from_secs(wait.wait_s));
-    let (mut shown, asker) = (None, client.client());
+    let (mut shown, asker) = (None, client.client()?);
     while began.elapsed() < timeout {
         // The node that answers may be behind the one that took the request, or briefly
         // unreachable.

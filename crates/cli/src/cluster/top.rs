@@ -72,9 +72,9 @@ struct ClientRow {
 type Answer = (u64, Result<(Load, Clients), String>);
 
 pub(super) fn show(args: &TopArgs, client: &ClientArgs) -> Result<(), CliError> {
-    let asked = client.client();
+    let asked = client.client()?;
     let cluster: Cluster = asked.ask_for(200, &Call::get("/v1/cluster"))?.json()?;
-    let like = client.urls.first().expect("invariant: there is a default");
+    let like = asked.nodes().first().expect("invariant: there is a default");
     let ask_host = |address: &str| ask((&asked, like), address, args.limit);
     let answers: Vec<Answer> =
         cluster.hosts.iter().map(|host| (host.node, ask_host(&host.http_address))).collect();

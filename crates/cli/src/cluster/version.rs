@@ -6,7 +6,7 @@ use tidelock_client::{Call, CliError, output};
 use crate::args::{ClientArgs, VersionArgs};
 
 pub(super) fn run(args: &VersionArgs, client: &ClientArgs) -> Result<(), CliError> {
-    let asked = client.client();
+    let asked = client.client()?;
     if args.hold || args.resume {
         let verb = if args.hold { "hold" } else { "resume" };
         let answer = asked.ask_for(202, &Call::post(format!("/v1/cluster/version/{verb}"), b""))?;

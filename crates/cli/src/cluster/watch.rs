@@ -37,10 +37,11 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Prepares polls of the given nodes, and of the hosts that they name.
-    pub fn new(args: &ClientArgs, leaving: Option<u64>) -> Watch {
+    pub fn new(args: &ClientArgs, leaving: Option<u64>) -> Result<Watch, CliError> {
         let timeout = LOOK_TIMEOUT.min(Duration::from_millis(args.timeout_ms));
-        let client = Client::new(vec![], timeout, args.authorities.as_ref());
-        Watch { client, given: args.urls.clone(), leaving, seen: None }
+        let connection = args.connection.resolve()?;
+        let given = connection.urls.clone();
+        Ok(Watch { client: Client::new(connection, timeout), given, leaving, seen: None })
     }
 
     /// Learns which nodes to ask once a leaving node has stopped. Does nothing if no node answers.
@@ -147,6 +148,7 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use tidelock_api::cluster::Host;
+    use tidelock_client::Connection;
 
     use super::*;
 
@@ -214,8 +216,9 @@ mod tests {
             let hosts = hosts.iter().map(host).collect();
             (url(port), Cluster { node, hosts, ..Cluster::default() })
         });
-        let client = Client::new(vec![], LOOK_TIMEOUT, None);
-        let given = given.iter().copied().map(url).collect();
+        let given: Vec<NodeUrl> = given.iter().copied().map(url).collect();
+        let connection = Connection { urls: given.clone(), authorities: None, token: None };
+        let client = Client::new(connection, LOOK_TIMEOUT);
         let watch = Watch { client, given, leaving, seen };
         let port = |url: NodeUrl| url.to_string().rsplit(':').next().and_then(|port| port.parse().ok());
         watch.candidates().into_iter().map(|url| port(url).expect("a port")).collect()

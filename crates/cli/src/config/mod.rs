@@ -46,7 +46,7 @@ struct Session {
 /// Runs one of the `config` commands.
 pub fn run(args: ConfigArgs) -> Result<(), CliError> {
     let timeout = Duration::from_millis(args.client.timeout_ms);
-    let session = Session { client: args.client.client(), format: args.client.output, timeout };
+    let session = Session { client: args.client.client()?, format: args.client.output, timeout };
     match args.command {
         ConfigCommand::Ns { command } => session.namespaces(command),
         ConfigCommand::Pair { command } => session.pairs(command),
