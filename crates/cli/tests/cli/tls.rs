@@ -242,3 +242,52 @@ fn a_directory_without_a_certificate_stops_the_node_before_it_writes() {
     assert!(said(&output).contains("tls.crt"), "{}", said(&output));
     assert!(!directory.path().join("data").exists());
 }
+
+#[test]
+fn bench_measures_with_tls() {
+    let authority = Authority::new();
+    let node = SecureNode::start(&authority);
+    let load = ["-n", "500", "-c", "4", "--keys", "50", "--json"];
+    let kv = node.run(&authority, &[&["bench", "kv", "--reads", "50"][..], &load].concat());
+    let resp = node.resp.to_string();
+    let resp_args = ["bench", "resp", "--tls", "-P", "16", "--reads", "50", "--address", &resp];
+    let resp = node.run(&authority, &[&resp_args[..], &load].concat());
+    let atomic = node.run(&authority, &["bench", "atomic", "-d", "0.5", "--json"]);
+    for (name, output) in [("kv", kv), ("resp", resp), ("atomic", atomic)] {
+        assert!(output.status.success(), "{name}: {}", said(&output));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+        assert_eq!(report["failed"], 0, "{name}: {report}");
+    }
+    // Without TLS nothing is measured, and the reason is shown.
+    let address = node.resp.to_string();
+    let plain =
+        tidelock().args(["bench", "resp", "-n", "10", "--address", &address]).output().expect("it starts");
+    assert_eq!(plain.status.code(), Some(1), "{}", said(&plain));
+}
+
+#[test]
+fn a_profile_says_where_the_cluster_is_and_whom_to_trust() {
+    let authority = Authority::new();
+    let node = SecureNode::start(&authority);
+    let settings = tempfile::tempdir().expect("a temporary directory");
+    let directory = settings.path().join("tidelock");
+    fs::create_dir(&directory).expect("a directory");
+    let (url, ca) = (format!("https://{}", node.http), authority.certificate());
+    let profile = format!("[profile.default]\nurls = [{url:?}]\nca = {ca:?}\n");
+    fs::write(directory.join("config.toml"), profile).expect("written");
+    let run = |arguments: &[&str]| {
+        tidelock()
+            .args(arguments)
+            .env("XDG_CONFIG_HOME", settings.path())
+            .output()
+            .expect("the binary starts")
+    };
+    let read = run(&["kv", "get", "ready"]);
+    assert_eq!((read.status.code(), &read.stdout[..]), (Some(0), &b"yes\n"[..]), "{}", said(&read));
+    // Another node is not asked with what belongs to this cluster.
+    let other = run(&["kv", "get", "ready", "--url", "https://localhost:1"]);
+    assert_eq!(other.status.code(), Some(1), "{}", said(&other));
+    let unknown = run(&["kv", "get", "ready", "--profile", "test"]);
+    assert_eq!(unknown.status.code(), Some(2), "{}", said(&unknown));
+    assert!(said(&unknown).contains("there is no profile `test`; there are: default"), "{}", said(&unknown));
+}
