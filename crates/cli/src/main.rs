@@ -1,4 +1,4 @@
-//! The binary `tidelock`: `serve`, `dev`, `kv`, `atomic`, `config`, `cluster`, `backup` and
+//! The binary `tidelock`: `serve`, `dev`, `kv`, `atomic`, `config`, `cluster`, `backup`, `tls` and
 //! `bench`.
 //!
 //! Parses the command line, runs the command, and sets the exit code. Each command has its own
@@ -15,6 +15,7 @@ mod kv;
 mod logging;
 mod serve;
 mod time;
+mod tls;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Atomic(args) => atomic::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Backup(args) => backup::run(args),
+        Command::Tls(args) => tls::run(args),
         Command::Bench(args) => tidelock_bench::run(*args),
     };
     match outcome {
