@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Each host has a loopback address of its own, for which its certificate is.
 const HOSTS: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
 
+type Certificate = (CertificateDer<'static>, PrivateKeyDer<'static>);
+
 /// Three founders with certificates, at the same ports of three addresses.
 struct SecureCluster {
     directory: tempfile::TempDir,
@@ -98,6 +100,25 @@ impl SecureCluster {
         command.output().expect("the binary starts")
     }
 
+    fn get(&self, node: usize, path: &str) -> (u16, String) {
+        self.request(node, &format!("GET {path}"))
+    }
+
+    fn post(&self, node: usize, path: &str) -> (u16, String) {
+        self.request(node, &format!("POST {path}"))
+    }
+
+    /// Sends a request without a body to one node; returns status and answer.
+    fn request(&self, node: usize, line: &str) -> (u16, String) {
+        let mut stream = self.connect((node, 0), None);
+        let request = format!("{line} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", HOSTS[node]);
+        stream.write_all(request.as_bytes()).expect("written");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+        (status.expect("a status"), answer)
+    }
+
     fn kill(&mut self, node: usize) {
         let mut process = self.nodes[node].take().expect("the node runs");
         process.kill().expect("killed");
@@ -116,9 +137,12 @@ impl SecureCluster {
         eventually(text, || log().contains(text).then_some(()));
     }
 
-    /// Connects to the peer port of the first node with this certificate, and sends what is no
-    /// message. Returns whether the node has read it, rather than refuse the certificate.
-    fn is_heard(&self, certificate: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>) -> bool {
+    /// Connects to a port of a node, and shows this certificate.
+    fn connect(
+        &self,
+        (node, offset): (usize, u16),
+        certificate: Option<Certificate>,
+    ) -> StreamOwned<ClientConnection, TcpStream> {
         let mut roots = RootCertStore::empty();
         let authority = fs::read(self.tls().join("ca.crt")).expect("a certificate");
         roots.add(CertificateDer::from_pem_slice(&authority).expect("PEM")).expect("a certificate");
@@ -130,12 +154,18 @@ impl SecureCluster {
             Some((chain, key)) => config.with_client_auth_cert(vec![chain], key).expect("they fit"),
             None => config.with_no_client_auth(),
         };
-        let address = self.address(0, 2);
+        let address = self.address(node, offset);
         let stream = TcpStream::connect(address).expect("the node listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let name = ServerName::IpAddress(address.ip().into());
         let session = ClientConnection::new(Arc::new(config), name).expect("a connection");
-        let mut stream = StreamOwned::new(session, stream);
+        StreamOwned::new(session, stream)
+    }
+
+    /// Connects to the peer port of the first node with this certificate, and sends what is no
+    /// message. Returns whether the node has read it, rather than refuse the certificate.
+    fn is_heard(&self, certificate: Option<Certificate>) -> bool {
+        let mut stream = self.connect((0, 2), certificate);
         match stream.write_all(b"no message").and_then(|()| stream.read(&mut [0; 64])) {
             Ok(_) => true,
             // The node closes without a last record of TLS, as for every caller that it cannot
@@ -167,10 +197,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// A certificate for the second host, signed by the cluster's authority, with one change.
-fn certificate(
-    tls: &Path,
-    change: impl FnOnce(&mut CertificateParams),
-) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+fn certificate(tls: &Path, change: impl FnOnce(&mut CertificateParams)) -> Certificate {
     let read = |name| fs::read_to_string(tls.join(name)).expect("a file");
     let issuer =
         Issuer::from_ca_cert_pem(&read("ca.crt"), KeyPair::from_pem(&read("ca.key")).expect("a key"));
@@ -280,10 +307,19 @@ fn certificates_are_renewed_under_load_without_a_failed_request() {
         stop.store(true, Ordering::Relaxed);
         assert!(load.join().expect("no write failed") > 0);
     });
+    let (status, body) = cluster.post(0, "/v1/tls/reload");
+    assert_eq!(status, 200);
+    let shown = ["\"replaced\":false", "\"127.0.0.1\"", "tidelock://tidelock/host/", "expires_unix_s"];
+    assert!(shown.iter().all(|part| body.contains(part)), "{body}");
     // The key of another certificate is not used, and an operator can see that.
     let key = cluster.tls().join(HOSTS[0]).join("tls.key");
     fs::copy(cluster.tls().join(HOSTS[1]).join("tls.key"), key).expect("copied");
-    cluster.look_again();
+    let (status, body) = cluster.post(0, "/v1/tls/reload");
+    assert!(status == 409 && body.contains("certificate-not-used"), "{status} {body}");
     cluster.wait_for_log(0, "the new certificate is not used; the old one stays in place");
+    let (status, ready) = cluster.get(0, "/readyz?verbose");
+    assert!(status == 200 && ready.contains("[!]the changed files of --tls-dir are not used"), "{ready}");
+    let (_, metrics) = cluster.get(0, "/metrics");
+    assert!(metrics.contains("tidelock_insecure_listeners 0"), "{metrics}");
     assert!(cluster.run(&["kv", "put", "k", "still"]).status.success());
 }

@@ -33,6 +33,7 @@ mod atomics;
 mod authority;
 mod backup;
 mod body;
+mod certificate;
 mod checkpoint;
 mod clients;
 mod cluster;

@@ -170,6 +170,11 @@ impl TlsAcceptor {
         warnings
     }
 
+    /// The names in the certificate in use.
+    pub fn names(&self) -> Vec<String> {
+        self.0.files.lock().unwrap_or_else(PoisonError::into_inner).names()
+    }
+
     /// When the certificate in use expires, in seconds since 1970.
     pub fn expires_unix_s(&self) -> i64 {
         self.0.expires_unix_s.load(Ordering::Relaxed)

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::{RootCertStore, ServerConfig};
 use tidelock_core::certified_host::{CertificateError, CertifiedHost};
 
-use super::peer::{CertifiedKey, PeerConfigs, host_of};
+use super::peer::{CertifiedKey, PeerConfigs, host_of, names_of};
 
 /// The certificate of the node and those of the authorities between it and the root, PEM.
 pub const CERTIFICATE_FILE: &str = "tls.crt";
@@ -120,6 +120,12 @@ impl CertificateFiles {
         // The certificate is looked for first: a wrong directory has none of the files.
         let (certificate, key) = (read(CERTIFICATE_FILE)?, read(KEY_FILE)?);
         Ok(CertificateFiles { certificate, key, authorities: authorities? })
+    }
+
+    /// The names in the certificate.
+    pub fn names(&self) -> Vec<String> {
+        let leaf = CertificateDer::from_pem_slice(&self.certificate);
+        leaf.map_or_else(|_| vec![], |leaf| names_of(&leaf))
     }
 
     /// Checks that they can be shown to clients and to other nodes from now on.
@@ -269,6 +275,9 @@ mod tests {
         let host = certified_host(&files().certificate).unwrap();
         assert_eq!(host.to_string(), NAME);
         assert_eq!(files().check(at(BEGINS)).unwrap().host, host);
+        let address = SanType::IpAddress([127, 0, 0, 1].into());
+        let named = files_with(|parameters| parameters.subject_alt_names.push(address));
+        assert_eq!(named.names(), ["kv.example", NAME, "127.0.0.1"]);
         let nameless = files_with(|parameters| parameters.subject_alt_names.truncate(1));
         assert!(refusal(&nameless, BEGINS).contains("names no host"), "{}", refusal(&nameless, BEGINS));
         let (server, client) = (ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth);

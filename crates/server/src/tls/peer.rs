@@ -7,6 +7,7 @@
 //! Sessions are not resumed: a resumed one would skip the check of a certificate that has expired
 //! since, or whose authority is no longer trusted.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -83,6 +84,21 @@ pub(super) fn host_of(certificate: &CertificateDer<'_>) -> Result<CertifiedHost,
         GeneralName::URI(uri) => Some(*uri),
         _ => None,
     }))
+}
+
+/// The DNS names, IP addresses and URIs in a certificate.
+pub(super) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, certificate)) = x509_parser::parse_x509_certificate(certificate) else { return vec![] };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return vec![] };
+    let text = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) | GeneralName::URI(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => match bytes.len() {
+            4 => <[u8; 4]>::try_from(*bytes).ok().map(|bytes| IpAddr::from(bytes).to_string()),
+            _ => <[u8; 16]>::try_from(*bytes).ok().map(|bytes| IpAddr::from(bytes).to_string()),
+        },
+        _ => None,
+    };
+    names.value.general_names.iter().filter_map(text).collect()
 }
 
 /// Checks the certificate of a node that this one calls, whatever its names are.
