@@ -34,7 +34,7 @@ pub enum TlsCommand {
 #[derive(Debug, Args)]
 pub struct InitArgs {
     /// Names or IP addresses at which clients reach the hosts; NAME=UUID for a host whose data
-    /// directory exists, with the uuid that the log of its start shows as host
+    /// directory exists, with the ID that `tidelock cluster status` shows
     #[arg(long, required = true, value_name = "NAME,…", value_delimiter = ',')]
     pub hosts: Vec<String>,
     /// Directory of the authority and of the hosts' directories; created if missing

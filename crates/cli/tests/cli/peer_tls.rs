@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -230,6 +230,36 @@ fn a_cluster_with_certificates_serves_and_survives_its_leader() {
         cluster.nodes[node] = Some(cluster.spawn(node));
         cluster.wait_for_log(node, "peer link up");
     }
+}
+
+#[test]
+fn a_host_joins_with_its_certificate_and_not_without() {
+    let mut cluster = SecureCluster::start();
+    let member = cluster.address(0, 2).to_string();
+    let directory = cluster.directory.path().join("newcomer");
+    let start = |tls: &[&str]| {
+        let mut command = tidelock();
+        command.args(["serve", "--http", "127.0.0.4:0", "--resp", "127.0.0.4:0", "--resp-cluster", "off"]);
+        command.args(["--peer", &format!("127.0.0.4:{}", cluster.port), "--join", &member]).args(tls);
+        command.arg("--data-dir").arg(&directory);
+        command
+    };
+    let plain = start(&[]).output().expect("the binary starts");
+    assert_eq!(plain.status.code(), Some(1));
+    assert!(said(&plain).contains("it accepts connections with TLS only"), "{}", said(&plain));
+    cluster.wait_for_log(0, "it connects without TLS");
+
+    let mut command = tidelock();
+    command.args(["tls", "init", "--hosts", "127.0.0.4", "--out"]).arg(cluster.tls());
+    assert!(command.output().expect("the binary starts").status.success());
+    fs::remove_dir_all(&directory).expect("removed");
+    let tls = cluster.tls().join("127.0.0.4").display().to_string();
+    let newcomer = start(&["--tls-dir", &tls]).stderr(Stdio::null()).spawn().expect("the binary starts");
+    cluster.nodes.push(Some(newcomer));
+    eventually("it is a member", || {
+        let status = cluster.run(&["cluster", "status"]);
+        String::from_utf8_lossy(&status.stdout).contains("127.0.0.4:").then_some(())
+    });
 }
 
 #[test]

@@ -87,17 +87,13 @@ pub enum HandshakeError {
     },
     /// The certificate of the other side is not that of the host as which it introduces itself, or
     /// of no host of this cluster.
-    #[error("refused: {0}")]
+    #[error(transparent)]
     Certificate(#[from] CertificateError),
     /// The other side connects without TLS, and is told that this node demands it.
-    #[error(
-        "refused: it connects without TLS, and this node has --tls-dir; all nodes of a cluster need it, or none"
-    )]
+    #[error("it connects without TLS, and this node has --tls-dir; all nodes of a cluster need it, or none")]
     CallerWithoutTls,
     /// The other side connects with TLS, and this node has none.
-    #[error(
-        "refused: it connects with TLS, and this node has no --tls-dir; all nodes of a cluster need it, or none"
-    )]
+    #[error("it connects with TLS, and this node has no --tls-dir; all nodes of a cluster need it, or none")]
     CallerWithTls,
     /// The other side ended the connection when this node began with TLS.
     #[error(
