@@ -205,7 +205,7 @@ pub struct AtomicBenchArgs {
 /// Arguments of `bench http`.
 #[derive(Debug, Args)]
 pub struct HttpBenchArgs {
-    /// Whose certificates to trust with https://. No token is sent: give it as --header.
+    /// Whose certificates to trust with https://.
     #[command(flatten)]
     pub connection: ConnectionArgs,
     /// The URL: http://host:port/path?query, or https://

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustls::{ClientConnection, StreamOwned};
 use serde::Deserialize;
-use tidelock_client::{CliError, Client, Connection, NodeUrl, Output, output};
+use tidelock_client::{CliError, Client, NodeUrl, Output, output};
 
 use crate::args::AtomicBenchArgs;
 use crate::http::Message;
@@ -88,21 +88,10 @@ struct Shared {
     connector: Connector,
 }
 
-/// How each thread connects to nodes, and as whom.
+/// How each thread connects to nodes.
 struct Connector {
     transport: Transport,
     timeout: Duration,
-    /// An `authorization` header with its end, or nothing.
-    authorization: String,
-}
-
-impl Connector {
-    fn new(connection: &Connection, timeout: Duration) -> Result<Connector, CliError> {
-        let token = connection.token.as_ref();
-        let authorization =
-            token.map_or_else(String::new, |token| format!("authorization: Bearer {}\r\n", token.secret()));
-        Ok(Connector { transport: Transport::of_nodes(connection)?, timeout, authorization })
-    }
 }
 
 /// Runs until its time is over, or without end.
@@ -111,7 +100,7 @@ pub(crate) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
     let duration = args.duration_s.or((format == Output::Json).then_some(JSON_DURATION));
     let timeout = Duration::from_millis(args.timeout_ms);
     let connection = args.connection.resolve()?;
-    let connector = Connector::new(&connection, timeout)?;
+    let connector = Connector { transport: Transport::of_nodes(&connection)?, timeout };
     let names = connection.urls.iter().map(NodeUrl::address).collect::<Vec<_>>().join(",");
     let client = Arc::new(Client::new(connection, timeout));
     let shared = Shared {
@@ -291,8 +280,6 @@ impl<T: Read + Write> ReadWrite for T {}
 /// A connection to one node, one request at a time.
 struct NodeConnection {
     address: String,
-    /// The `authorization` header, if there is a token.
-    authorization: String,
     stream: Box<dyn ReadWrite>,
     out: String,
     input: Vec<u8>,
@@ -316,9 +303,8 @@ impl NodeConnection {
                 Box::new(StreamOwned::new(tls.map_err(|error| format!("{address}: {error}"))?, stream))
             }
         };
-        let (address, authorization) = (address.to_owned(), connector.authorization.clone());
-        let (out, input, said) = (String::new(), vec![], String::new());
-        Ok(NodeConnection { address, authorization, stream, out, input, said })
+        let (address, out) = (address.to_owned(), String::new());
+        Ok(NodeConnection { address, stream, out, input: vec![], said: String::new() })
     }
 
     fn value(&mut self, id: &str) -> Result<i64, String> {
@@ -327,8 +313,8 @@ impl NodeConnection {
             value: i64,
         }
         self.out.clear();
-        let (host, authorization) = (&self.address, &self.authorization);
-        write!(self.out, "GET /v1/atomics/{id} HTTP/1.1\r\nhost: {host}\r\n{authorization}\r\n")
+        let host = &self.address;
+        write!(self.out, "GET /v1/atomics/{id} HTTP/1.1\r\nhost: {host}\r\n\r\n")
             .map_err(|e| e.to_string())?;
         match self.ask()? {
             (200, content) => {
@@ -341,10 +327,10 @@ impl NodeConnection {
     fn compare_exchange(&mut self, id: &str, value: i64) -> Result<(u16, Option<Exchanged>), String> {
         let body = format!(r#"{{"expected_value":{value},"new_value":{}}}"#, value.wrapping_add(1));
         self.out.clear();
-        let (host, bytes, authorization) = (&self.address, body.len(), &self.authorization);
+        let (host, bytes) = (&self.address, body.len());
         write!(
             self.out,
-            "POST /v1/atomics/{id}/compare-exchange HTTP/1.1\r\nhost: {host}\r\ncontent-length: {bytes}\r\n{authorization}\r\n{body}"
+            "POST /v1/atomics/{id}/compare-exchange HTTP/1.1\r\nhost: {host}\r\ncontent-length: {bytes}\r\n\r\n{body}"
         )
         .map_err(|error| error.to_string())?;
         match self.ask()? {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tidelock_client::http::uri::PathAndQuery;
 use tidelock_client::http::{Method, Uri};
-use tidelock_client::{Token, keys};
+use tidelock_client::keys;
 
 use crate::args::{Freshness, HttpBenchArgs};
 use crate::keys::KeySpace;
@@ -59,19 +59,6 @@ impl KeyProtocol {
                 format!(" HTTP/1.1\r\nhost: {host}\r\ncontent-length: {value_bytes}\r\n\r\n").into_bytes(),
             ],
         }
-    }
-
-    /// Sends a token with each request.
-    pub fn with_token(mut self, token: Option<&Token>) -> KeyProtocol {
-        if let Some(token) = token {
-            for [_, behind] in [&mut self.read, &mut self.write] {
-                behind.truncate(behind.len() - 2);
-                behind.extend_from_slice(b"authorization: ");
-                behind.extend_from_slice(token.header().as_bytes());
-                behind.extend_from_slice(b"\r\n\r\n");
-            }
-        }
-        self
     }
 
     fn push_key(&self, index: u64, out: &mut Vec<u8>) {

@@ -89,9 +89,8 @@ fn kv(args: &KvBenchArgs) -> Result<(), CliError> {
     };
     let (bytes, freshness) = (args.mix.value_size as usize, args.mix.consistency);
     let run = fastrand::u32(..);
-    let protocol = |keys: &Arc<KeySpace>, host: &str| {
-        KeyProtocol::new(Arc::clone(keys), host, bytes, run, freshness).with_token(connection.token.as_ref())
-    };
+    let protocol =
+        |keys: &Arc<KeySpace>, host: &str| KeyProtocol::new(Arc::clone(keys), host, bytes, run, freshness);
     let transport = Transport::of_nodes(&connection)?;
     KeyRun::new(&args.load, &args.mix, via, (keys, targets, transport)).run(Marks::Versions, run, &protocol)
 }
@@ -105,19 +104,9 @@ fn resp(args: &RespBenchArgs) -> Result<(), CliError> {
         Via::Given => Targets::given(args.addresses.clone()),
         Via::Leader | Via::Follower => routed(via, &args.mix, &keys, (&connection, Listener::Resp))?,
     };
-    let is_safe = |address: &String| args.tls || transport::is_loopback(address);
-    if let Some(address) = targets.addresses.iter().find(|address| !is_safe(address))
-        && connection.token.is_some()
-    {
-        let text =
-            format!("the token is not sent to {address} without --tls: anyone on the way could read it");
-        return Err(CliError::Usage(text));
-    }
     let (bytes, freshness) = (args.mix.value_size as usize, args.mix.consistency);
     let run = fastrand::u32(..);
-    let protocol = |keys: &Arc<KeySpace>, _: &str| {
-        RespProtocol::new(Arc::clone(keys), bytes, run, freshness).with_token(connection.token.as_ref())
-    };
+    let protocol = |keys: &Arc<KeySpace>, _: &str| RespProtocol::new(Arc::clone(keys), bytes, run, freshness);
     KeyRun::new(&args.load, &args.mix, via, (keys, targets, transport)).run(Marks::Sequences, run, &protocol)
 }
 

@@ -1,9 +1,8 @@
 //! A minimal RESP2 client: `SET key value`, `GET key`, and their replies.
 
 use std::borrow::Cow;
+use std::io::Write;
 use std::sync::Arc;
-
-use tidelock_client::Token;
 
 use crate::args::Freshness;
 use crate::keys::KeySpace;
@@ -16,22 +15,17 @@ const BULK_BYTES_MAX: i64 = 512 << 20;
 /// The longest line of a reply; a longer one is malformed.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Allows reads of the node's own replica.
-const READONLY: &[u8] = b"*1\r\n$8\r\nREADONLY\r\n";
-
 /// The protocol of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct RespProtocol {
     keys: Arc<KeySpace>,
     value_bytes: usize,
     run: u32,
+    freshness: Freshness,
     get: Vec<u8>,
     set: Vec<u8>,
     /// The bytes between key and value of a write.
     value_head: Vec<u8>,
-    /// What is sent first, and how many replies it has.
-    greeting: Vec<u8>,
-    greeting_replies: usize,
 }
 
 impl RespProtocol {
@@ -42,44 +36,30 @@ impl RespProtocol {
             get: format!("*2\r\n$3\r\nGET\r\n${key_bytes}\r\n").into_bytes(),
             set: format!("*3\r\n$3\r\nSET\r\n${key_bytes}\r\n").into_bytes(),
             value_head: format!("\r\n${value_bytes}\r\n").into_bytes(),
-            greeting: if freshness == Freshness::Stale { READONLY.to_vec() } else { vec![] },
-            greeting_replies: usize::from(freshness == Freshness::Stale),
             keys,
             value_bytes,
             run,
+            freshness,
         }
-    }
-
-    /// Sends a token at the begin of each connection.
-    pub fn with_token(mut self, token: Option<&Token>) -> RespProtocol {
-        if let Some(token) = token {
-            let token = token.secret();
-            let mut greeting = format!("*2\r\n$4\r\nAUTH\r\n${}\r\n{token}\r\n", token.len()).into_bytes();
-            greeting.append(&mut self.greeting);
-            self.greeting = greeting;
-            self.greeting_replies += 1;
-        }
-        self
     }
 }
 
 impl Protocol for RespProtocol {
     fn greet(&mut self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.greeting);
+        if self.freshness == Freshness::Stale {
+            out.write_all(b"*1\r\n$8\r\nREADONLY\r\n").expect("invariant: writing to a vector cannot fail");
+        }
     }
 
     fn skip_greeting(&mut self, input: &[u8]) -> Result<Option<usize>, String> {
-        let mut at = 0;
-        for _ in 0..self.greeting_replies {
-            match line(&input[at..])? {
-                None => return Ok(None),
-                Some((b'+', _, bytes)) => at += bytes,
-                Some((_, text, _)) => {
-                    return Err(format!("AUTH or READONLY was refused: {}", String::from_utf8_lossy(text)));
-                }
-            }
+        if self.freshness == Freshness::Linearizable {
+            return Ok(Some(0));
         }
-        Ok(Some(at))
+        match line(input)? {
+            None => Ok(None),
+            Some((b'+', _, bytes)) => Ok(Some(bytes)),
+            Some((_, text, _)) => Err(format!("READONLY was refused: {}", String::from_utf8_lossy(text))),
+        }
     }
 
     fn encode(&mut self, operation: &Operation, out: &mut Vec<u8>) {

@@ -73,11 +73,6 @@ pub(crate) fn server_name(address: &str) -> Result<ServerName<'static>, String> 
     ServerName::try_from(host.to_owned()).map_err(|error| format!("{host}: {error}"))
 }
 
-/// Whether `host:port` is on this machine.
-pub(crate) fn is_loopback(address: &str) -> bool {
-    format!("http://{address}").parse::<NodeUrl>().is_ok_and(|url| url.is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

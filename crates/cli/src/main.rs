@@ -1,5 +1,5 @@
-//! The binary `tidelock`: `serve`, `dev`, `kv`, `atomic`, `config`, `cluster`, `backup`,
-//! `login`, `logout` and `bench`.
+//! The binary `tidelock`: `serve`, `dev`, `kv`, `atomic`, `config`, `cluster`, `backup`, `tls` and
+//! `bench`.
 //!
 //! Parses the command line, runs the command, and sets the exit code. Each command has its own
 //! file.
@@ -13,9 +13,9 @@ mod dev;
 mod item;
 mod kv;
 mod logging;
-mod login;
 mod serve;
 mod time;
+mod tls;
 
 use std::process::ExitCode;
 
@@ -38,8 +38,7 @@ fn main() -> ExitCode {
         Command::Atomic(args) => atomic::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Backup(args) => backup::run(args),
-        Command::Login(args) => login::login(*args),
-        Command::Logout(args) => login::logout(&args),
+        Command::Tls(args) => tls::run(args),
         Command::Bench(args) => tidelock_bench::run(*args),
     };
     match outcome {

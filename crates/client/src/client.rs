@@ -15,7 +15,7 @@
 
 use std::fmt;
 use std::io::{self, Read};
-use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,6 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::connection::Connection;
 use crate::error::CliError;
-use crate::token::Token;
 
 /// Timeout of a connection attempt: long enough for any network of a cluster, short enough to try
 /// the next node.
@@ -70,12 +69,6 @@ impl NodeUrl {
     /// Whether it is reached with TLS.
     pub fn is_https(&self) -> bool {
         self.is_https
-    }
-
-    /// Whether it is on this machine.
-    pub fn is_loopback(&self) -> bool {
-        let host = self.host();
-        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 
     fn scheme(&self) -> &'static str {
@@ -258,7 +251,6 @@ impl CertificateAuthorities {
 pub struct Client {
     agent: ureq::Agent,
     nodes: Vec<NodeUrl>,
-    token: Option<Token>,
     /// The leader that the last answer named, until it cannot be reached.
     leader: Mutex<Option<NodeUrl>>,
 }
@@ -267,7 +259,7 @@ impl Client {
     /// Prepares to ask the nodes of a connection, in their order, each for at most `timeout`. Opens
     /// no connection yet. Nodes with TLS must show a certificate of one of its authorities.
     pub fn new(connection: Connection, timeout: Duration) -> Client {
-        let Connection { urls: nodes, authorities, token } = connection;
+        let Connection { urls: nodes, authorities } = connection;
         let trusted = authorities.as_ref().map_or(&[][..], |authorities| &authorities.0);
         let tls = TlsConfig::builder()
             .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -285,7 +277,7 @@ impl Client {
             .timeout_connect(Some(CONNECT_TIMEOUT.min(timeout)))
             .user_agent(concat!("tidelock/", env!("CARGO_PKG_VERSION")))
             .build();
-        Client { agent: agent.into(), nodes, token, leader: Mutex::default() }
+        Client { agent: agent.into(), nodes, leader: Mutex::default() }
     }
 
     /// The nodes that are asked, in this order.
@@ -295,13 +287,7 @@ impl Client {
 
     /// A client that asks other nodes, otherwise as this one.
     pub fn of(&self, nodes: Vec<NodeUrl>) -> Client {
-        Client { agent: self.agent.clone(), nodes, token: self.token.clone(), leader: Mutex::default() }
-    }
-
-    /// The token for a node, unless others on the way could read it.
-    fn token_for(&self, node: &NodeUrl) -> Option<http::HeaderValue> {
-        let is_safe = node.is_https() || node.is_loopback();
-        self.token.as_ref().filter(|_| is_safe).map(Token::header)
+        Client { agent: self.agent.clone(), nodes, leader: Mutex::default() }
     }
 
     /// The first answer that settles the call.
@@ -365,9 +351,6 @@ impl Client {
         if let Some((name, value)) = &call.condition {
             request = request.header(name, value);
         }
-        if let Some(token) = self.token_for(node) {
-            request = request.header(http::header::AUTHORIZATION, token);
-        }
         let response = if matches!(call.method, http::Method::PUT | http::Method::POST) {
             self.agent
                 .run(request.header(http::header::CONTENT_TYPE, "application/octet-stream").body(call.body)?)
@@ -413,10 +396,7 @@ impl Client {
     }
 
     fn begin_download(&self, node: &NodeUrl, target: &str) -> Result<(u16, ureq::Body), ureq::Error> {
-        let mut request = self.agent.get(format!("{node}{target}"));
-        if let Some(token) = self.token_for(node) {
-            request = request.header(http::header::AUTHORIZATION, token);
-        }
+        let request = self.agent.get(format!("{node}{target}"));
         let request = request.config().timeout_global(None);
         let response = request.timeout_recv_response(Some(DOWNLOAD_HEAD_TIMEOUT)).build().call()?;
         let (head, body) = response.into_parts();
@@ -537,7 +517,7 @@ mod tests {
 
     #[test]
     fn the_leader_is_asked_first_until_it_fails() {
-        let connection = Connection { urls: nodes(), authorities: None, token: None };
+        let connection = Connection { urls: nodes(), authorities: None };
         let client = Client::new(connection, Duration::from_secs(1));
         let named = |url: &str| {
             Attempt::Answered(Response {

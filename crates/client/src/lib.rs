@@ -9,11 +9,9 @@ mod connection;
 mod error;
 pub mod keys;
 pub mod output;
-mod token;
 
 pub use client::{Call, CertificateAuthorities, Client, NodeUrl, Response};
-pub use connection::{Connection, ConnectionArgs, DEFAULT_PROFILE, Profile, Profiles, settings_directory};
+pub use connection::{Connection, ConnectionArgs};
 pub use error::CliError;
 pub use output::Output;
-pub use token::Token;
 pub use ureq::http;

@@ -3,7 +3,8 @@
 //! Owns the checks of an introduction and their order. Deliberately not here: messages, nonces and
 //! versions of the peer protocol, which the shell owns, and the memory of earlier starts, which is
 //! in [`starts`](crate::starts). The policy proves no identity: it guards against mistakes of
-//! configuration, not against an attacker on the network.
+//! configuration. With TLS, [`certified_host`](crate::certified_host) compares the certificate with
+//! the introduction before; without TLS nothing guards against an attacker on the network.
 
 use core::fmt;
 use uuid::Uuid;
@@ -117,6 +118,15 @@ pub enum HandshakeRefusal {
     /// Another process of the node has a link.
     #[error("a connection with another process of the node stands")]
     StillConnected,
+    /// The certificate of the other side is not that of the host as which it introduces itself.
+    #[error(
+        "its certificate is not that of the host as which it introduces itself, or is of another cluster; each node needs \
+         the tls.crt that was made for it"
+    )]
+    CertificateMismatch,
+    /// The other side connected without TLS.
+    #[error("it accepts connections with TLS only; start all nodes of the cluster with --tls-dir, or none")]
+    TlsRequired,
     /// A reason that only a later version knows.
     #[error("reason {0}, which this version does not know")]
     Other(u8),

@@ -16,6 +16,7 @@ extern crate std;
 
 pub mod address_book;
 pub mod auth;
+pub mod certified_host;
 pub mod clients;
 pub mod codec;
 pub mod command;

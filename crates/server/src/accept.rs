@@ -27,7 +27,7 @@ use crate::clients::{Client, ClientEntry, Clients};
 use crate::counters::Counter;
 use crate::descriptors::{REFUSALS_MAX, is_shortage};
 use crate::metrics::raise;
-use crate::tls::{ClientStream, HandshakeFailure, TlsAcceptor};
+use crate::tls::{HandshakeFailure, MaybeTlsStream, TlsAcceptor};
 
 /// How a connection should continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -323,8 +323,8 @@ pub(crate) async fn tls_handshake(
     tls: Option<&TlsAcceptor>,
     rejections: &RejectionWriter,
     text: impl FnOnce() -> Vec<u8>,
-) -> Option<ClientStream> {
-    let Some(tls) = tls else { return Some(ClientStream::Plain(stream)) };
+) -> Option<MaybeTlsStream> {
+    let Some(tls) = tls else { return Some(MaybeTlsStream::Plain(stream)) };
     match tls.accept(stream).await {
         Ok(stream) => return Some(stream),
         Err(HandshakeFailure::NotTls(stream)) => rejections.send(stream, text()),
@@ -343,14 +343,14 @@ impl RejectionWriter {
     /// Sends `text`, which may be empty, and closes once the client has read it or its time is
     /// over.
     pub fn send(&self, stream: TcpStream, text: Vec<u8>) {
-        self.send_and_hold(ClientStream::Plain(stream), text, None);
+        self.send_and_hold(MaybeTlsStream::Plain(stream), text, None);
     }
 
     /// As [`RejectionWriter::send`], for a connection that was served. It counts towards the limit
     /// of connections until it is closed.
-    pub fn send_and_hold(&self, mut stream: ClientStream, text: Vec<u8>, permit: Option<ConnectionPermit>) {
+    pub fn send_and_hold(&self, mut stream: MaybeTlsStream, text: Vec<u8>, permit: Option<ConnectionPermit>) {
         if Rc::strong_count(&self.0) > REFUSALS_MAX {
-            if let ClientStream::Plain(stream) = &stream {
+            if let MaybeTlsStream::Plain(stream) = &stream {
                 reject_at_once(stream, &text);
             }
             return;

@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_small_limit_is_divided_and_none_is_given_twice() {
-        for limit in [500, 1024, 4096, 20_000] {
+        for limit in [700, 1024, 4096, 20_000] {
             let DescriptorBudget { reserved, clients_max, http_max, resp_max, .. } =
                 DescriptorBudget::of(limit, 2).unwrap();
             assert_eq!(reserved + clients_max as u64, limit);

@@ -18,6 +18,7 @@ use crate::config::{Address, Settings};
 use crate::identity_store::IdentityStore;
 use crate::requests::{self, NoAnswer};
 use crate::store::Store;
+use crate::tls::TlsAcceptor;
 use crate::transport::join::{AskError, JoinHandler, JoinRefusal, JoinRequest, Welcome, ask};
 use crate::worker::Worker;
 
@@ -48,13 +49,17 @@ pub fn own_release() -> Release {
 ///
 /// # Errors
 /// When the cluster refuses permanently.
-pub async fn become_member(settings: &Settings, host_uuid: Uuid) -> Result<Identity, AskError> {
+pub async fn become_member(
+    settings: &Settings,
+    host_uuid: Uuid,
+    tls: Option<&TlsAcceptor>,
+) -> Result<Identity, AskError> {
     let request = JoinRequest {
         cluster_name: settings.cluster_name().map(str::to_owned),
         data_shards: settings.given_shards(),
         host: host_info(settings, NodeId(0), host_uuid),
     };
-    let welcome = ask(&settings.join(), &request).await?;
+    let welcome = ask(&settings.join(), &request, tls).await?;
     tracing::info!(node = %welcome.node, cluster = %welcome.cluster, "joined the cluster");
     Ok(Identity {
         cluster_id: welcome.cluster,

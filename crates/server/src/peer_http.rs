@@ -22,7 +22,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::resolve;
-use crate::tls::TlsAcceptor;
+use crate::tls::{MaybeTlsStream, PeerStream, TlsAcceptor};
 
 /// Time limit for a connection to one address: several round trips of any network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -90,7 +90,7 @@ pub async fn send(
     let (stream, reached) = connect(address).await.map_err(unreachable)?;
     let (mut sender, guard) = match tls {
         None => begin(stream).await?,
-        Some(tls) => begin(tls.connect(stream, host_of(address)).await.map_err(unreachable)?).await?,
+        Some(tls) => begin(secure(tls, stream).await.map_err(unreachable)?).await?,
     };
     let request = Request::builder().method(method).uri(target).header(HOST, reached.to_string());
     let request = request.body(Empty::<Bytes>::new()).expect("invariant: targets are built from numbers");
@@ -100,10 +100,11 @@ pub async fn send(
     Ok(PeerAnswer { status: head.status, body, _connection: guard })
 }
 
-/// The host of `HOST:PORT`, as certificates name it.
-fn host_of(address: &str) -> &str {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    host.trim_start_matches('[').trim_end_matches(']')
+/// Begins TLS. The certificate must be that of a host of this cluster.
+async fn secure(tls: &TlsAcceptor, stream: TcpStream) -> io::Result<MaybeTlsStream> {
+    let PeerStream { stream, host } = tls.connect_peer(stream).await?;
+    let judged = host.and_then(|host| tls.host().judge_cluster(&host));
+    judged.map(|()| stream).map_err(io::Error::other)
 }
 
 /// Begins to speak HTTP. The connection ends with the guard.

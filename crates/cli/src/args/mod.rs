@@ -7,7 +7,7 @@ mod backup;
 mod cluster;
 mod config;
 mod keys;
-mod login;
+mod tls;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub use config::{
     ImportArgs, ItemArgs, NsCommand, PairCommand, PublishArgs, RollbackArgs, TermsArgs, WatchArgs,
 };
 pub use keys::{AtomicArgs, AtomicCommand, DelArgs, GetArgs, KvArgs, KvCommand, ListArgs, PutArgs};
-pub use login::{LoginArgs, LogoutArgs};
+pub use tls::{InitArgs, TlsArgs, TlsCommand};
 
 /// A replicated key-value store: every acknowledged write is on the disks of a majority, every read
 /// is linearizable unless you ask for a stale one.
@@ -62,9 +62,11 @@ pub enum Command {
     ///
     /// A flag overrides its environment variable, which overrides --config.
     #[command(after_help = "One node:\n  tidelock serve --data-dir /var/lib/tidelock\n\n\
-        The first of three founders:\n  tidelock serve --data-dir /var/lib/tidelock --http 10.0.0.1:8001 \\\n    \
+        The first of three founders, with its certificate of `tidelock tls init`:\n  \
+        tidelock serve --data-dir /var/lib/tidelock --tls-dir /etc/tidelock/tls --http 10.0.0.1:8001 \\\n    \
         --peer 10.0.0.1:9001 --peers 10.0.0.1:9001,10.0.0.2:9001,10.0.0.3:9001\n\n\
-        One more:\n  tidelock serve --data-dir /var/lib/tidelock --http 10.0.0.4:8001 \\\n    \
+        One more:\n  \
+        tidelock serve --data-dir /var/lib/tidelock --tls-dir /etc/tidelock/tls --http 10.0.0.4:8001 \\\n    \
         --peer 10.0.0.4:9001 --join 10.0.0.1:9001,10.0.0.2:9001")]
     Serve(Box<ServeArgs>),
     /// Run a whole cluster on this machine, for experiments
@@ -86,13 +88,8 @@ pub enum Command {
     Cluster(ClusterArgs),
     /// Save all keys to a file, and restore them
     Backup(BackupArgs),
-    /// Store how to reach a cluster, and a token, for all later commands
-    ///
-    /// The token is read from --token-file, or from standard input. A node is asked whose it is
-    /// first.
-    Login(Box<LoginArgs>),
-    /// Forget what `login` has stored
-    Logout(LogoutArgs),
+    /// Make certificates for the hosts of a cluster
+    Tls(TlsArgs),
     /// Measure the latency of a cluster under load, checking every answer, and the speed of a disk
     Bench(Box<BenchArgs>),
 }

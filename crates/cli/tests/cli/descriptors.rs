@@ -5,7 +5,7 @@ use crate::harness::client::Raw;
 use crate::harness::{Cluster, Options, eventually, resp};
 
 /// Leaves room for some ten client connections beyond what a node reserves for itself.
-const OPEN_FILES: u64 = 500;
+const OPEN_FILES: u64 = 692;
 
 /// Connections of each protocol, on each node: more than the limit.
 const CLIENTS: usize = 100;

@@ -195,6 +195,8 @@ fn settings_that_make_no_sense_end_with_two() {
     for arguments in [
         &["serve", "--shards", "0"][..],
         &["serve", "--http", "nowhere"],
+        &["serve", "--http", "0.0.0.0:0"],
+        &["serve", "--resp", "0.0.0.0:0", "--insecure=false"],
         &["serve", "--peers", "127.0.0.1:1,127.0.0.1:2"],
         &["serve", "--peers", "127.0.0.1:9001", "--join", "127.0.0.1:9002"],
         &["serve", "--join", "127.0.0.1:9001"],

@@ -34,6 +34,7 @@ mod moving;
 mod networks;
 mod old_copies;
 mod outages;
+mod peer_tls;
 mod placement;
 mod replacement;
 mod resp;

@@ -90,9 +90,9 @@ impl Site {
             }
         }
         let log = OpenOptions::new().create(true).append(true).open(&node.log).expect("the log opens");
-        command.args(["serve", "--data-dir"]).arg(&node.directory).args(&node.flags);
         // With several shards, several nodes lead.
         command.env("TIDELOCK_SHARDS", "4");
+        command.args(["serve", "--insecure", "--data-dir"]).arg(&node.directory).args(&node.flags);
         command.arg("--stop-at-stdin-end").stdin(Stdio::piped());
         command.stdout(log.try_clone().expect("a second handle of the log")).stderr(log);
         node.child = Some(command.spawn().expect("the binary starts"));

@@ -8,12 +8,14 @@ use std::process::{Child, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use uuid::Uuid;
 
 use crate::harness::{eventually, ports, tidelock};
 
@@ -42,11 +44,14 @@ impl Authority {
         self.directory.path().join("ca.crt").display().to_string()
     }
 
-    /// Writes a certificate for loopback, and its key, as a node reads them.
-    fn issue(&self, directory: &Path) {
+    /// Writes a certificate for loopback and a host with this number, and its key, as a node reads
+    /// them.
+    fn issue(&self, directory: &Path, host: u16) {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         let key = KeyPair::generate().expect("a key");
-        let parameters = CertificateParams::new(names).expect("names");
+        let mut parameters = CertificateParams::new(names).expect("names");
+        let name = format!("tidelock://tidelock/host/{}", Uuid::from_u128(u128::from(host)));
+        parameters.subject_alt_names.push(SanType::URI(name.try_into().expect("a name")));
         let certificate = parameters.signed_by(&key, &self.issuer).expect("signed");
         fs::write(directory.join("tls.key"), key.serialize_pem()).expect("written");
         fs::write(directory.join("tls.crt"), certificate.pem()).expect("written");
@@ -88,7 +93,7 @@ impl SecureNode {
     /// Starts a node at three ports from `port` on.
     fn found(authority: &Authority, port: u16, flags: &[&str]) -> SecureNode {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        authority.issue(directory.path());
+        authority.issue(directory.path(), port);
         let address = |offset| SocketAddr::from(([127, 0, 0, 1], port + offset));
         let mut command = tidelock();
         command.arg("serve").args(flags).args([
@@ -199,7 +204,7 @@ fn a_new_certificate_is_used_without_a_restart_and_a_bad_one_is_not() {
     eventually("it says that it does not use the key", || log().contains(refusal).then_some(()));
     assert!(node.run(&old, &["kv", "get", "ready"]).status.success());
 
-    new.issue(node.directory.path());
+    new.issue(node.directory.path(), node.http.port());
     node.look_again();
     eventually("it shows the new certificate", || {
         node.run(&new, &["kv", "get", "ready"]).status.success().then_some(())

@@ -154,6 +154,20 @@ pub enum ConfigError {
     /// `allowed_hosts` lists more than [`ALLOWED_HOSTS_MAX`] names.
     #[error("allowed_hosts: {0} are too many; give at most {ALLOWED_HOSTS_MAX}")]
     TooManyAllowedHosts(usize),
+    /// A listener that other machines can reach, without TLS.
+    #[error(
+        "{setting}: other machines can reach {address}, and this node has no TLS: they could read and change everything. Make \
+         certificates with `tidelock tls init --hosts {host} --out tidelock-tls`, listing all hosts of the cluster, and start with \
+         `tidelock serve --tls-dir tidelock-tls/{host}`. In a network that you trust, give --insecure instead"
+    )]
+    Exposed {
+        /// Name of the setting.
+        setting: &'static str,
+        /// Where the node would listen.
+        address: String,
+        /// The name or address of this node for clients.
+        host: String,
+    },
     /// The cluster name is empty, too long, or has other characters.
     #[error(
         "cluster_name: `{0}` is not a name; write 1 to {CLUSTER_NAME_BYTES_MAX} letters, digits, dots, dashes and \

@@ -65,6 +65,8 @@ pub const DEFAULT_SHARDS: u64 = 1;
 pub const DEFAULT_REPLICAS: u64 = 3;
 /// Largest `replicas`: three hosts may fail. With more votes, every write waits for more disks.
 pub const REPLICAS_MAX: u64 = 7;
+/// Default of `insecure`: other machines do not reach a node without TLS by mistake.
+pub const DEFAULT_INSECURE: bool = false;
 /// Default of `sync`: writes are acknowledged when they are on disk.
 pub const DEFAULT_SYNC: bool = true;
 /// Default of `election_timeout_ms`: how long a follower waits for its leader.
@@ -157,8 +159,11 @@ pub struct Settings {
     /// Host names, besides those of [`Settings::listen`] and [`Settings::advertise`], under which
     /// HTTP clients reach this node.
     pub allowed_hosts: Vec<String>,
-    /// Directory of the certificate that clients are shown; `None`: they connect without TLS.
+    /// Directory of the certificate that clients and other nodes are shown; `None`: they connect
+    /// without TLS.
     pub tls_dir: Option<PathBuf>,
+    /// Whether other machines may reach this node without TLS.
+    pub insecure: bool,
     /// Data shards that a new cluster is founded with, 1 to [`SHARDS_MAX`].
     pub shards: u64,
     /// Voters of each data shard of a new cluster: an odd number up to [`REPLICAS_MAX`].
@@ -285,6 +290,7 @@ impl Settings {
             listen,
             advertise,
             tls_dir: raw.tls_dir,
+            insecure: raw.insecure.unwrap_or(DEFAULT_INSECURE),
             shards,
             replicas,
             shard_tags,
@@ -432,8 +438,26 @@ impl Settings {
         }
     }
 
+    /// Checks that other machines reach this node with TLS only, unless the operator wants it
+    /// otherwise. Separate from [`Settings::new`], because it concerns only a node that starts.
+    ///
+    /// # Errors
+    /// [`ConfigError::Exposed`], for the first listener beyond loopback.
+    pub fn check_exposure(&self) -> Result<(), ConfigError> {
+        match self.exposed().first() {
+            Some((setting, address)) if self.tls_dir.is_none() && !self.insecure => {
+                Err(ConfigError::Exposed {
+                    setting,
+                    address: (*address).to_owned(),
+                    host: self.advertise.http.host().to_owned(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The settings and addresses that other machines can reach. They are worth a warning as long
-    /// as there is neither TLS nor authentication.
+    /// as there is no authentication.
     pub fn exposed(&self) -> Vec<(&'static str, &str)> {
         self.listen
             .by_name()

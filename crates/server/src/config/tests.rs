@@ -95,6 +95,25 @@ fn every_setting_of_a_file_counts() {
 }
 
 #[test]
+fn other_machines_reach_a_node_with_tls_only_unless_the_operator_says_so() {
+    for toml in ["", "tls_dir = 'tls'\nhttp = '10.0.0.1:80'", "insecure = true\nhttp = '10.0.0.1:80'"] {
+        assert!(settings(toml).check_exposure().is_ok(), "{toml}");
+    }
+    for (toml, clue) in [
+        ("http = '10.0.0.1:80'", "http: other machines can reach 10.0.0.1:80"),
+        ("insecure = false\nresp = '[::]:7001'", "resp: other machines can reach [::]:7001"),
+        ("resp_cluster = 'a:1'", "resp_cluster: other machines can reach a:1"),
+        ("peer = 'a:1'", "peer: other machines can reach a:1"),
+        ("listen_http = '0.0.0.0:1'\nadvertise_http = 'kv-1'", "tidelock tls init --hosts kv-1 "),
+        ("http = '10.0.0.1:80'", "tidelock serve --tls-dir tidelock-tls/10.0.0.1`"),
+        ("http = '10.0.0.1:80'", "give --insecure instead"),
+    ] {
+        let refusal = settings(toml).check_exposure().unwrap_err().to_string();
+        assert!(refusal.contains(clue), "{refusal}");
+    }
+}
+
+#[test]
 fn the_port_for_redis_cluster_is_beside_that_of_redis() {
     let of = |toml: &str| settings(toml).listen.resp_cluster.map(|address| address.to_string());
     assert_eq!(of(r#"resp = "[::]:6379""#).as_deref(), Some("[::]:6479"));

@@ -11,7 +11,9 @@ use super::problem::Problem;
 use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
-use super::{backup, checkpoint, clients, load, membership, registry, restore, slots, snapshots, version};
+use super::{
+    backup, certificate, checkpoint, clients, load, membership, registry, restore, slots, snapshots, version,
+};
 use crate::requests;
 use crate::store::Store;
 
@@ -39,6 +41,7 @@ pub(super) enum Cluster {
     HoldVersion,
     ResumeVersion,
     Checkpoint,
+    ReloadCertificate,
     Backup,
     Snapshots,
     BeginSnapshots,
@@ -71,6 +74,7 @@ impl Cluster {
             | Cluster::Transfer
             | Cluster::TransferProgress
             | Cluster::Checkpoint
+            | Cluster::ReloadCertificate
             | Cluster::Backup
             | Cluster::Snapshots
             | Cluster::BeginSnapshots
@@ -107,6 +111,7 @@ pub(super) async fn answer<S: Store>(
         Cluster::HoldVersion => version::hold(call, true).await,
         Cluster::ResumeVersion => version::hold(call, false).await,
         Cluster::Checkpoint => checkpoint::answer(call).await,
+        Cluster::ReloadCertificate => certificate::reload(call).await,
         Cluster::Backup => backup::answer(call).await,
         Cluster::Snapshots => snapshots::statuses(call).await,
         Cluster::BeginSnapshots => snapshots::begin(call).await,

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use super::hijack::Handover;
 use crate::accept::CloseMode;
 use crate::clients::Client;
-use crate::tls::ClientStream;
+use crate::tls::MaybeTlsStream;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -203,7 +203,7 @@ impl Drop for ConnectionEntry {
 
 /// A socket that reports its progress to its connection.
 pub(super) struct WatchedStream<'a> {
-    pub stream: ClientStream,
+    pub stream: MaybeTlsStream,
     pub connection: &'a HttpConnection,
 }
 

@@ -6,6 +6,7 @@
 
 use std::fmt::Write;
 use std::sync::PoisonError;
+use std::time::SystemTime;
 
 use hyper::StatusCode;
 use hyper::header::{HeaderValue, VARY};
@@ -87,6 +88,7 @@ async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
         disk_stalled: disk_error(context).is_some(),
         memory: &context.memory,
         tls: context.tls.as_ref(),
+        insecure_listeners: context.insecure_listeners,
         turns: &context.turns,
         busiest_open_requests: context.clients.most_open_requests(),
     };
@@ -130,6 +132,7 @@ impl Readiness {
             checks.push((format!("shard {}", shard.shard), leader));
         }
         let mut warnings = context.warnings.clone();
+        warnings.extend(context.tls.iter().flat_map(|tls| tls.warnings(SystemTime::now())));
         let is_silent = |peer: &NodeId| status.silent.contains(peer);
         let down = status.links.iter().filter(|(peer, connected)| !connected && !is_silent(peer));
         warnings.extend(down.map(|(peer, _)| format!("no connection to node {peer}")));

@@ -24,7 +24,7 @@ use super::config::Events;
 use super::connections::{ConnectionEntry, HttpConnection, WatchedStream};
 use super::response::{AnswerBody, Response};
 use crate::accept::CloseMode;
-use crate::tls::ClientStream;
+use crate::tls::MaybeTlsStream;
 
 /// The end of a chunked body.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
@@ -92,7 +92,7 @@ pub(super) fn put_aside(
 
 /// What remains of a connection that streams events.
 pub(super) struct HijackedConnection {
-    pub stream: ClientStream,
+    pub stream: MaybeTlsStream,
     pub place: ConnectionEntry,
     pub events: Events,
 }

@@ -33,6 +33,7 @@ mod atomics;
 mod authority;
 mod backup;
 mod body;
+mod certificate;
 mod checkpoint;
 mod clients;
 mod cluster;
@@ -169,6 +170,8 @@ pub struct HttpContext {
     /// Warnings for the operator that are not faults, such as listening beyond loopback without
     /// TLS. Shown by `/readyz?verbose`.
     pub warnings: Vec<String>,
+    /// Number of listeners that other machines reach without TLS.
+    pub insecure_listeners: usize,
     /// Why the disk takes no writes, while it takes none. Makes the node not ready.
     pub disk_error: Arc<Mutex<Option<String>>>,
     /// The open connections of all protocols.

@@ -33,6 +33,7 @@ pub(super) enum ProblemKind {
     LastVoter,
     SlotsMoving,
     SnapshotReplaced,
+    CertificateNotUsed,
     ShardInUse,
     ClusterVersion,
     ConditionFailed,
@@ -72,6 +73,9 @@ impl ProblemKind {
             ProblemKind::LastVoter => (StatusCode::CONFLICT, "last-voter", "Last voter"),
             ProblemKind::SlotsMoving => (StatusCode::CONFLICT, "slots-moving", "Slots moving"),
             ProblemKind::SnapshotReplaced => (StatusCode::CONFLICT, "snapshot-replaced", "Snapshot replaced"),
+            ProblemKind::CertificateNotUsed => {
+                (StatusCode::CONFLICT, "certificate-not-used", "Certificate not used")
+            }
             ProblemKind::ShardInUse => (StatusCode::CONFLICT, "shard-in-use", "Shard in use"),
             ProblemKind::ClusterVersion => (StatusCode::CONFLICT, "cluster-version", "Cluster version"),
             ProblemKind::ConditionFailed => {

@@ -33,7 +33,7 @@ use crate::counters::Counter;
 use crate::memory::MemoryExhausted;
 use crate::metrics::raise;
 use crate::store::Store;
-use crate::tls::ClientStream;
+use crate::tls::MaybeTlsStream;
 
 /// A request head longer than this many times the limit is rejected by the parser, without a body,
 /// and the connection ends. Between the two limits the answer names the limit.
@@ -193,7 +193,7 @@ fn plain_http_refusal() -> Vec<u8> {
 
 /// Serves requests until the connection ends, or until it is handed over to streamed events.
 async fn serve_connection<S: Store>(
-    stream: ClientStream,
+    stream: MaybeTlsStream,
     place: ConnectionEntry,
     store: &S,
     context: &HttpContext,

@@ -1,11 +1,13 @@
 //! Settings that contradict the data directory.
 //!
 //! Owns the comparison of `--peers`, `--shards`, `--replicas`, `--shard-tag`, `--cluster-name` and
-//! `--join` with the cluster that the directory belongs to, and error texts that name both sides. A
-//! node that ignored such a setting would serve another cluster than its operator intends. An
-//! absent setting contradicts nothing. Neither does the setting with which the cluster was founded,
-//! even if the cluster has changed since: nodes are restarted with the flags of their first start.
+//! `--join`, and of the certificate, with the cluster that the directory belongs to. Owns the error
+//! texts, too, which name both sides. A node that ignored such a setting would serve another
+//! cluster than its operator intends. An absent setting contradicts nothing. Neither does the
+//! setting with which the cluster was founded, even if the cluster has changed since: nodes are
+//! restarted with the flags of their first start.
 
+use tidelock_core::certified_host::CertifiedHost;
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::types::NodeId;
 use uuid::Uuid;
@@ -80,6 +82,28 @@ pub enum Contradiction {
         /// The cluster that the directory belongs to.
         cluster: Uuid,
     },
+    /// A certificate for another host than that of the data directory.
+    #[error(
+        "the certificate in --tls-dir is for host {certified}, but the data directory belongs to host {held}. Use the \
+         certificate of that host; `tidelock tls init --hosts NAME={held}` makes one for a directory that exists"
+    )]
+    CertifiedHost {
+        /// The uuid in the certificate.
+        certified: Uuid,
+        /// The uuid in the data directory.
+        held: Uuid,
+    },
+    /// A certificate for a cluster of another name.
+    #[error(
+        "the certificate in --tls-dir is for a host of cluster `{certified}`, but the name of the cluster is `{held}`. A cluster \
+         keeps the name with which it is founded: give the same --cluster-name to its founders and to `tidelock tls init`"
+    )]
+    CertifiedName {
+        /// The cluster's name in the certificate.
+        certified: String,
+        /// The name of the cluster.
+        held: String,
+    },
     /// `--join` for a founder.
     #[error(
         "--join is given, but the data directory holds node {node}, which founded cluster {cluster}. Leave --join out to \
@@ -91,6 +115,29 @@ pub enum Contradiction {
         /// The cluster that the directory belongs to.
         cluster: Uuid,
     },
+}
+
+/// Compares the host in the certificate with that of a directory.
+///
+/// # Errors
+/// When they differ.
+pub fn check_host(certified: &CertifiedHost, held: Uuid) -> Result<(), Contradiction> {
+    if certified.host == held {
+        return Ok(());
+    }
+    Err(Contradiction::CertifiedHost { certified: certified.host, held })
+}
+
+/// Compares the cluster's name in the certificate with that of the cluster.
+///
+/// # Errors
+/// When they differ.
+pub fn check_name(certified: &CertifiedHost, held: &str) -> Result<(), Contradiction> {
+    if certified.cluster_name == held {
+        return Ok(());
+    }
+    let (certified, held) = (certified.cluster_name.clone(), held.to_owned());
+    Err(Contradiction::CertifiedName { certified, held })
 }
 
 /// Compares settings with a directory whose node is a member of its cluster.

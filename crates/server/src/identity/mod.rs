@@ -17,6 +17,7 @@ use uuid::Uuid;
 use crate::config::{ConfigError, Settings, cluster_id};
 use crate::disk::FsDisk;
 use crate::join::become_member;
+use crate::tls::TlsAcceptor;
 use crate::transport::join::AskError;
 pub use contradiction::Contradiction;
 
@@ -77,14 +78,24 @@ pub enum IdentityError {
 /// or as a new member of the cluster to join. Counts the start. Waits only for that cluster, and
 /// may be dropped meanwhile.
 ///
+/// With TLS the certificate names the host and its cluster. A new directory takes the host's uuid
+/// from it; another one must have the uuid and the cluster's name that it names.
+///
 /// The identity of a node that will leave its cluster is still the former one, see
 /// [`leave_others`].
 ///
 /// # Errors
 /// When the control file cannot be used, when the node was removed, and when a cluster refuses to
 /// admit it.
-pub async fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, IdentityError> {
+pub async fn identify(
+    disk: &FsDisk,
+    settings: &Settings,
+    tls: Option<&TlsAcceptor>,
+) -> Result<Identity, IdentityError> {
     let known = control_file::load(disk)?;
+    if let Some((tls, known)) = tls.zip(known.as_ref()) {
+        contradiction::check_host(tls.host(), known.host_uuid)?;
+    }
     let is_known = known.as_ref().is_some_and(|known| !known.is_joining());
     let identity = match (known, settings.force_new_cluster()) {
         (Some(known), Some(given)) if !known.is_joining() => {
@@ -95,8 +106,11 @@ pub async fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, Id
             known
         }
         (_, Some(_)) => return Err(IdentityError::ForceNothing),
-        (known, None) => identify_member(known, disk, settings).await?,
+        (known, None) => identify_member(known, disk, (settings, tls)).await?,
     };
+    if let Some(tls) = tls {
+        contradiction::check_name(tls.host(), &identity.cluster_name)?;
+    }
     if !is_known {
         // Written before all other files: a directory with other files but without it is refused.
         control_file::store(disk, &identity)?;
@@ -142,15 +156,16 @@ pub fn leave_others(disk: &FsDisk, known: Identity) -> Result<Identity, ControlF
 async fn identify_member(
     known: Option<Identity>,
     disk: &FsDisk,
-    settings: &Settings,
+    (settings, tls): (&Settings, Option<&TlsAcceptor>),
 ) -> Result<Identity, IdentityError> {
+    let new_host = || tls.map_or_else(Uuid::new_v4, |tls| tls.host().host);
     Ok(match known {
         Some(known) if known.removed => return Err(IdentityError::Removed),
         Some(known) if known.superseded => return Err(IdentityError::Superseded(known.node)),
         Some(known) if known.is_joining() && settings.join().is_empty() => {
             return Err(IdentityError::Joining);
         }
-        Some(known) if known.is_joining() => join(settings, known.host_uuid).await?,
+        Some(known) if known.is_joining() => join((settings, tls), known.host_uuid).await?,
         Some(known) => {
             contradiction::check(settings, &known)?;
             if !settings.join().is_empty() {
@@ -158,24 +173,27 @@ async fn identify_member(
             }
             known
         }
-        None if settings.join().is_empty() => found(settings).await?,
+        None if settings.join().is_empty() => found(settings, new_host()).await?,
         None => {
-            let host_uuid = Uuid::new_v4();
+            let host_uuid = new_host();
             control_file::store(disk, &Identity::joining(host_uuid))?;
-            join(settings, host_uuid).await?
+            join((settings, tls), host_uuid).await?
         }
     })
 }
 
 /// Joins a cluster. Its members check the settings that the request contains, and this node the
 /// others. If one contradicts the cluster, the host keeps its number for the next attempt.
-async fn join(settings: &Settings, host_uuid: Uuid) -> Result<Identity, IdentityError> {
-    let identity = become_member(settings, host_uuid).await?;
+async fn join(
+    (settings, tls): (&Settings, Option<&TlsAcceptor>),
+    host_uuid: Uuid,
+) -> Result<Identity, IdentityError> {
+    let identity = become_member(settings, host_uuid, tls).await?;
     contradiction::check(settings, &identity)?;
     Ok(identity)
 }
 
-async fn found(settings: &Settings) -> Result<Identity, ConfigError> {
+async fn found(settings: &Settings, host_uuid: Uuid) -> Result<Identity, ConfigError> {
     let (cluster_id, node, founders) = match settings.srv_founders() {
         Some(service) => {
             let (node, founders) = srv_founders::wait_for(service, settings.advertise.peer.as_str()).await;
@@ -195,7 +213,7 @@ async fn found(settings: &Settings) -> Result<Identity, ConfigError> {
         automatic_division: settings.given_shards().is_none(),
         founding_version: ClusterVersion::NEWEST,
         version: ClusterVersion::NEWEST,
-        ..Identity::joining(Uuid::new_v4())
+        ..Identity::joining(host_uuid)
     })
 }
 
@@ -275,6 +293,7 @@ mod tests {
                 let decision = decide(request);
                 Box::pin(async { decision })
             }),
+            tls: None,
             limits: TransportLimits::default(),
         };
         (Transport::start(listener, options), address)
@@ -315,7 +334,7 @@ mod tests {
                 Ok(welcome())
             })
             .await;
-            let first = identify(&disk, &joining(address)).await.unwrap();
+            let first = identify(&disk, &joining(address), None).await.unwrap();
             assert_eq!((first.cluster_id, first.node, first.data_shards), (CLUSTER, NodeId(4), 9));
             assert_eq!(first.cluster_name, "blue");
             assert_eq!(
@@ -323,7 +342,7 @@ mod tests {
                 (&welcome().founders, &welcome().hosts, 1)
             );
             transport.stop().await;
-            let second = identify(&disk, &joining(address)).await.unwrap();
+            let second = identify(&disk, &joining(address), None).await.unwrap();
             assert_eq!(second, Identity { boots: 2, ..first });
         });
     }
@@ -343,18 +362,18 @@ mod tests {
             let asking = joining(address);
             for _ in 0..2 {
                 tokio::select! {
-                    identity = identify(&disk, &asking) => panic!("{identity:?}"),
+                    identity = identify(&disk, &asking, None) => panic!("{identity:?}"),
                     uuid = asked.recv() => uuids.push(uuid.unwrap()),
                 }
             }
             assert_eq!(uuids[0], uuids[1]);
-            let refused = identify(&disk, &settings(&[])).await.unwrap_err();
+            let refused = identify(&disk, &settings(&[]), None).await.unwrap_err();
             assert!(matches!(refused, IdentityError::Joining), "{refused}");
             let (_transport, address) = member(|_| Err(JoinRefusal::Refused("never".into()))).await;
-            let refused = identify(&disk, &joining(address)).await.unwrap_err();
+            let refused = identify(&disk, &joining(address), None).await.unwrap_err();
             assert!(refused.to_string().ends_with("refuses: never"), "{refused}");
             let (_transport, address) = member(|_| Ok(welcome())).await;
-            assert_eq!(identify(&disk, &joining(address)).await.unwrap().host_uuid, uuids[0]);
+            assert_eq!(identify(&disk, &joining(address), None).await.unwrap().host_uuid, uuids[0]);
         });
     }
 
@@ -371,69 +390,69 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_founder_keeps_what_it_was_founded_as() {
         let (_directory, disk) = directory();
-        let first = identify(&disk, &settings(&["a:1", "b:1"])).await.unwrap();
+        let first = identify(&disk, &settings(&["a:1", "b:1"]), None).await.unwrap();
         assert_eq!((first.node, first.boots, first.has_log), (NodeId(2), 1, false));
         assert_eq!(Some(first.cluster_id), settings(&["a:1", "b:1"]).cluster_id());
-        let second = identify(&disk, &settings(&["b:1", "a:1"])).await.unwrap();
+        let second = identify(&disk, &settings(&["b:1", "a:1"]), None).await.unwrap();
         assert_eq!(second, Identity { boots: 2, ..first.clone() });
-        let third = identify(&disk, &settings(&[])).await.unwrap();
+        let third = identify(&disk, &settings(&[]), None).await.unwrap();
         assert_eq!(third, Identity { boots: 3, ..first });
-        let refused = identify(&disk, &settings(&["b:1", "c:1"])).await.unwrap_err();
+        let refused = identify(&disk, &settings(&["b:1", "c:1"]), None).await.unwrap_err();
         assert!(matches!(refused, IdentityError::Contradiction(Contradiction::Founders { .. })), "{refused}");
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_node_that_was_started_alone_is_no_founder_of_several() {
         let (_directory, disk) = directory();
-        let alone = identify(&disk, &settings(&[])).await.unwrap();
-        let refused = identify(&disk, &settings(&["a:1", "b:1"])).await.unwrap_err();
+        let alone = identify(&disk, &settings(&[]), None).await.unwrap();
+        let refused = identify(&disk, &settings(&["a:1", "b:1"]), None).await.unwrap_err();
         let held = matches!(&refused, IdentityError::Contradiction(Contradiction::Founders { held, .. }) if held == "b:1");
         assert!(held, "{refused}");
-        assert_eq!(identify(&disk, &settings(&["b:1"])).await.unwrap(), Identity { boots: 2, ..alone });
+        assert_eq!(identify(&disk, &settings(&["b:1"]), None).await.unwrap(), Identity { boots: 2, ..alone });
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_node_that_is_not_listed_founds_nothing() {
         let (_directory, disk) = directory();
-        let refused = identify(&disk, &settings(&["a:1", "c:1"])).await.unwrap_err();
+        let refused = identify(&disk, &settings(&["a:1", "c:1"]), None).await.unwrap_err();
         assert!(matches!(refused, IdentityError::Settings(ConfigError::NotAFounder { .. })), "{refused}");
         assert_eq!(control_file::load(&disk), Ok(None));
         assert_eq!(is_founding(&disk, &settings(&[])), Ok(true));
-        identify(&disk, &settings(&[])).await.unwrap();
+        identify(&disk, &settings(&[]), None).await.unwrap();
         assert_eq!(is_founding(&disk, &settings(&[])), Ok(false));
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_log_that_was_begun_is_remembered() {
         let (_directory, disk) = directory();
-        let identity = identify(&disk, &settings(&[])).await.unwrap();
+        let identity = identify(&disk, &settings(&[]), None).await.unwrap();
         IdentityStore::begin(disk.clone(), identity).unwrap();
-        assert!(identify(&disk, &settings(&[])).await.unwrap().has_log);
+        assert!(identify(&disk, &settings(&[]), None).await.unwrap().has_log);
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_node_leaves_its_cluster_in_two_steps_and_once() {
         let (_directory, disk) = directory();
-        let first = identify(&disk, &settings(&["a:1", "b:1"])).await.unwrap();
+        let first = identify(&disk, &settings(&["a:1", "b:1"]), None).await.unwrap();
         let forced = |id: Uuid| {
             let force_new_cluster = Some(id.to_string());
             Settings::new(RawSettings { force_new_cluster, ..RawSettings::default() }).unwrap()
         };
-        let known = identify(&disk, &forced(first.cluster_id)).await.unwrap();
+        let known = identify(&disk, &forced(first.cluster_id), None).await.unwrap();
         assert_eq!(known.cluster_id, first.cluster_id, "it may turn out that it cannot start");
         let left = leave_others(&disk, known).unwrap();
         assert_ne!(left.cluster_id, first.cluster_id);
-        let again = identify(&disk, &forced(first.cluster_id)).await.unwrap_err();
+        let again = identify(&disk, &forced(first.cluster_id), None).await.unwrap_err();
         assert!(matches!(again, IdentityError::ForceMismatch { known, .. } if known == left.cluster_id));
         let (_directory, empty) = directory();
-        let nothing = identify(&empty, &forced(first.cluster_id)).await.unwrap_err();
+        let nothing = identify(&empty, &forced(first.cluster_id), None).await.unwrap_err();
         assert!(matches!(nothing, IdentityError::ForceNothing));
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn hosts_are_remembered_with_where_they_are() {
         let (_directory, disk) = directory();
-        let identity = identify(&disk, &settings(&["a:1", "b:1"])).await.unwrap();
+        let identity = identify(&disk, &settings(&["a:1", "b:1"]), None).await.unwrap();
         let store = IdentityStore::begin(disk.clone(), identity).unwrap();
         assert_eq!(store.known_host(NodeId(1)), None);
         store.remember([host(1, 7, "a:1"), host(3, 8, "c:1")].into());
@@ -441,7 +460,7 @@ mod tests {
         store.remember([host(3, 8, "moved:1")].into());
         store.save().await.unwrap();
         assert_eq!(store.known_host(NodeId(1)), Some(Uuid::from_u128(7)));
-        let reread = identify(&disk, &settings(&[])).await.unwrap();
+        let reread = identify(&disk, &settings(&[]), None).await.unwrap();
         let peers: Vec<_> = remembered_peers(&reread).into_values().collect();
         assert_eq!(peers, ["a:1", "b:1", "moved:1"]);
         // A joined node uses only the stored hosts: founders may have been removed long ago.
@@ -454,20 +473,20 @@ mod tests {
     async fn starts_are_counted_beside_a_control_file_that_was_put_back() {
         let (directory, disk) = directory();
         let control = directory.path().join("control");
-        identify(&disk, &settings(&[])).await.unwrap();
+        identify(&disk, &settings(&[]), None).await.unwrap();
         let early = std::fs::read(&control).unwrap();
-        assert_eq!(identify(&disk, &settings(&[])).await.unwrap().boots, 2);
+        assert_eq!(identify(&disk, &settings(&[]), None).await.unwrap().boots, 2);
         // As after a write that failed on a full disk.
         std::fs::write(&control, early).unwrap();
-        assert_eq!(identify(&disk, &settings(&[])).await.unwrap().boots, 3);
+        assert_eq!(identify(&disk, &settings(&[]), None).await.unwrap().boots, 3);
         std::fs::remove_file(directory.path().join("starts")).unwrap();
-        assert_eq!(identify(&disk, &settings(&[])).await.unwrap().boots, 4);
+        assert_eq!(identify(&disk, &settings(&[]), None).await.unwrap().boots, 4);
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_directory_that_was_refused_as_an_old_copy_starts_no_more() {
         let (_directory, disk) = directory();
-        let identity = identify(&disk, &settings(&["a:1", "b:1"])).await.unwrap();
+        let identity = identify(&disk, &settings(&["a:1", "b:1"]), None).await.unwrap();
         let store = IdentityStore::begin(disk.clone(), identity).unwrap();
         let start = ProcessStart { number: 7, instance: Uuid::from_u128(70) };
         let start = KnownStart { host: Uuid::from_u128(1), start };
@@ -478,9 +497,9 @@ mod tests {
             "another disk is distinguished from it"
         );
         store.save().await.unwrap();
-        assert_eq!(identify(&disk, &settings(&[])).await.unwrap().starts, [(NodeId(1), start)].into());
+        assert_eq!(identify(&disk, &settings(&[]), None).await.unwrap().starts, [(NodeId(1), start)].into());
         store.mark_superseded().await.unwrap();
-        let refused = identify(&disk, &settings(&[])).await.unwrap_err();
+        let refused = identify(&disk, &settings(&[]), None).await.unwrap_err();
         assert!(matches!(refused, IdentityError::Superseded(NodeId(2))), "{refused}");
         assert!(refused.to_string().contains("cluster remove 2"), "{refused}");
     }
@@ -488,11 +507,11 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_removed_node_starts_no_more_and_says_what_to_do() {
         let (_directory, disk) = directory();
-        let identity = identify(&disk, &settings(&[])).await.unwrap();
+        let identity = identify(&disk, &settings(&[]), None).await.unwrap();
         let store = IdentityStore::begin(disk.clone(), identity).unwrap();
         store.mark_removed().await.unwrap();
         assert!(store.identity().removed);
-        let refused = identify(&disk, &settings(&[])).await.unwrap_err();
+        let refused = identify(&disk, &settings(&[]), None).await.unwrap_err();
         assert!(matches!(refused, IdentityError::Removed) && refused.to_string().contains("--join"));
     }
 }

@@ -41,6 +41,8 @@ pub struct Scrape<'a> {
     pub disk_stalled: bool,
     /// The handshakes of clients, if they connect with TLS.
     pub tls: Option<&'a TlsAcceptor>,
+    /// Number of listeners that other machines reach without TLS.
+    pub insecure_listeners: usize,
     /// The budget of memory for clients, and its use.
     pub memory: &'a Memory,
     /// Gauges of the requests that wait for their turns.
@@ -153,6 +155,11 @@ impl Scrape<'_> {
                 self.transport.handshakes_refused.get(),
             ),
             (
+                "peer_tls_failures",
+                "Connections with peers that TLS or a certificate prevented",
+                self.transport.tls_failures.get(),
+            ),
+            (
                 "peer_frames_corrupt",
                 "Links ended by a frame with a wrong checksum or length",
                 self.transport.checksum_failures.get() + self.transport.length_violations.get(),
@@ -258,8 +265,13 @@ impl Scrape<'_> {
             ),
             (
                 "tls_certificate_expires_unix_seconds",
-                "When the certificate for clients expires, in seconds since 1970; 0 without TLS",
+                "When the certificate of the node expires, in seconds since 1970; 0 without TLS",
                 self.tls.map_or(0, TlsAcceptor::expires_unix_s).try_into().unwrap_or(0),
+            ),
+            (
+                "insecure_listeners",
+                "Ports that other machines reach without TLS, because of --insecure",
+                self.insecure_listeners as u64,
             ),
             ("http_connections_open", "HTTP connections open", self.http.connections_open.get()),
             ("resp_connections_open", "Redis connections open", self.resp.connections_open.get()),
@@ -430,6 +442,7 @@ mod tests {
             transport: &transport,
             disk_stalled: false,
             tls: None,
+            insecure_listeners: 0,
             memory: &Memory::new(0),
             turns: &TurnGauges::default(),
             busiest_open_requests: 3,

@@ -30,7 +30,7 @@ use super::{READ_BYTES, RespContext};
 use crate::clients::Client;
 use crate::memory::{self, CONNECTION_BYTES, Reservation};
 use crate::store::Mailbox;
-use crate::tls::ClientStream;
+use crate::tls::MaybeTlsStream;
 
 /// Most unanswered commands of one connection. More would gain nothing; they wait in the socket
 /// instead.
@@ -61,7 +61,7 @@ pub enum ConnectionEnd {
 
 /// One connection of a Redis client, from its acceptance to its end.
 pub struct RespConnection {
-    stream: ClientStream,
+    stream: MaybeTlsStream,
     context: Rc<RespContext>,
     session: Session,
     mailbox: Rc<Mailbox>,
@@ -96,7 +96,7 @@ impl RespConnection {
     /// The connection of a new client. `stalled_since` is kept up to date with the time since which
     /// the client has taken none of the bytes owed to it.
     pub fn new(
-        stream: ClientStream,
+        stream: MaybeTlsStream,
         session: Session,
         stalled_since: Rc<Cell<Option<Instant>>>,
         client: Arc<Client>,
@@ -136,7 +136,7 @@ impl RespConnection {
     }
 
     /// The socket, after serving has ended.
-    pub fn into_stream(self) -> ClientStream {
+    pub fn into_stream(self) -> MaybeTlsStream {
         if !self.session.is_settled() {
             // Replies may still arrive; their memory is released with the last one.
             self.mailbox.keep(self.memory);

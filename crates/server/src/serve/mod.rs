@@ -46,7 +46,7 @@ use uuid::Uuid;
 use crate::accept::Acceptor;
 use crate::backup::BackupSource;
 use crate::clients;
-use crate::config::{Address, RESP_CLUSTER_OFF, Settings};
+use crate::config::{Address, ConfigError, RESP_CLUSTER_OFF, Settings};
 use crate::consensus_log::ConsensusLog;
 use crate::descriptors::{self, ClientDescriptors, TooFewDescriptors};
 use crate::disk::{DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
@@ -60,11 +60,11 @@ use crate::shutdown::{self, Signal};
 use crate::status_log::SlowRequestLog;
 use crate::store::Store;
 use crate::tls::{TlsAcceptor, TlsError};
-use crate::transport::Transport;
+use crate::transport::{Transport, TransportOptions};
 use crate::worker::{DiskReports, Worker, WorkerFailure};
 use crate::worker_pool::{Servers, SharedContext, WorkerContext, WorkerPool};
 use action_sink::ActionSink;
-use options::{addresses, node_options, own_identity, transport_options, warnings};
+use options::{addresses, insecure_listeners, node_options, own_identity, transport_options, warnings};
 use periodic::{LogWatch, SpanningWatch, log_changes, reload_certificate, remember_hosts, tick};
 use ports::{Listeners, Ports};
 use tidelock_core::handshake::HandshakeRefusal;
@@ -99,7 +99,10 @@ pub enum ServeError {
     /// acknowledges.
     #[error("stopped: the write-ahead log failed: {0}")]
     Log(WalError),
-    /// The certificate for clients cannot be used.
+    /// The settings are not those of a node that may start.
+    #[error(transparent)]
+    Settings(#[from] ConfigError),
+    /// The certificate cannot be used.
     #[error("tls_dir: {0}")]
     Tls(#[from] TlsError),
     /// The process's limit of open files is too low.
@@ -136,6 +139,7 @@ impl ServeError {
         matches!(
             self,
             ServeError::Identity(IdentityError::Contradiction(_) | IdentityError::Settings(_))
+                | ServeError::Settings(_)
                 | ServeError::Tls(_)
         )
     }
@@ -163,16 +167,17 @@ async fn serve(
     descriptors: descriptors::DescriptorBudget,
     signals: watch::Receiver<Option<Signal>>,
 ) -> Result<(), ServeError> {
+    settings.check_exposure()?;
     let tls = settings.tls_dir.clone().map(|directory| TlsAcceptor::open(directory, SystemTime::now()));
     let tls = tls.transpose()?;
-    let Some((recovered, listeners)) = prepare(&settings, signals.clone()).await? else {
+    let Some((recovered, listeners)) = prepare(&settings, tls.as_ref(), signals.clone()).await? else {
         tracing::info!("stopped before a cluster had admitted this node");
         return Ok(());
     };
     let (removal, removal_seen) = watch::channel(false);
     let (supersede, superseded_seen) = watch::channel(None);
     let notices = Notices { removal: removal.clone(), supersede };
-    let parts = NodeParts::start(&settings, recovered, notices, listeners.peer)?;
+    let parts = NodeParts::start((&settings, tls.clone()), recovered, notices, listeners.peer)?;
     let (worker, identity) = (&parts.worker, &parts.identity);
     let (stop, stopping) = watch::channel(false);
     if let Some(tls) = &tls {
@@ -236,6 +241,7 @@ struct Recovered {
 /// before a cluster admitted the node.
 async fn prepare(
     settings: &Settings,
+    tls: Option<&TlsAcceptor>,
     signals: watch::Receiver<Option<Signal>>,
 ) -> Result<Option<(Recovered, Listeners)>, ServeError> {
     let disk = FsDisk::open(&settings.data_dir)?;
@@ -246,7 +252,7 @@ async fn prepare(
     }
     let mut identity = tokio::select! {
         biased;
-        identity = identity::identify(&disk, settings) => identity?,
+        identity = identity::identify(&disk, settings, tls) => identity?,
         () = signalled(signals) => return Ok(None),
     };
     // A fresh seed for each start: read contexts must not repeat, and jitter should not.
@@ -280,7 +286,7 @@ struct NodeParts {
 impl NodeParts {
     /// Starts the threads of the disk, the node, and the links to its peers.
     fn start(
-        settings: &Settings,
+        (settings, tls): (&Settings, Option<TlsAcceptor>),
         recovered: Recovered,
         notices: Notices,
         peers: TcpListener,
@@ -299,6 +305,7 @@ impl NodeParts {
         let worker = Worker::new(node, reports);
         let own = own_identity(&identity.identity(), instance);
         let options = transport_options(settings, (&worker, &identity), own, notices);
+        let options = TransportOptions { tls, ..options };
         let transport = Rc::new(Transport::start(peers, options));
         let backup = {
             let own = identity.identity();
@@ -321,6 +328,7 @@ impl NodeParts {
             addresses: addresses(settings),
             allowed_hosts: AllowedHosts::new(settings.http_hosts()),
             warnings: warnings(settings),
+            insecure_listeners: insecure_listeners(settings),
             disk_error: self.worker.disk_error(),
             clients: clients::Clients::new(ClientDescriptors::new(descriptors.clients_max)),
             turns: self.worker.turn_gauges(),

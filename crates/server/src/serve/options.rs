@@ -91,6 +91,7 @@ pub(super) fn transport_options(
             supersede.send_replace(Some((by, refusal)));
         }),
         joins: join::handler(worker, store),
+        tls: None,
         limits: TransportLimits::default(),
     }
 }
@@ -104,7 +105,12 @@ pub(super) fn addresses(settings: &Settings) -> NodeAddresses {
 }
 
 fn missing(settings: &Settings) -> &'static str {
-    if settings.tls_dir.is_some() { "tokens, and without TLS between nodes" } else { "TLS or tokens" }
+    if settings.tls_dir.is_some() { "tokens" } else { "TLS or tokens, because of --insecure" }
+}
+
+/// Number of listeners that other machines reach without TLS.
+pub(super) fn insecure_listeners(settings: &Settings) -> usize {
+    if settings.tls_dir.is_some() { 0 } else { settings.exposed().len() }
 }
 
 pub(super) fn warnings(settings: &Settings) -> Vec<String> {

@@ -17,7 +17,7 @@ use crate::identity_store::IdentityStore;
 use crate::metrics::{DiskCounters, RespCounters};
 use crate::status_log::{Change, StatusLog};
 use crate::store::Store;
-use crate::tls::{Reload, TlsAcceptor};
+use crate::tls::{EXPIRY_WARNING, Reload, TlsAcceptor};
 use crate::worker::Worker;
 
 /// How often per election timeout changes of the cluster's status are logged.
@@ -78,9 +78,6 @@ pub(super) async fn tick(
 /// How often the files of the certificate are looked at.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// From this long before the end of its validity on, a warning asks for a new certificate.
-const EXPIRY_WARNING: Duration = Duration::from_secs(7 * 24 * 3600);
-
 /// Uses the certificate anew whenever its files have changed, and warns before it expires. Looks at
 /// the files regularly, and at once after SIGHUP.
 pub(super) async fn reload_certificate(tls: TlsAcceptor, mut hangups: tokio::signal::unix::Signal) {
@@ -103,7 +100,7 @@ pub(super) async fn reload_certificate(tls: TlsAcceptor, mut hangups: tokio::sig
                 (refused, warned) = (None, false);
                 tracing::info!(
                     expires_unix_s = tls.expires_unix_s(),
-                    "clients are shown the new certificate"
+                    "clients and other nodes are shown the new certificate"
                 );
             }
             Reload::Kept(reason) => {
@@ -116,7 +113,10 @@ pub(super) async fn reload_certificate(tls: TlsAcceptor, mut hangups: tokio::sig
         }
         let left_s = tls.seconds_left(SystemTime::now());
         if left_s <= EXPIRY_WARNING.as_secs().cast_signed() && !std::mem::replace(&mut warned, true) {
-            tracing::warn!(hours = left_s / 3600, "the certificate for clients expires soon, or has expired");
+            tracing::warn!(
+                hours = left_s / 3600,
+                "the certificate of this node expires soon, or has expired"
+            );
         }
     }
 }

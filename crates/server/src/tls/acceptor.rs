@@ -1,4 +1,6 @@
 //! Handshakes, and the certificate that they show.
+//!
+//! Owns the limits of the handshakes with clients. The transport limits those with other nodes.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,25 +8,29 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ServerConfig};
+use rustls::ServerConfig;
+use rustls::pki_types::{IpAddr, Ipv4Addr, ServerName};
+use tidelock_core::certified_host::{CertificateError, CertifiedHost};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
+use tokio_rustls::{TlsConnector, TlsStream};
 
-use super::certificate::{AUTHORITY_FILE, CertificateFiles, TlsError, unix_s};
-use super::stream::ClientStream;
+use super::certificate::{Certificate, CertificateFiles, TlsError, unix_s};
+use super::peer::{PeerConfigs, host_of};
+use super::stream::MaybeTlsStream;
 
 /// Most handshakes of the node that are unfinished at a time. Each holds a socket and some memory
 /// for a client of which nothing is known.
 const HANDSHAKES_MAX: usize = 256;
 
 /// Longest duration of a handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The first byte of a connection with TLS: a record with a handshake (RFC 8446, section 5.1).
-const HANDSHAKE_RECORD: u8 = 22;
+pub const HANDSHAKE_RECORD: u8 = 22;
+
+/// From this long before the end of its validity on, a warning asks for a new certificate.
+pub const EXPIRY_WARNING: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Accepts TLS on all workers of a node. A clone shares its state.
 #[derive(Clone)]
@@ -35,7 +41,11 @@ struct Shared {
     /// The files that are in use.
     files: Mutex<CertificateFiles>,
     config: RwLock<Arc<ServerConfig>>,
-    client: RwLock<Option<Arc<ClientConfig>>>,
+    peers: RwLock<PeerConfigs>,
+    /// The host that every certificate of this node names.
+    host: CertifiedHost,
+    /// Why the files are not those in use, while they are not.
+    not_used: Mutex<Option<String>>,
     expires_unix_s: AtomicI64,
     unfinished: AtomicUsize,
     failures: AtomicU64,
@@ -53,6 +63,15 @@ pub enum HandshakeFailure {
     Timeout,
     /// Too many others are unfinished.
     Overloaded,
+}
+
+/// A connection with another node, and the host that its certificate names.
+#[derive(Debug)]
+pub struct PeerStream {
+    /// The connection, after the handshake of TLS.
+    pub stream: MaybeTlsStream,
+    /// The host, or why the certificate names none.
+    pub host: Result<CertifiedHost, CertificateError>,
 }
 
 /// The result of looking at the files again.
@@ -78,7 +97,9 @@ impl TlsAcceptor {
             directory,
             files: Mutex::new(files),
             config: RwLock::new(certificate.config),
-            client: RwLock::new(certificate.client),
+            peers: RwLock::new(certificate.peers),
+            host: certificate.host,
+            not_used: Mutex::default(),
             expires_unix_s: AtomicI64::new(certificate.expires_unix_s),
             unfinished: AtomicUsize::new(0),
             failures: AtomicU64::new(0),
@@ -91,24 +112,67 @@ impl TlsAcceptor {
         let shared = &*self.0;
         let mut used = shared.files.lock().unwrap_or_else(PoisonError::into_inner);
         let read = CertificateFiles::read(&shared.directory);
+        let mut not_used = shared.not_used.lock().unwrap_or_else(PoisonError::into_inner);
         let checked = match read {
-            Ok(files) if files == *used => return Reload::Unchanged,
-            Ok(files) => files.check(now).map(|certificate| (files, certificate)),
+            Ok(files) if files == *used => {
+                *not_used = None;
+                return Reload::Unchanged;
+            }
+            Ok(files) => self.check(&files, now).map(|certificate| (files, certificate)),
             Err(error) => Err(error),
         };
         match checked {
             Ok((files, certificate)) => {
                 *used = files;
                 *shared.config.write().unwrap_or_else(PoisonError::into_inner) = certificate.config;
-                *shared.client.write().unwrap_or_else(PoisonError::into_inner) = certificate.client;
+                *shared.peers.write().unwrap_or_else(PoisonError::into_inner) = certificate.peers;
                 shared.expires_unix_s.store(certificate.expires_unix_s, Ordering::Relaxed);
+                *not_used = None;
                 Reload::Replaced
             }
             Err(error) => {
                 shared.reload_failures.fetch_add(1, Ordering::Relaxed);
+                *not_used = Some(error.to_string());
                 Reload::Kept(error)
             }
         }
+    }
+
+    /// Checks changed files. They must be for the same host: peers know this node by its uuid.
+    fn check(&self, files: &CertificateFiles, now: SystemTime) -> Result<Certificate, TlsError> {
+        let certificate = files.check(now)?;
+        if certificate.host != self.0.host {
+            return Err(TlsError::OtherHost { new: certificate.host, used: self.0.host.clone() });
+        }
+        Ok(certificate)
+    }
+
+    /// The host that the certificate of this node names.
+    pub fn host(&self) -> &CertifiedHost {
+        &self.0.host
+    }
+
+    /// What an operator should know about the certificate: that changed files are not used, or that
+    /// it expires soon.
+    pub fn warnings(&self, now: SystemTime) -> Vec<String> {
+        let not_used = self.0.not_used.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut warnings: Vec<String> = not_used
+            .map(|reason| format!("the changed files of --tls-dir are not used: {reason}"))
+            .into_iter()
+            .collect();
+        let left_s = self.seconds_left(now);
+        if left_s <= EXPIRY_WARNING.as_secs().cast_signed() {
+            warnings.push(match left_s {
+                ..=0 => "the certificate of this node has expired".to_owned(),
+                _ => format!("the certificate of this node expires in {} h", left_s / 3600),
+            });
+        }
+        warnings
+    }
+
+    /// The names in the certificate in use.
+    pub fn names(&self) -> Vec<String> {
+        self.0.files.lock().unwrap_or_else(PoisonError::into_inner).names()
     }
 
     /// When the certificate in use expires, in seconds since 1970.
@@ -135,7 +199,7 @@ impl TlsAcceptor {
     ///
     /// # Errors
     /// See [`HandshakeFailure`]; all but [`HandshakeFailure::NotTls`] end the connection.
-    pub async fn accept(&self, stream: TcpStream) -> Result<ClientStream, HandshakeFailure> {
+    pub async fn accept(&self, stream: TcpStream) -> Result<MaybeTlsStream, HandshakeFailure> {
         let result = self.handshake(stream).await;
         if result.is_err() {
             self.0.failures.fetch_add(1, Ordering::Relaxed);
@@ -143,41 +207,65 @@ impl TlsAcceptor {
         result
     }
 
-    /// The handshake with another node, which must show a certificate for `host`, a name or an IP
-    /// address, of an authority that this node trusts.
+    /// The handshake with another node, which connected to this one.
     ///
     /// # Errors
-    /// When it does not, when the connection fails, or when this node knows no authority.
-    pub async fn connect(&self, stream: TcpStream, host: &str) -> io::Result<TlsStream<TcpStream>> {
-        let client = self.0.client.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(config) = client else {
-            let reason =
-                format!("the directory of --tls-dir has no {AUTHORITY_FILE} to check its certificate with");
-            return Err(io::Error::other(reason));
-        };
-        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        let handshake = TlsConnector::from(config).connect(name, stream);
-        timeout(HANDSHAKE_TIMEOUT, handshake).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    /// As [`TlsAcceptor::accept`], but never [`HandshakeFailure::Overloaded`]: the caller limits
+    /// these handshakes.
+    pub async fn accept_peer(&self, stream: TcpStream) -> Result<PeerStream, HandshakeFailure> {
+        let config = self.0.peers.read().unwrap_or_else(PoisonError::into_inner).server.clone();
+        let stream = begin(config, stream).await?;
+        Ok(PeerStream { host: host_shown(&stream), stream: MaybeTlsStream::Tls(Box::new(stream)) })
     }
 
-    async fn handshake(&self, stream: TcpStream) -> Result<ClientStream, HandshakeFailure> {
+    /// The handshake with another node, to which this one has connected.
+    ///
+    /// # Errors
+    /// When the node has no certificate of an authority that this node trusts, and when the
+    /// connection fails.
+    pub async fn connect_peer(&self, stream: TcpStream) -> io::Result<PeerStream> {
+        let config = self.0.peers.read().unwrap_or_else(PoisonError::into_inner).client.clone();
+        // Neither sent nor compared.
+        let name = ServerName::IpAddress(IpAddr::V4(Ipv4Addr::from([0, 0, 0, 0])));
+        let handshake = timeout(HANDSHAKE_TIMEOUT, TlsConnector::from(config).connect(name, stream));
+        let stream = handshake.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        let stream = TlsStream::Client(stream);
+        Ok(PeerStream { host: host_shown(&stream), stream: MaybeTlsStream::Tls(Box::new(stream)) })
+    }
+
+    async fn handshake(&self, stream: TcpStream) -> Result<MaybeTlsStream, HandshakeFailure> {
         let Some(_permit) = HandshakePermit::acquire(&self.0.unfinished) else {
             return Err(HandshakeFailure::Overloaded);
         };
         let config = self.0.config.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let handshake = async {
-            let mut first = [0];
-            match stream.peek(&mut first).await {
-                Ok(1) if first[0] != HANDSHAKE_RECORD => Err(HandshakeFailure::NotTls(stream)),
-                Ok(_) => match tokio_rustls::TlsAcceptor::from(config).accept(stream).await {
-                    Ok(stream) => Ok(ClientStream::Tls(Box::new(stream))),
-                    Err(error) => Err(HandshakeFailure::Failed(error)),
-                },
-                Err(error) => Err(HandshakeFailure::Failed(error)),
-            }
-        };
-        timeout(HANDSHAKE_TIMEOUT, handshake).await.unwrap_or(Err(HandshakeFailure::Timeout))
+        begin(config, stream).await.map(|stream| MaybeTlsStream::Tls(Box::new(stream)))
     }
+}
+
+/// The handshake on a connection that this node accepted.
+async fn begin(
+    config: Arc<ServerConfig>,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
+    let handshake = async {
+        let mut first = [0];
+        match stream.peek(&mut first).await {
+            Ok(1) if first[0] != HANDSHAKE_RECORD => Err(HandshakeFailure::NotTls(stream)),
+            Ok(_) => match tokio_rustls::TlsAcceptor::from(config).accept(stream).await {
+                Ok(stream) => Ok(TlsStream::Server(stream)),
+                Err(error) => Err(HandshakeFailure::Failed(error)),
+            },
+            Err(error) => Err(HandshakeFailure::Failed(error)),
+        }
+    };
+    timeout(HANDSHAKE_TIMEOUT, handshake).await.unwrap_or(Err(HandshakeFailure::Timeout))
+}
+
+/// The host that the certificate of the other side names.
+fn host_shown(stream: &TlsStream<TcpStream>) -> Result<CertifiedHost, CertificateError> {
+    let (_, session) = stream.get_ref();
+    let leaf = session.peer_certificates().and_then(|chain| chain.first());
+    host_of(leaf.ok_or(CertificateError::NoName)?)
 }
 
 impl std::fmt::Debug for TlsAcceptor {

@@ -10,8 +10,11 @@ use std::{fs, io};
 
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::{RootCertStore, ServerConfig};
+use tidelock_core::certified_host::{CertificateError, CertifiedHost};
+
+use super::peer::{CertifiedKey, PeerConfigs, host_of, names_of};
 
 /// The certificate of the node and those of the authorities between it and the root, PEM.
 pub const CERTIFICATE_FILE: &str = "tls.crt";
@@ -19,8 +22,7 @@ pub const CERTIFICATE_FILE: &str = "tls.crt";
 /// The private key of the certificate, PEM.
 pub const KEY_FILE: &str = "tls.key";
 
-/// The certificates of the authorities that sign for all nodes of the cluster, PEM. The node needs
-/// them only to ask other nodes, and may be without.
+/// The certificates of the authorities that sign for the nodes of the cluster, PEM.
 pub const AUTHORITY_FILE: &str = "ca.crt";
 
 /// Why files are not used as a certificate.
@@ -57,6 +59,29 @@ pub enum TlsError {
     /// A certificate is not that of an authority.
     #[error("{AUTHORITY_FILE}: {0}")]
     Authority(rustls::Error),
+    /// There are no authorities.
+    #[error(
+        "{} is missing: it has the certificates of the authorities that sign for the nodes of the cluster, which check \
+         each other's certificates. `tidelock tls init` makes all files of the directory", .0.display()
+    )]
+    NoAuthority(PathBuf),
+    /// The certificate does not name one host of a cluster.
+    #[error("{CERTIFICATE_FILE}: {0}. `tidelock tls init` makes such certificates")]
+    Name(#[from] CertificateError),
+    /// A changed certificate is for another host than the one in use.
+    #[error("{CERTIFICATE_FILE}: the certificate is for {new}, and this node is {used}")]
+    OtherHost {
+        /// The name in the changed certificate.
+        new: CertifiedHost,
+        /// The name in the certificate in use.
+        used: CertifiedHost,
+    },
+    /// Other nodes would not accept the certificate.
+    #[error(
+        "{CERTIFICATE_FILE} does not pass the check with {AUTHORITY_FILE} that other nodes make: {0}. An authority of that file \
+         must have signed it, for servers and for clients"
+    )]
+    Refused(rustls::Error),
 }
 
 /// The bytes of the files.
@@ -64,15 +89,17 @@ pub enum TlsError {
 pub(super) struct CertificateFiles {
     certificate: Vec<u8>,
     key: Vec<u8>,
-    authorities: Option<Vec<u8>>,
+    authorities: Vec<u8>,
 }
 
 /// A certificate that passed all checks.
 pub(super) struct Certificate {
     /// The settings of connections that show it.
     pub config: Arc<ServerConfig>,
-    /// The settings of connections to other nodes, if it is known whom to trust.
-    pub client: Option<Arc<ClientConfig>>,
+    /// The settings of connections between nodes.
+    pub peers: PeerConfigs,
+    /// The host that it names.
+    pub host: CertifiedHost,
     /// When it expires, in seconds since 1970.
     pub expires_unix_s: i64,
 }
@@ -85,13 +112,23 @@ impl CertificateFiles {
             fs::read(&path).map_err(|error| TlsError::Read { path, error })
         };
         let authorities = match read(AUTHORITY_FILE) {
-            Err(TlsError::Read { error, .. }) if error.kind() == io::ErrorKind::NotFound => None,
-            found => Some(found?),
+            Err(TlsError::Read { path, error }) if error.kind() == io::ErrorKind::NotFound => {
+                Err(TlsError::NoAuthority(path))
+            }
+            found => found,
         };
-        Ok(CertificateFiles { certificate: read(CERTIFICATE_FILE)?, key: read(KEY_FILE)?, authorities })
+        // The certificate is looked for first: a wrong directory has none of the files.
+        let (certificate, key) = (read(CERTIFICATE_FILE)?, read(KEY_FILE)?);
+        Ok(CertificateFiles { certificate, key, authorities: authorities? })
     }
 
-    /// Checks that they can be shown to clients from now on.
+    /// The names in the certificate.
+    pub fn names(&self) -> Vec<String> {
+        let leaf = CertificateDer::from_pem_slice(&self.certificate);
+        leaf.map_or_else(|_| vec![], |leaf| names_of(&leaf))
+    }
+
+    /// Checks that they can be shown to clients and to other nodes from now on.
     pub fn check(&self, now: SystemTime) -> Result<Certificate, TlsError> {
         let damaged = |error| TlsError::Pem { file: CERTIFICATE_FILE, error };
         let chain: Vec<CertificateDer<'static>> =
@@ -104,15 +141,18 @@ impl CertificateFiles {
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Mismatch)?
             .with_no_client_auth()
-            .with_single_cert(chain, key)
+            .with_single_cert(chain.clone(), key.clone_key())
             .map_err(TlsError::Mismatch)?;
-        let client = self.authorities.as_deref().map(client_config).transpose()?;
-        Ok(Certificate { config: Arc::new(config), client, expires_unix_s })
+        let roots = roots(&self.authorities)?;
+        let host = host_of(leaf)?;
+        let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
+        let peers = PeerConfigs::new(CertifiedKey { chain, key }, roots, now).map_err(TlsError::Refused)?;
+        Ok(Certificate { config: Arc::new(config), peers, host, expires_unix_s })
     }
 }
 
-/// The settings of connections to nodes whose certificates these authorities have signed.
-fn client_config(authorities: &[u8]) -> Result<Arc<ClientConfig>, TlsError> {
+/// The authorities of the file.
+fn roots(authorities: &[u8]) -> Result<RootCertStore, TlsError> {
     let damaged = |error| TlsError::Pem { file: AUTHORITY_FILE, error };
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(authorities) {
@@ -121,12 +161,16 @@ fn client_config(authorities: &[u8]) -> Result<Arc<ClientConfig>, TlsError> {
     if roots.is_empty() {
         return Err(damaged(pem::Error::NoItemsFound));
     }
-    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(TlsError::Authority)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(Arc::new(config))
+    Ok(roots)
+}
+
+/// The host that a certificate names, whether or not the certificate is valid.
+///
+/// # Errors
+/// When the text is not PEM, or the certificate does not name one host.
+pub fn certified_host(certificate: &[u8]) -> Result<CertifiedHost, TlsError> {
+    let damaged = |error| TlsError::Pem { file: CERTIFICATE_FILE, error };
+    Ok(host_of(&CertificateDer::from_pem_slice(certificate).map_err(damaged)?)?)
 }
 
 /// Checks the times of a certificate. Returns when it expires, in seconds since 1970.
@@ -154,21 +198,34 @@ pub(super) fn unix_s(time: SystemTime) -> i64 {
 mod tests {
     use std::time::Duration;
 
-    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+        SanType, date_time_ymd,
+    };
 
     use super::*;
 
+    const NAME: &str = "tidelock://blue/host/6ba7b810-9dad-11d1-80b4-00c04fd430c8";
+
     /// Files of a certificate that is valid throughout 2030.
     fn files() -> CertificateFiles {
+        files_with(|_| {})
+    }
+
+    fn files_with(change: impl FnOnce(&mut CertificateParams)) -> CertificateFiles {
+        let mut authority = CertificateParams::default();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
         let mut parameters = CertificateParams::new(vec!["kv.example".to_owned()]).unwrap();
+        parameters.subject_alt_names.push(SanType::URI(NAME.try_into().unwrap()));
         (parameters.not_before, parameters.not_after) =
             (date_time_ymd(2030, 1, 1), date_time_ymd(2031, 1, 1));
-        let certificate = parameters.self_signed(&key).unwrap();
+        change(&mut parameters);
         CertificateFiles {
-            certificate: certificate.pem().into_bytes(),
+            certificate: parameters.signed_by(&key, &authority).unwrap().pem().into_bytes(),
             key: key.serialize_pem().into_bytes(),
-            authorities: None,
+            authorities: authority.pem().into_bytes(),
         }
     }
 
@@ -197,19 +254,38 @@ mod tests {
         let (one, other) = (files(), files());
         let mixed = CertificateFiles { key: other.key.clone(), ..one.clone() };
         assert!(refusal(&mixed, BEGINS).starts_with("tls.crt and tls.key: "), "{}", refusal(&mixed, BEGINS));
-        let swapped = CertificateFiles {
-            certificate: one.key.clone(),
-            key: one.certificate.clone(),
-            authorities: None,
-        };
+        let swapped =
+            CertificateFiles { certificate: one.key.clone(), key: one.certificate.clone(), ..one.clone() };
         assert!(refusal(&swapped, BEGINS).starts_with("tls.crt: "), "{}", refusal(&swapped, BEGINS));
         let keyless = CertificateFiles { key: Vec::new(), ..one.clone() };
         assert!(refusal(&keyless, BEGINS).starts_with("tls.key: "), "{}", refusal(&keyless, BEGINS));
-        let authorities = Some(b"nobody".to_vec());
+        let authorities = b"nobody".to_vec();
         let trustless = CertificateFiles { authorities, ..one.clone() };
         assert!(refusal(&trustless, BEGINS).starts_with("ca.crt: "), "{}", refusal(&trustless, BEGINS));
+        let strange = CertificateFiles { authorities: files().authorities, ..one.clone() };
+        let refused = refusal(&strange, BEGINS);
+        assert!(refused.contains("does not pass the check with ca.crt"), "{refused}");
         let half = one.certificate.len() / 2;
         let cut = CertificateFiles { certificate: one.certificate[..half].to_vec(), ..one };
         assert!(refusal(&cut, BEGINS).starts_with("tls.crt: "), "{}", refusal(&cut, BEGINS));
+    }
+
+    #[test]
+    fn a_certificate_names_one_host_and_is_for_both_sides_of_a_connection() {
+        let host = certified_host(&files().certificate).unwrap();
+        assert_eq!(host.to_string(), NAME);
+        assert_eq!(files().check(at(BEGINS)).unwrap().host, host);
+        let address = SanType::IpAddress([127, 0, 0, 1].into());
+        let named = files_with(|parameters| parameters.subject_alt_names.push(address));
+        assert_eq!(named.names(), ["kv.example", NAME, "127.0.0.1"]);
+        let nameless = files_with(|parameters| parameters.subject_alt_names.truncate(1));
+        assert!(refusal(&nameless, BEGINS).contains("names no host"), "{}", refusal(&nameless, BEGINS));
+        let (server, client) = (ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth);
+        for (usages, passes) in
+            [(vec![server.clone()], false), (vec![client.clone()], false), (vec![server, client], true)]
+        {
+            let files = files_with(|parameters| parameters.extended_key_usages = usages);
+            assert_eq!(files.check(at(BEGINS)).is_ok(), passes);
+        }
     }
 }

@@ -6,26 +6,26 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
+use tokio_rustls::TlsStream;
 
-/// The connection of a client.
+/// The connection of a client or of another node.
 #[derive(Debug)]
-pub enum ClientStream {
+pub enum MaybeTlsStream {
     /// Not encrypted.
     Plain(TcpStream),
     /// Encrypted, after the handshake.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl AsyncRead for ClientStream {
+impl AsyncRead for MaybeTlsStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            ClientStream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            ClientStream::Tls(stream) => match Pin::new(stream).poll_read(context, buffer) {
+            MaybeTlsStream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            MaybeTlsStream::Tls(stream) => match Pin::new(stream).poll_read(context, buffer) {
                 // Many clients close without the alert that TLS asks for. The protocols inside
                 // show by themselves whether something is missing.
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -37,11 +37,11 @@ impl AsyncRead for ClientStream {
     }
 }
 
-impl AsyncWrite for ClientStream {
+impl AsyncWrite for MaybeTlsStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            ClientStream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            ClientStream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+            MaybeTlsStream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            MaybeTlsStream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -51,29 +51,29 @@ impl AsyncWrite for ClientStream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            ClientStream::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            ClientStream::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            MaybeTlsStream::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            MaybeTlsStream::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match self {
-            ClientStream::Plain(stream) => stream.is_write_vectored(),
-            ClientStream::Tls(stream) => stream.is_write_vectored(),
+            MaybeTlsStream::Plain(stream) => stream.is_write_vectored(),
+            MaybeTlsStream::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            ClientStream::Plain(stream) => Pin::new(stream).poll_flush(context),
-            ClientStream::Tls(stream) => Pin::new(stream).poll_flush(context),
+            MaybeTlsStream::Plain(stream) => Pin::new(stream).poll_flush(context),
+            MaybeTlsStream::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            ClientStream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            ClientStream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+            MaybeTlsStream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            MaybeTlsStream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }

@@ -20,13 +20,13 @@ use std::time::Duration;
 use bytes::BytesMut;
 use rustix::net::sockopt;
 use tidelock_core::event::Event;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::sleep;
 
 use super::frame::{FRAME_HEADER_BYTES, FrameBatch, FrameChains, FrameDecoder, FrameError};
 use super::links::{Link, Links};
+use crate::tls::MaybeTlsStream;
 
 /// How long written bytes may stay unacknowledged before the connection is lost, in milliseconds.
 /// Three election timeouts by default: elections handle the silence long before, this only makes
@@ -79,16 +79,14 @@ pub(super) fn configure(stream: &TcpStream) -> io::Result<()> {
 pub(super) async fn run(
     links: &Links,
     link: &Rc<Link>,
-    mut stream: TcpStream,
-    (buffer, chains): (BytesMut, FrameChains),
+    stream: MaybeTlsStream,
+    begin: (BytesMut, FrameChains),
 ) {
-    let (reader, writer) = stream.split();
-    // One task for both directions: whichever ends first drops the other. Neither has priority,
-    // because a flood in one direction would starve the other. Nothing moves on an ended link.
+    // The two kinds are told apart once, not for each frame.
     let carry = async {
-        tokio::select! {
-            end = receive(links, link, reader, FrameDecoder::new(buffer, chains.received)) => end,
-            end = transmit(links, link, writer, chains.sent) => LinkEnd::Io(end),
+        match stream {
+            MaybeTlsStream::Plain(mut stream) => carry(links, link, stream.split(), begin).await,
+            stream => carry(links, link, split(stream), begin).await,
         }
     };
     let drain_timeout = async {
@@ -116,7 +114,29 @@ pub(super) async fn run(
     links.end(link);
 }
 
-async fn receive(links: &Links, link: &Link, mut reader: ReadHalf<'_>, mut decoder: FrameDecoder) -> LinkEnd {
+/// Moves frames in both directions in one task: whichever direction ends first drops the other.
+/// Neither has priority, because a flood in one direction would starve the other. Nothing moves on
+/// an ended link.
+async fn carry<R, W>(
+    links: &Links,
+    link: &Link,
+    (reader, writer): (R, W),
+    (buffer, chains): (BytesMut, FrameChains),
+) -> LinkEnd
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    tokio::select! {
+        end = receive(links, link, reader, FrameDecoder::new(buffer, chains.received)) => end,
+        end = transmit(links, link, writer, chains.sent) => LinkEnd::Io(end),
+    }
+}
+
+async fn receive<R>(links: &Links, link: &Link, mut reader: R, mut decoder: FrameDecoder) -> LinkEnd
+where
+    R: AsyncRead + Unpin,
+{
     loop {
         if let Err(error) = deliver(links, link, &mut decoder) {
             return error.into();
@@ -145,7 +165,10 @@ fn deliver(links: &Links, link: &Link, decoder: &mut FrameDecoder) -> Result<(),
 /// Writes everything queued, repeatedly, until the socket fails. When the link closes, it writes
 /// the rest and closes its direction. The reader then waits until the peer does the same: closing a
 /// socket with unread bytes would reset the connection and could lose the last frames.
-async fn transmit(links: &Links, link: &Link, mut writer: WriteHalf<'_>, mut chain: u32) -> io::Error {
+async fn transmit<W>(links: &Links, link: &Link, mut writer: W, mut chain: u32) -> io::Error
+where
+    W: AsyncWrite + Unpin,
+{
     loop {
         let closing = link.is_closing();
         match write_queued(links, link, &mut writer, &mut chain).await {
@@ -166,17 +189,17 @@ async fn transmit(links: &Links, link: &Link, mut writer: WriteHalf<'_>, mut cha
 }
 
 /// Writes one batch; returns whether there was one.
-async fn write_queued(
-    links: &Links,
-    link: &Link,
-    writer: &mut WriteHalf<'_>,
-    chain: &mut u32,
-) -> io::Result<bool> {
+async fn write_queued<W>(links: &Links, link: &Link, writer: &mut W, chain: &mut u32) -> io::Result<bool>
+where
+    W: AsyncWrite + Unpin,
+{
     let payloads = link.queue.borrow_mut().take();
     if payloads.is_empty() {
         return Ok(false);
     }
     writer.write_all_buf(&mut FrameBatch::new(&payloads, chain)).await?;
+    // Without TLS this does nothing. With TLS the last records may still be in a buffer.
+    writer.flush().await?;
     // The queue of an ended link is empty and counts nothing: its frames were counted as dropped.
     let (frames, bytes) = link.queue.borrow_mut().written();
     links.counters.frames_sent.add(frames as u64);

@@ -20,6 +20,8 @@ pub struct TransportCounters {
     pub reconnects: Counter,
     /// Handshakes that this node ended: refused, malformed, too slow, or too many at a time.
     pub handshakes_refused: Counter,
+    /// Connections that failed because of TLS, or of a certificate that is not that of the host.
+    pub tls_failures: Counter,
     /// Links ended because a payload did not match its checksum.
     pub checksum_failures: Counter,
     /// Links ended because a frame claimed an impossible length.

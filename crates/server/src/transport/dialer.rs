@@ -9,20 +9,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::attempt::{Backoff, DialErrorLog, RoundError, attempt_round};
-use super::connection;
-use super::handshake::{Agreement, DialTarget, HandshakeError};
+use super::handshake::{Agreement, DialTarget, HandshakeError, Judge};
 use super::links::{Links, Peer};
+use super::{connection, secure};
+use crate::tls::MaybeTlsStream;
 
 /// A link that existed for this long proves that the peer works, and resets the backoff. A shorter
 /// one does not: otherwise two nodes that disagree would reconnect twenty times a second.
 pub const LINK_PROVEN_AFTER: Duration = Duration::from_secs(1);
 
 /// A connection, the bytes after its handshake, and the handshake's result.
-type Dialed = (TcpStream, BytesMut, Agreement);
+type Dialed = (MaybeTlsStream, BytesMut, Agreement);
 
 /// Runs until the transport stops or the peer is removed. An existing link is flushed and closed
 /// first.
@@ -84,9 +84,10 @@ async fn dial(links: &Links, peer: &Peer) -> Result<(SocketAddr, Dialed), RoundE
     let dialed = attempt_round(
         &candidates,
         || false,
-        async |mut stream, address| {
+        async |stream, address| {
             let mut buffer = BytesMut::new();
-            let judge = links.judge();
+            let (mut stream, certificate) = secure::connect(links.options.tls.as_ref(), stream).await?;
+            let judge = Judge { certificate: certificate.as_ref(), ..links.judge() };
             let handshake = judge.dial(&mut stream, &mut buffer, DialTarget { peer: peer.node, address });
             match timeout(links.options.limits.handshake_timeout, handshake).await {
                 Ok(result) => result.map(|agreement| (stream, buffer, agreement)),

@@ -239,6 +239,7 @@ impl Links {
             starts: &self.starts,
             address: &self.options.address,
             addresses: &self.addresses,
+            certificate: None,
         }
     }
 
@@ -247,6 +248,9 @@ impl Links {
     pub fn note(&self, error: &HandshakeError) {
         if error.is_ours() {
             self.counters.handshakes_refused.add(1);
+        }
+        if error.is_of_tls() {
+            self.counters.tls_failures.add(1);
         }
         if let HandshakeError::RefusedByPeer { refusal: HandshakeRefusal::Removed, peer } = error
             && !self.was_removed.replace(true)

@@ -3,9 +3,9 @@
 //!
 //! Owns the limit of unfinished handshakes and the log lines about refused connections, not the
 //! rules of the handshake or the links. Invariant: what unidentified callers can make this node
-//! hold is bounded. It is [`HANDSHAKES_MAX`] sockets for the time of a handshake, each with the
-//! bytes of one message. To that come [`JOINS_MAX`] join requests for the time of a decision and
-//! [`LOGGED_CALLERS_MAX`] lines of text.
+//! hold is bounded. It is [`HANDSHAKES_MAX`] sockets for the time of a handshake, that of TLS
+//! included, each with the bytes of one message. To that come [`JOINS_MAX`] join requests for the
+//! time of a decision and [`LOGGED_CALLERS_MAX`] lines of text.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -20,15 +20,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::connection;
-use super::handshake::{Agreement, Caller, HandshakeError, Message, write_message};
+use super::handshake::{
+    Agreement, Caller, HandshakeError, Judge, Message, refuse_without_tls, write_message,
+};
 use super::join::{JOIN_TIMEOUT, JOINS_MAX, JoinRefusal, JoinRequest, Welcome};
 use super::links::Links;
+use super::secure::AcceptError;
+use super::{connection, secure};
+use crate::tls::{HANDSHAKE_RECORD, MaybeTlsStream};
 use crate::wrong_port::{WrongPort, begins_http_request};
 
 /// Most handshakes in progress at a time; further connections are closed. A cluster has few nodes,
 /// each of which dials once, so more than this does not come from a cluster.
-pub const HANDSHAKES_MAX: usize = 64;
+pub const HANDSHAKES_MAX: usize = 256;
 
 /// Most callers whose last refusal is stored, so that it is logged once. Beyond, all are forgotten:
 /// at worst they are logged again.
@@ -104,16 +108,16 @@ impl ListenerContext {
         connections.spawn_local(self.serve(stream, remote));
     }
 
-    async fn serve(self: Rc<Self>, mut stream: TcpStream, remote: SocketAddr) {
+    async fn serve(self: Rc<Self>, stream: TcpStream, remote: SocketAddr) {
         let mut buffer = BytesMut::new();
         let result = tokio::select! {
-            result = self.handshake(&mut stream, &mut buffer) => Some(result),
+            result = self.handshake(stream, &mut buffer) => Some(result),
             () = self.links.stopped() => None,
         };
         self.handshakes_open.set(self.handshakes_open.get() - 1);
         self.links.dial_news();
         match result {
-            Some(Ok(Caller::Peer(Agreement { peer: identity, chains }))) => {
+            Some(Ok((stream, Caller::Peer(Agreement { peer: identity, chains })))) => {
                 let peer = identity.node;
                 self.refusal_log.forget(remote.ip(), peer);
                 if let Some(link) = self.links.raise(&identity) {
@@ -121,21 +125,21 @@ impl ListenerContext {
                     connection::run(&self.links, &link, stream, (buffer, chains)).await;
                 }
             }
-            Some(Ok(Caller::WakeUp(peer))) => {
+            Some(Ok((_, Caller::WakeUp(peer)))) => {
                 tracing::debug!(%peer, address = %remote, "a peer asks for a connection: dialing it");
                 self.refusal_log.forget(remote.ip(), peer);
                 self.links.dial_now(peer);
             }
-            Some(Ok(Caller::Join(request))) => {
+            Some(Ok((stream, Caller::Join(request)))) => {
                 tokio::select! {
                     () = self.answer(stream, remote, request) => {}
                     () = self.links.stopped() => {}
                 }
             }
-            Some(Err(error)) => {
+            Some(Err((stream, error))) => {
                 self.links.note(&error);
                 self.refusal_log.log(remote, &error);
-                if begins_http_request(&buffer) {
+                if let Some(stream) = stream.filter(|_| begins_http_request(&buffer)) {
                     self.redirect_http_client(stream).await;
                 }
             }
@@ -145,7 +149,7 @@ impl ListenerContext {
 
     /// Tells an HTTP client which port this is, and reads what it still sends: closing with unread
     /// bytes would reset the connection and lose the answer.
-    async fn redirect_http_client(&self, mut stream: TcpStream) {
+    async fn redirect_http_client(&self, mut stream: MaybeTlsStream) {
         let reply = async {
             stream.write_all(&WrongPort::Peer.answer()).await?;
             stream.shutdown().await?;
@@ -158,7 +162,7 @@ impl ListenerContext {
 
     /// Lets the owner decide about a join request, and sends the answer. If the host is gone
     /// meanwhile, it will ask again.
-    async fn answer(&self, mut stream: TcpStream, remote: SocketAddr, request: JoinRequest) {
+    async fn answer(&self, mut stream: MaybeTlsStream, remote: SocketAddr, request: JoinRequest) {
         let host = request.host.uuid;
         let decision = self.decide(request).await;
         match &decision {
@@ -187,16 +191,32 @@ impl ListenerContext {
         decision.unwrap_or(Err(JoinRefusal::NoLeader))
     }
 
+    /// Both handshakes of a connection, that of TLS and that of the peer protocol. With an error
+    /// comes the connection, if it still stands.
     async fn handshake(
         &self,
-        stream: &mut TcpStream,
+        stream: TcpStream,
         buffer: &mut BytesMut,
-    ) -> Result<Caller, HandshakeError> {
-        connection::configure(stream)?;
-        let judge = self.links.judge();
-        match timeout(self.links.options.limits.handshake_timeout, judge.accept(stream, buffer)).await {
-            Ok(result) => result,
-            Err(_) => Err(HandshakeError::Timeout),
+    ) -> Result<(MaybeTlsStream, Caller), (Option<MaybeTlsStream>, HandshakeError)> {
+        connection::configure(&stream).map_err(|error| (None, error.into()))?;
+        let limit = self.links.options.limits.handshake_timeout;
+        let (mut stream, certificate) = match secure::accept(self.links.options.tls.as_ref(), stream).await {
+            Ok(secured) => secured,
+            Err(AcceptError::Ended(error)) => return Err((None, error)),
+            Err(AcceptError::NotTls(stream)) => {
+                let mut stream = MaybeTlsStream::Plain(stream);
+                let error = timeout(limit, refuse_without_tls(&mut stream, buffer)).await;
+                return Err((Some(stream), error.unwrap_or(HandshakeError::Timeout)));
+            }
+        };
+        let judge = Judge { certificate: certificate.as_ref(), ..self.links.judge() };
+        match timeout(limit, judge.accept(&mut stream, buffer)).await {
+            Ok(Ok(caller)) => Ok((stream, caller)),
+            Ok(Err(HandshakeError::Malformed(_))) if buffer.first() == Some(&HANDSHAKE_RECORD) => {
+                Err((Some(stream), HandshakeError::CallerWithTls))
+            }
+            Ok(Err(error)) => Err((Some(stream), error)),
+            Err(_) => Err((Some(stream), HandshakeError::Timeout)),
         }
     }
 }

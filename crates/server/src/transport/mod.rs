@@ -1,4 +1,5 @@
-//! Moves frames between the nodes of a cluster: one TCP connection a pair, on one thread.
+//! Moves frames between the nodes of a cluster: one TCP connection a pair, with or without TLS, on
+//! one thread.
 //!
 //! ```text
 //!             dialer (peers below) ─┐                        ┌─ LinkUp / Frame / LinkDown ─▶ sink
@@ -31,7 +32,8 @@
 //!
 //! **Modules.** `handshake` and `frame` define the wire format, `queue` bounds waiting frames,
 //! `links` tracks peers and orders events, `connection` drives a socket. `dialer`, `wake_up` and
-//! `listener` establish connections; `attempt` is what every outgoing attempt shares.
+//! `listener` establish connections; `attempt` is what every outgoing attempt shares, `secure` how
+//! TLS begins.
 //!
 //! Everything runs on its owner's thread, on a [`tokio::runtime::LocalRuntime`]; nothing here is
 //! `Send`.
@@ -46,6 +48,7 @@ pub mod join;
 mod links;
 pub mod listener;
 pub mod queue;
+mod secure;
 #[cfg(test)]
 mod tests;
 mod wake_up;
@@ -70,6 +73,8 @@ pub use counters::TransportCounters;
 use join::JoinHandler;
 use links::Links;
 use queue::QueueLimits;
+
+use crate::tls::TlsAcceptor;
 
 /// Default of [`TransportLimits::handshake_timeout`]: time for three messages and one lost packet.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -120,6 +125,8 @@ pub struct TransportOptions {
     pub superseded: Rc<dyn Fn(NodeId, HandshakeRefusal)>,
     /// Decides about hosts that ask to join.
     pub joins: JoinHandler,
+    /// The certificate of this node, if connections between nodes are encrypted.
+    pub tls: Option<TlsAcceptor>,
     /// Bounds of queues and times.
     pub limits: TransportLimits,
 }

@@ -14,8 +14,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::attempt::{Backoff, DialErrorLog, RoundError, attempt_round};
 use super::dialer::{LINK_PROVEN_AFTER, log_dial_error};
-use super::handshake::{DialTarget, HandshakeError};
+use super::handshake::{DialTarget, HandshakeError, Judge};
 use super::links::{Links, Peer};
+use super::secure;
 
 /// Runs until the transport stops or the peer is removed.
 pub(super) async fn run(links: Rc<Links>, peer: Rc<Peer>) {
@@ -63,8 +64,9 @@ async fn send_wake_up(links: &Links, peer: &Peer) -> Result<(SocketAddr, ()), Ro
     let sent = attempt_round(
         &candidates,
         || !peer.has_link(),
-        async |mut stream, address| {
-            let judge = links.judge();
+        async |stream, address| {
+            let (mut stream, certificate) = secure::connect(links.options.tls.as_ref(), stream).await?;
+            let judge = Judge { certificate: certificate.as_ref(), ..links.judge() };
             let wake_up = judge.wake_up(&mut stream, DialTarget { peer: peer.node, address });
             timeout(links.options.limits.handshake_timeout, wake_up)
                 .await

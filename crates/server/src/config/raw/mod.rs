@@ -95,10 +95,21 @@ raw_settings! {
         /// balancer's
         #[arg(long, env = "TIDELOCK_ALLOWED_HOSTS", value_name = "NAME,…", value_delimiter = ',')]
         pub allowed_hosts: Option<Vec<String>>,
-        /// Directory with tls.crt and tls.key, PEM: clients connect with TLS. Changed files are
-        /// used without a restart
+        /// Directory with tls.crt, tls.key and ca.crt, PEM: clients and other nodes connect with
+        /// TLS. `tidelock tls init` makes them. Changed files are used without a restart
         #[arg(long, env = "TIDELOCK_TLS_DIR", value_name = "DIR")]
         pub tls_dir: Option<PathBuf>,
+        /// Listen beyond loopback without TLS, where everyone who can connect can read and change
+        /// everything [default: false]
+        #[arg(
+            long,
+            env = "TIDELOCK_INSECURE",
+            value_name = "BOOL",
+            num_args = 0..=1,
+            default_missing_value = "true",
+            action = ArgAction::Set
+        )]
+        pub insecure: Option<bool>,
         /// Peer addresses of all founders, including this node, the same list on each of them; or
         /// their DNS SRV name and their number, srv:NAME/COUNT
         #[arg(long, env = "TIDELOCK_PEERS", value_name = "ADDR,…", value_delimiter = ',')]

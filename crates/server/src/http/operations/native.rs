@@ -438,6 +438,15 @@ fn backups() -> Vec<Operation> {
             .gives_json(schema_of::<api::checkpoints::Checkpoints>(), "The places, to compare replicas by"),
         CLUSTER
             .operation(
+                "post /v1/tls/reload",
+                Cluster::ReloadCertificate,
+                "reloadCertificate",
+                "Looks at the files of this node's certificate now",
+            )
+            .gives_json(schema_of::<api::certificate::Certificate>(), "The certificate that the node shows")
+            .fails([409]),
+        CLUSTER
+            .operation(
                 "get /v1/backup",
                 Cluster::Backup,
                 "getBackup",

@@ -12,8 +12,9 @@
 //! **Freshness.** Each side draws a nonce for each connection, and accepts no link and no refusal
 //! that does not answer it. The checksums of later frames are seeded with both nonces
 //! ([`FrameChains`]), so frames of one connection are invalid on any other. Recorded bytes that are
-//! sent again are refused. This is no authentication: any process that can speak the protocol can
-//! claim to be a node.
+//! sent again are refused. This is no authentication: without TLS any process that can speak the
+//! protocol can claim to be a node. With TLS the certificate must be that of the host that is
+//! claimed, before anything else is judged (`secure`).
 //!
 //! There are three messages rather than two so that no side considers a link up that the other
 //! refuses. The dialer sends its first frames directly after `Accept`, so the third message costs
@@ -46,9 +47,11 @@ use std::io;
 
 use super::frame::FrameChains;
 use super::join::JoinRequest;
+use super::secure::CertificateCheck;
 use bytes::BytesMut;
 use message::ENVELOPE_BYTES;
 use tidelock_core::address_book::AddressBook;
+use tidelock_core::certified_host::CertificateError;
 use tidelock_core::handshake::{HandshakeRefusal, HandshakeSide, Introduction, KnownPeer};
 use tidelock_core::starts::KnownStarts;
 use tidelock_core::types::NodeId;
@@ -82,6 +85,26 @@ pub enum HandshakeError {
         /// The peer that was dialed, or that introduced itself.
         peer: NodeId,
     },
+    /// The certificate of the other side is not that of the host as which it introduces itself, or
+    /// of no host of this cluster.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// The other side connects without TLS, and is told that this node demands it.
+    #[error("it connects without TLS, and this node has --tls-dir; all nodes of a cluster need it, or none")]
+    CallerWithoutTls,
+    /// The other side connects with TLS, and this node has none.
+    #[error("it connects with TLS, and this node has no --tls-dir; all nodes of a cluster need it, or none")]
+    CallerWithTls,
+    /// The other side ended the connection when this node began with TLS.
+    #[error(
+        "the peer ended the connection when TLS began: it stops, or runs without --tls-dir, which all nodes of a cluster need, \
+         or none"
+    )]
+    PeerWithoutTls,
+    /// The other side has no certificate that this node trusts, does not trust that of this node,
+    /// or does not speak TLS 1.3.
+    #[error("TLS failed: {0}")]
+    Tls(io::Error),
     /// The other side does not speak the protocol. It gets no answer.
     #[error("not the peer protocol: {0}")]
     Malformed(&'static str),
@@ -99,9 +122,30 @@ impl HandshakeError {
         match self {
             HandshakeError::Refused { .. }
             | HandshakeError::NewcomerRefused { .. }
+            | HandshakeError::Certificate(_)
+            | HandshakeError::CallerWithoutTls
+            | HandshakeError::CallerWithTls
             | HandshakeError::Malformed(_)
             | HandshakeError::Timeout => true,
-            HandshakeError::RefusedByPeer { .. } | HandshakeError::Io(_) => false,
+            HandshakeError::RefusedByPeer { .. }
+            | HandshakeError::PeerWithoutTls
+            | HandshakeError::Tls(_)
+            | HandshakeError::Io(_) => false,
+        }
+    }
+
+    /// Whether TLS or a certificate is the reason, on either side.
+    pub fn is_of_tls(&self) -> bool {
+        match self {
+            HandshakeError::Certificate(_)
+            | HandshakeError::CallerWithoutTls
+            | HandshakeError::CallerWithTls
+            | HandshakeError::PeerWithoutTls
+            | HandshakeError::Tls(_) => true,
+            HandshakeError::RefusedByPeer { refusal, .. } => {
+                matches!(refusal, HandshakeRefusal::CertificateMismatch | HandshakeRefusal::TlsRequired)
+            }
+            _ => false,
         }
     }
 }
@@ -140,6 +184,8 @@ pub struct Judge<'a> {
     pub address: &'a str,
     /// Where peers may be. Introductions teach it.
     pub addresses: &'a RefCell<AddressBook>,
+    /// The certificates of the connection; `None` without TLS.
+    pub certificate: Option<&'a CertificateCheck>,
 }
 
 /// A peer, and the address at which a connection to it was made.
@@ -183,7 +229,7 @@ impl Judge<'_> {
     {
         let nonce = Uuid::new_v4();
         write_message(stream, &self.hello(nonce, Uuid::nil())).await?;
-        let hello = match read_message(stream, buffer).await? {
+        let hello = match read_answer(stream, buffer, self.certificate).await? {
             Message::Hello(hello) => hello,
             Message::Refuse { refusal, answers } => {
                 return Err(refused_by(target.peer, refusal, nonce, answers));
@@ -207,7 +253,7 @@ impl Judge<'_> {
     {
         let nonce = Uuid::new_v4();
         write_message(stream, &self.hello(nonce, Uuid::nil())).await?;
-        match read_message(stream, &mut BytesMut::new()).await? {
+        match read_answer(stream, &mut BytesMut::new(), self.certificate).await? {
             Message::Refuse { refusal: HandshakeRefusal::WrongDirection, answers } if answers == nonce => {
                 Ok(())
             }
@@ -215,6 +261,7 @@ impl Judge<'_> {
             // A node that accepts this direction has a lower number, so it is not the peer. Its
             // introduction says where it is.
             Message::Hello(hello) => {
+                self.check_certificate(stream, hello.identity.host, hello.nonce).await?;
                 let _ = self.judge(&hello, Some(target));
                 let Hello { identity, nonce, .. } = hello;
                 refuse(stream, HandshakeRefusal::UnexpectedNode, nonce).await;
@@ -274,6 +321,7 @@ impl Judge<'_> {
     where
         S: AsyncWrite + Unpin,
     {
+        self.check_certificate(stream, hello.identity.host, hello.nonce).await?;
         match self.judge(hello, dialed) {
             Ok(version) => Ok(version),
             Err(refusal) => {
@@ -283,8 +331,26 @@ impl Judge<'_> {
         }
     }
 
-    /// Checks only that a joining host shares a protocol version with this one, and that it is
-    /// another host.
+    /// Checks that the other side's certificate is that of the host that it claims to be. Precedes
+    /// the policy, which learns from introductions where nodes are.
+    async fn check_certificate<S>(
+        &self,
+        stream: &mut S,
+        claimed: Uuid,
+        nonce: Uuid,
+    ) -> Result<(), HandshakeError>
+    where
+        S: AsyncWrite + Unpin,
+    {
+        let Some(Err(error)) = self.certificate.map(|certificate| certificate.judge(claimed)) else {
+            return Ok(());
+        };
+        refuse(stream, HandshakeRefusal::CertificateMismatch, nonce).await;
+        Err(error.into())
+    }
+
+    /// Checks only that a joining host shows its own certificate, if any, that it shares a protocol
+    /// version with this one, and that it is another host.
     async fn check_newcomer<S>(
         &self,
         stream: &mut S,
@@ -295,6 +361,7 @@ impl Judge<'_> {
     where
         S: AsyncWrite + Unpin,
     {
+        self.check_certificate(stream, request.host.uuid, nonce).await?;
         let refusal = if PROTOCOL_VERSIONS.common(versions).is_none() {
             HandshakeRefusal::UnsupportedVersion
         } else if request.host.uuid == self.own.host {
@@ -305,6 +372,35 @@ impl Judge<'_> {
         refuse(stream, refusal, nonce).await;
         Err(HandshakeError::NewcomerRefused { refusal, host: request.host.uuid })
     }
+}
+
+/// Reads the first message of a node that this one has dialed. Nothing that a node of another
+/// cluster says counts, but it is asked all the same, so that it can log who called.
+pub(super) async fn read_answer<S>(
+    stream: &mut S,
+    buffer: &mut BytesMut,
+    certificate: Option<&CertificateCheck>,
+) -> Result<Message, HandshakeError>
+where
+    S: AsyncRead + Unpin,
+{
+    let answer = read_message(stream, buffer).await;
+    certificate.map_or(Ok(()), CertificateCheck::judge_cluster)?;
+    answer
+}
+
+/// Tells a caller without TLS that this node demands it.
+pub(super) async fn refuse_without_tls<S>(stream: &mut S, buffer: &mut BytesMut) -> HandshakeError
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let nonce = match read_message(stream, buffer).await {
+        Ok(Message::Hello(Hello { nonce, .. }) | Message::Join { nonce, .. }) => nonce,
+        Ok(_) => return OUT_OF_TURN,
+        Err(error) => return error,
+    };
+    refuse(stream, HandshakeRefusal::TlsRequired, nonce).await;
+    HandshakeError::CallerWithoutTls
 }
 
 const OUT_OF_TURN: HandshakeError = HandshakeError::Malformed("a message is out of turn");
@@ -348,7 +444,8 @@ pub(super) async fn write_message<S: AsyncWrite + Unpin>(
     stream: &mut S,
     message: &Message,
 ) -> io::Result<()> {
-    stream.write_all(&message.encode()).await
+    stream.write_all(&message.encode()).await?;
+    stream.flush().await
 }
 
 /// Reads until one message is complete. Bytes after it stay in `buffer`, whose size is bounded by
@@ -384,6 +481,7 @@ mod tests {
             known_peer: &|node| KnownPeer { is_removed: node == NodeId(8), ..KnownPeer::default() },
             address: "b:1",
             addresses: &RefCell::default(),
+            certificate: None,
         };
         let accept = |hello: &Hello| judge.judge(hello, None);
         assert_eq!(accept(&hello(identity(3))), Ok(PROTOCOL_VERSIONS.max));

@@ -3,7 +3,7 @@
 use tidelock_core::handshake::HandshakeRefusal;
 
 /// Codes on the wire. A code is never reused.
-pub(super) const REFUSAL_CODES: [(HandshakeRefusal, u8); 15] = [
+pub(super) const REFUSAL_CODES: [(HandshakeRefusal, u8); 17] = [
     (HandshakeRefusal::WrongCluster, 1),
     (HandshakeRefusal::UnknownNode, 2),
     (HandshakeRefusal::UnsupportedVersion, 3),
@@ -19,6 +19,8 @@ pub(super) const REFUSAL_CODES: [(HandshakeRefusal, u8); 15] = [
     (HandshakeRefusal::ReleaseTooOld, 13),
     (HandshakeRefusal::ReleaseTooNew, 14),
     (HandshakeRefusal::VersionUnsupported, 15),
+    (HandshakeRefusal::CertificateMismatch, 16),
+    (HandshakeRefusal::TlsRequired, 17),
 ];
 
 pub(super) fn code_of(refusal: HandshakeRefusal) -> u8 {

@@ -9,15 +9,18 @@ use std::net::SocketAddr;
 use bytes::BytesMut;
 use tidelock_core::address_book::SRV_PREFIX;
 use tidelock_core::handshake::HandshakeRefusal;
-use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::super::HANDSHAKE_TIMEOUT;
 use super::super::attempt::{AttemptError, Backoff, BackoffLimits, DialErrorLog, attempt};
-use super::super::handshake::{HandshakeError, Message, PROTOCOL_VERSIONS, read_message, write_message};
+use super::super::handshake::{
+    HandshakeError, Message, PROTOCOL_VERSIONS, read_answer, read_message, write_message,
+};
+use super::super::secure::{self, SecuredStream};
 use super::{JOIN_TIMEOUT, JoinRefusal, JoinRequest, Welcome};
 use crate::resolve;
+use crate::tls::TlsAcceptor;
 
 /// Why a cluster does not admit this host; asking again would not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +57,11 @@ enum JoinAnswer {
 ///
 /// # Panics
 /// When the request is longer than [`JOIN_BYTES_MAX`](super::JOIN_BYTES_MAX).
-pub async fn ask(addresses: &[String], request: &JoinRequest) -> Result<Welcome, AskError> {
+pub async fn ask(
+    addresses: &[String],
+    request: &JoinRequest,
+    tls: Option<&TlsAcceptor>,
+) -> Result<Welcome, AskError> {
     tracing::info!(host = %request.host.uuid, members = addresses.join(", "), "asking to join the cluster");
     let mut backoff = Backoff::new(BackoffLimits::default());
     let mut logs: BTreeMap<String, DialErrorLog> = BTreeMap::new();
@@ -67,7 +74,7 @@ pub async fn ask(addresses: &[String], request: &JoinRequest) -> Result<Welcome,
         logs.retain(|address, _| members.contains(address));
         for address in &members {
             let dial_error_log = logs.entry(address.clone()).or_default();
-            let trouble = match ask_one(address, request).await {
+            let trouble = match ask_one(address, request, tls).await {
                 Ok((_, JoinAnswer::Welcome(welcome))) => return Ok(welcome),
                 Ok((_, JoinAnswer::JoinRefused(JoinRefusal::Refused(reason)))) => {
                     return Err(AskError::Refused { address: address.clone(), reason });
@@ -87,22 +94,31 @@ pub async fn ask(addresses: &[String], request: &JoinRequest) -> Result<Welcome,
     }
 }
 
-async fn ask_one(address: &str, request: &JoinRequest) -> Result<(SocketAddr, JoinAnswer), AttemptError> {
+async fn ask_one(
+    address: &str,
+    request: &JoinRequest,
+    tls: Option<&TlsAcceptor>,
+) -> Result<(SocketAddr, JoinAnswer), AttemptError> {
     attempt(address, async |stream| {
         // The member has its own time limit for the decision; this leaves it time to report that it
         // expired.
         let limit = JOIN_TIMEOUT + HANDSHAKE_TIMEOUT;
-        timeout(limit, talk(stream, request)).await.unwrap_or(Err(HandshakeError::Timeout))
+        // Members show which cluster they are of. Which host they are is not known here.
+        let secured = secure::connect(tls, stream).await?;
+        timeout(limit, talk(secured, request)).await.unwrap_or(Err(HandshakeError::Timeout))
     })
     .await
 }
 
-async fn talk(mut stream: TcpStream, request: &JoinRequest) -> Result<JoinAnswer, HandshakeError> {
+async fn talk(
+    (mut stream, certificate): SecuredStream,
+    request: &JoinRequest,
+) -> Result<JoinAnswer, HandshakeError> {
     let out_of_turn = Err(HandshakeError::Malformed("a message is out of turn"));
     let (nonce, mut buffer) = (Uuid::new_v4(), BytesMut::new());
     let join = Message::Join { versions: PROTOCOL_VERSIONS, request: request.clone(), nonce };
     write_message(&mut stream, &join).await?;
-    let challenge = match read_message(&mut stream, &mut buffer).await? {
+    let challenge = match read_answer(&mut stream, &mut buffer, certificate.as_ref()).await? {
         Message::Challenge { nonce: challenge, answers } if answers == nonce => challenge,
         // Nil from a node that speaks nothing but version 1.
         Message::Refuse { refusal, answers } if answers == nonce || answers.is_nil() => {

@@ -110,7 +110,7 @@ fn a_newcomer_is_welcomed_with_all_that_it_needs() {
             Box::pin(async { Ok(welcome(3)) })
         })
         .await;
-        assert_eq!(ask(&[node.address.to_string()], &request()).await, Ok(welcome(3)));
+        assert_eq!(ask(&[node.address.to_string()], &request(), None).await, Ok(welcome(3)));
         assert!(node.events.is_empty() && node.transport.counters().handshakes_refused.get() == 0);
     });
 }
@@ -137,7 +137,7 @@ fn a_newcomer_asks_on_until_somebody_can_decide() {
         let nobody = silent.local_addr().unwrap().to_string();
         drop(silent);
         let addresses = [nobody, leaderless.address.to_string(), busy_twice.address.to_string()];
-        assert_eq!(ask(&addresses, &request()).await, Ok(welcome(1)));
+        assert_eq!(ask(&addresses, &request(), None).await, Ok(welcome(1)));
         for _ in 0..3 {
             assert_eq!(asked.try_recv(), Ok("leaderless"));
             assert_eq!(asked.try_recv(), Ok("busy"));
@@ -151,7 +151,7 @@ fn a_refusal_for_good_ends_the_question() {
         let node = member_with(Err(JoinRefusal::Refused("not with these tags".into()))).await;
         let address = node.address.to_string();
         let refused = AskError::Refused { address: address.clone(), reason: "not with these tags".into() };
-        assert_eq!(ask(&[address], &request()).await, Err(refused));
+        assert_eq!(ask(&[address], &request(), None).await, Err(refused));
     });
 }
 
@@ -163,7 +163,7 @@ fn a_host_that_cannot_be_a_newcomer_is_refused_unheard() {
         let address = node.address.to_string();
         let copy = JoinRequest { host: HostInfo { uuid: host(1), ..request().host }, ..request() };
         let refused = AskError::Handshake { address: address.clone(), refusal: R::SelfConnection };
-        assert_eq!(ask(&[address], &copy).await, Err(refused));
+        assert_eq!(ask(&[address], &copy, None).await, Err(refused));
         let versions = VersionRange { min: 900, max: 901 };
         let newer = Message::Join { versions, request: request(), nonce: NONCE };
         assert_eq!(answer_to(&node, newer).await, Some(refuse(R::UnsupportedVersion)));

@@ -8,6 +8,7 @@ mod joins;
 mod lifetimes;
 mod peers;
 mod starts;
+mod tls;
 mod wake_ups;
 
 use super::frame::{FrameBatch, FrameChains};
@@ -69,6 +70,7 @@ fn options(node: u64, peers: &[(u64, String)]) -> TransportOptions {
         remember_start: Rc::new(|_, _| {}),
         superseded: Rc::new(|_, _| {}),
         joins: Rc::new(|_| Box::pin(async { Err(JoinRefusal::NoLeader) })),
+        tls: None,
         limits: TransportLimits::default(),
     }
 }

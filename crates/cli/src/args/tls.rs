@@ -1,0 +1,49 @@
+//! The command line of `tls`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Arguments of `tls`.
+#[derive(Debug, Args)]
+#[command(after_help = "Three hosts:\n  \
+    tidelock tls init --hosts 10.0.0.1,10.0.0.2,10.0.0.3 --out tidelock-tls\n\n\
+    Before 30 days have passed, the same command again, and copy the files again. One more host:\n  \
+    tidelock tls init --hosts 10.0.0.4 --out tidelock-tls")]
+pub struct TlsArgs {
+    /// The command.
+    #[command(subcommand)]
+    pub command: TlsCommand,
+}
+
+/// The commands of `tls`.
+#[derive(Debug, Subcommand)]
+pub enum TlsCommand {
+    /// Make or renew the certificates of hosts, and the authority that signs them
+    ///
+    /// Writes one directory a host for `serve --tls-dir`: tls.crt, tls.key and ca.crt. The first
+    /// run makes the authority, ca.crt and ca.key; a later run uses it. A host whose directory
+    /// exists gets a new certificate for the same host. A host whose data directory is lost needs a
+    /// certificate of a new host: delete its directory here first.
+    ///
+    /// It connects to no node. Keep ca.key away from the hosts.
+    Init(InitArgs),
+}
+
+/// Arguments of `tls init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Names or IP addresses at which clients reach the hosts; NAME=UUID for a host whose data
+    /// directory exists, with the ID that `tidelock cluster status` shows
+    #[arg(long, required = true, value_name = "NAME,…", value_delimiter = ',')]
+    pub hosts: Vec<String>,
+    /// Directory of the authority and of the hosts' directories; created if missing
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Name of the cluster, as `serve --cluster-name`
+    #[arg(long, default_value = tidelock_server::config::DEFAULT_CLUSTER_NAME, value_name = "NAME")]
+    pub cluster_name: String,
+    /// How long the certificates of hosts are valid
+    #[arg(long, default_value_t = 30, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub days: u32,
+}

@@ -1,0 +1,96 @@
+//! The contents of certificates.
+
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, Error, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType, date_time_ymd,
+};
+use tidelock_core::certified_host::CertifiedHost;
+
+const DAY_S: u64 = 24 * 3600;
+
+/// How long the certificate of the authority is valid. Replacing an authority means to visit every
+/// host and client.
+const AUTHORITY_DAYS: u32 = 3650;
+
+/// Certificates are valid from this long before they are made, because clocks differ.
+const CLOCK_TOLERANCE_S: u64 = 3600;
+
+/// From when to when a certificate is valid, in seconds since 1970.
+#[derive(Clone, Copy)]
+pub struct Validity {
+    begin_unix_s: u64,
+    /// The end.
+    pub end_unix_s: u64,
+}
+
+impl Validity {
+    /// A number of days from now on.
+    pub fn of_days(now_unix_s: u64, days: u32) -> Validity {
+        Validity {
+            begin_unix_s: now_unix_s.saturating_sub(CLOCK_TOLERANCE_S),
+            end_unix_s: now_unix_s + u64::from(days) * DAY_S,
+        }
+    }
+
+    fn apply(self, parameters: &mut CertificateParams) {
+        let epoch = date_time_ymd(1970, 1, 1);
+        parameters.not_before = epoch + Duration::from_secs(self.begin_unix_s);
+        parameters.not_after = epoch + Duration::from_secs(self.end_unix_s);
+    }
+}
+
+/// An authority that signs the certificates of hosts.
+pub struct Authority {
+    certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// A new authority, and its key.
+    pub fn new(cluster_name: &str, now_unix_s: u64) -> Result<(Authority, String), Error> {
+        let key = KeyPair::generate()?;
+        let mut parameters = CertificateParams::default();
+        parameters
+            .distinguished_name
+            .push(DnType::CommonName, format!("Tidelock authority of {cluster_name}"));
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        Validity::of_days(now_unix_s, AUTHORITY_DAYS).apply(&mut parameters);
+        let certificate = parameters.self_signed(&key)?.pem();
+        let pem = key.serialize_pem();
+        Ok((Authority { certificate, issuer: Issuer::new(parameters, key) }, pem))
+    }
+
+    /// An authority that was made before.
+    pub fn load(certificate: String, key: &str) -> Result<Authority, Error> {
+        let issuer = Issuer::from_ca_cert_pem(&certificate, KeyPair::from_pem(key)?)?;
+        Ok(Authority { certificate, issuer })
+    }
+
+    /// Its certificate, PEM.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// A certificate for clients that know the host as `name`, and for the other hosts; and its
+    /// key.
+    pub fn issue(
+        &self,
+        name: &str,
+        host: &CertifiedHost,
+        validity: Validity,
+    ) -> Result<(String, String), Error> {
+        let key = KeyPair::generate()?;
+        let mut parameters = CertificateParams::new(vec![name.to_owned()])?;
+        parameters.subject_alt_names.push(SanType::URI(host.to_string().try_into()?));
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        parameters.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        parameters.use_authority_key_identifier_extension = true;
+        validity.apply(&mut parameters);
+        Ok((parameters.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
+    }
+}

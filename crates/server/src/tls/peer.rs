@@ -1,0 +1,163 @@
+//! TLS between nodes: both sides show the certificate of their host.
+//!
+//! Owns what a node accepts: TLS 1.3, and a certificate that an authority in `ca.crt` has signed
+//! for the purpose. No IP address and no DNS name is compared, because hosts move. Which host a
+//! certificate names is read here and judged by the core, see [`tidelock_core::certified_host`].
+//!
+//! Sessions are not resumed: a resumed one would skip the check of a certificate that has expired
+//! since, or whose authority is no longer trusted.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+use tidelock_core::certified_host::{CertificateError, CertifiedHost};
+use x509_parser::extensions::GeneralName;
+
+/// The settings of connections between nodes.
+#[derive(Clone)]
+pub(super) struct PeerConfigs {
+    /// For the connections that other nodes make.
+    pub server: Arc<ServerConfig>,
+    /// For the connections that this node makes.
+    pub client: Arc<ClientConfig>,
+}
+
+/// A certificate with those of the authorities below the root, and its key.
+pub(super) struct CertifiedKey {
+    pub chain: Vec<CertificateDer<'static>>,
+    pub key: PrivateKeyDer<'static>,
+}
+
+impl PeerConfigs {
+    /// The settings of a node that shows `own` and trusts `roots`.
+    ///
+    /// # Errors
+    /// When other nodes that trust the same authorities would not accept `own` from a caller or
+    /// from a node that they call.
+    pub fn new(own: CertifiedKey, roots: RootCertStore, now: UnixTime) -> Result<PeerConfigs, Error> {
+        let (provider, roots) = (Arc::new(aws_lc_rs::default_provider()), Arc::new(roots));
+        let callers = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
+        let callers = callers.build().map_err(|error| Error::General(error.to_string()))?;
+        let called = Arc::new(AnyNameVerifier { roots, provider: provider.clone() });
+        if let [leaf, intermediates @ ..] = &own.chain[..] {
+            callers.verify_client_cert(leaf, intermediates, now)?;
+            called.verify(leaf, intermediates, now)?;
+        }
+        let (chain, key) = (own.chain.clone(), own.key.clone_key());
+        let mut server = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(callers)
+            .with_single_cert(chain, key)?;
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(called)
+            .with_client_auth_cert(own.chain, own.key)?;
+        client.resumption = Resumption::disabled();
+        client.enable_sni = false;
+        Ok(PeerConfigs { server: Arc::new(server), client: Arc::new(client) })
+    }
+}
+
+/// The name of the host in a certificate.
+pub(super) fn host_of(certificate: &CertificateDer<'_>) -> Result<CertifiedHost, CertificateError> {
+    let Ok((_, certificate)) = x509_parser::parse_x509_certificate(certificate) else {
+        return Err(CertificateError::NoName);
+    };
+    // An error is a certificate with the extension twice.
+    let Ok(Some(names)) = certificate.subject_alternative_name() else {
+        return Err(CertificateError::NoName);
+    };
+    CertifiedHost::of_uris(names.value.general_names.iter().filter_map(|name| match name {
+        GeneralName::URI(uri) => Some(*uri),
+        _ => None,
+    }))
+}
+
+/// The DNS names, IP addresses and URIs in a certificate.
+pub(super) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, certificate)) = x509_parser::parse_x509_certificate(certificate) else { return vec![] };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return vec![] };
+    let text = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) | GeneralName::URI(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => match bytes.len() {
+            4 => <[u8; 4]>::try_from(*bytes).ok().map(|bytes| IpAddr::from(bytes).to_string()),
+            _ => <[u8; 16]>::try_from(*bytes).ok().map(|bytes| IpAddr::from(bytes).to_string()),
+        },
+        _ => None,
+    };
+    names.value.general_names.iter().filter_map(text).collect()
+}
+
+/// Checks the certificate of a node that this one calls, whatever its names are.
+#[derive(Debug)]
+struct AnyNameVerifier {
+    roots: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl AnyNameVerifier {
+    fn verify(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        let leaf = ParsedCertificate::try_from(leaf)?;
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(&leaf, &self.roots, intermediates, now, algorithms)
+    }
+}
+
+impl ServerCertVerifier for AnyNameVerifier {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.verify(leaf, intermediates, now).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+
+    fn root_hint_subjects(&self) -> Option<&[DistinguishedName]> {
+        None
+    }
+}
