@@ -13,25 +13,22 @@
 //! A node that answers for a key names the leader of its shard if that is another node. The client
 //! asks that node first from then on, which saves a forward; the given nodes follow in their order.
 
-use std::fmt;
 use std::io::{self, Read};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::path::Path;
-use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::CertificateDer;
 use serde::Deserialize;
 use tidelock_api::LEADER_HEADER;
 use tidelock_api::etag::EntityTag;
 use tidelock_api::problem::Problem;
 use ureq::http;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{RootCerts, TlsConfig};
 
 use crate::connection::Connection;
 use crate::error::CliError;
+use crate::node_url::NodeUrl;
 
 /// Timeout of a connection attempt: long enough for any network of a cluster, short enough to try
 /// the next node.
@@ -44,67 +41,6 @@ const ANSWER_BYTES_MAX: u64 = 32 << 20;
 /// How long a node may take to begin a download: it makes snapshots first, which takes as long as
 /// its disk needs to write all of its state.
 const DOWNLOAD_HEAD_TIMEOUT: Duration = Duration::from_secs(3600);
-
-/// An endpoint of a node: `http://host:port` or `https://host:port`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeUrl {
-    is_https: bool,
-    authority: http::uri::Authority,
-}
-
-impl NodeUrl {
-    /// `host:port`, to connect to.
-    pub fn address(&self) -> String {
-        format!("{}:{}", self.authority.host(), self.port())
-    }
-
-    /// The endpoint at another `host:port` of the same cluster, whose nodes are reached alike.
-    ///
-    /// # Errors
-    /// When it is no address.
-    pub fn at(&self, address: &str) -> Result<NodeUrl, String> {
-        format!("{}://{address}", self.scheme()).parse()
-    }
-
-    /// Whether it is reached with TLS.
-    pub fn is_https(&self) -> bool {
-        self.is_https
-    }
-
-    fn scheme(&self) -> &'static str {
-        if self.is_https { "https" } else { "http" }
-    }
-
-    fn port(&self) -> u16 {
-        self.authority.port_u16().unwrap_or(if self.is_https { 443 } else { 80 })
-    }
-
-    fn host(&self) -> &str {
-        self.authority.host().trim_start_matches('[').trim_end_matches(']')
-    }
-}
-
-impl FromStr for NodeUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<NodeUrl, String> {
-        let uri: http::Uri = text.parse().map_err(|error| format!("{error}"))?;
-        match (uri.scheme_str(), uri.authority(), uri.path(), uri.query()) {
-            (Some(scheme @ ("http" | "https")), Some(authority), "/", None)
-                if !authority.as_str().contains('@') =>
-            {
-                Ok(NodeUrl { is_https: scheme == "https", authority: authority.clone() })
-            }
-            _ => Err("a node's URL is http://host:port or https://host:port".to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for NodeUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.scheme(), self.authority)
-    }
-}
 
 /// A request to any node.
 #[derive(Clone, Debug)]
@@ -202,51 +138,6 @@ enum Attempt {
     Broken(String),
 }
 
-/// The certificates of the authorities that a client trusts.
-#[derive(Clone, Debug)]
-pub struct CertificateAuthorities(Vec<Certificate<'static>>);
-
-impl CertificateAuthorities {
-    /// Reads the certificates of a PEM file.
-    ///
-    /// # Errors
-    /// When it cannot be read, is damaged, or has none.
-    pub fn read(path: &Path) -> Result<CertificateAuthorities, String> {
-        let pem = std::fs::read(path);
-        let path = path.display();
-        let pem = pem.map_err(|error| format!("{path}: {error}"))?;
-        let mut certificates = Vec::new();
-        for item in parse_pem(&pem) {
-            match item {
-                Ok(PemItem::Certificate(certificate)) => certificates.push(certificate),
-                Ok(_) => {}
-                Err(error) => return Err(format!("{path}: {error}")),
-            }
-        }
-        if certificates.is_empty() {
-            return Err(format!("{path} has no certificate in PEM"));
-        }
-        Ok(CertificateAuthorities(certificates))
-    }
-
-    /// Settings of TLS connections to servers with their certificates.
-    ///
-    /// # Errors
-    /// When a certificate is not valid.
-    pub fn tls_config(&self) -> Result<rustls::ClientConfig, String> {
-        let mut roots = rustls::RootCertStore::empty();
-        for certificate in &self.0 {
-            let der = CertificateDer::from(certificate.der().to_vec());
-            roots.add(der).map_err(|error| format!("--ca: {error}"))?;
-        }
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let builder =
-            rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let builder = builder.map_err(|error| error.to_string())?;
-        Ok(builder.with_root_certificates(roots).with_no_client_auth())
-    }
-}
-
 /// A client of the nodes of one cluster.
 pub struct Client {
     agent: ureq::Agent,
@@ -260,7 +151,7 @@ impl Client {
     /// no connection yet. Nodes with TLS must show a certificate of one of its authorities.
     pub fn new(connection: Connection, timeout: Duration) -> Client {
         let Connection { urls: nodes, authorities } = connection;
-        let trusted = authorities.as_ref().map_or(&[][..], |authorities| &authorities.0);
+        let trusted = authorities.as_ref().map_or(&[][..], |authorities| authorities.certificates());
         let tls = TlsConfig::builder()
             .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
             .root_certs(RootCerts::new_with_certs(trusted))

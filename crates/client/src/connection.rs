@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Deserialize;
 
-use crate::client::{CertificateAuthorities, NodeUrl};
+use crate::authorities::CertificateAuthorities;
 use crate::error::CliError;
+use crate::node_url::NodeUrl;
 
 /// The profile that is used if none is named.
 const DEFAULT_PROFILE: &str = "default";

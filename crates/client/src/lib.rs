@@ -4,14 +4,18 @@
 //! Below the binary and `tidelock bench`, so that both use one client without the one depending on
 //! the other. Knows no command, and no meaning of a request or an answer beyond its status.
 
+mod authorities;
 mod client;
 mod connection;
 mod error;
 pub mod keys;
+mod node_url;
 pub mod output;
 
-pub use client::{Call, CertificateAuthorities, Client, NodeUrl, Response};
+pub use authorities::CertificateAuthorities;
+pub use client::{Call, Client, Response};
 pub use connection::{Connection, ConnectionArgs};
 pub use error::CliError;
+pub use node_url::NodeUrl;
 pub use output::Output;
 pub use ureq::http;

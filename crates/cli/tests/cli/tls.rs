@@ -261,7 +261,7 @@ fn bench_measures_with_tls() {
     for (name, output) in [("kv", kv), ("resp", resp), ("atomic", atomic)] {
         assert!(output.status.success(), "{name}: {}", said(&output));
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
-        assert_eq!(report["failed"], 0, "{name}: {report}");
+        assert_eq!(report["errors"], 0, "{name}: {report}");
     }
     // Without TLS nothing is measured, and the reason is shown.
     let address = node.resp.to_string();
@@ -288,7 +288,7 @@ fn a_profile_says_where_the_cluster_is_and_whom_to_trust() {
             .expect("the binary starts")
     };
     let read = run(&["kv", "get", "ready"]);
-    assert_eq!((read.status.code(), &read.stdout[..]), (Some(0), &b"yes\n"[..]), "{}", said(&read));
+    assert_eq!((read.status.code(), &read.stdout[..]), (Some(0), &b"yes"[..]), "{}", said(&read));
     // Another node is not asked with what belongs to this cluster.
     let other = run(&["kv", "get", "ready", "--url", "https://localhost:1"]);
     assert_eq!(other.status.code(), Some(1), "{}", said(&other));
