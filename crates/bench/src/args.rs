@@ -205,9 +205,9 @@ pub struct AtomicBenchArgs {
 /// Arguments of `bench http`.
 #[derive(Debug, Args)]
 pub struct HttpBenchArgs {
-    /// Whose certificates to trust with https://.
-    #[command(flatten)]
-    pub connection: ConnectionArgs,
+    /// File with the certificates, PEM, of the authorities to trust; https:// needs it
+    #[arg(long = "ca", env = "TIDELOCK_CA", value_name = "FILE")]
+    pub ca: Option<PathBuf>,
     /// The URL: http://host:port/path?query, or https://
     pub url: String,
     /// The method

@@ -99,10 +99,10 @@ pub(crate) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
     let format = if args.json { Output::Json } else { args.output };
     let duration = args.duration_s.or((format == Output::Json).then_some(JSON_DURATION));
     let timeout = Duration::from_millis(args.timeout_ms);
-    let connection = args.connection.resolve()?;
-    let connector = Connector { transport: Transport::of_nodes(&connection)?, timeout };
-    let names = connection.urls.iter().map(NodeUrl::address).collect::<Vec<_>>().join(",");
-    let client = Arc::new(Client::new(connection, timeout));
+    let options = args.connection.resolve()?;
+    let connector = Connector { transport: Transport::of_nodes(&options)?, timeout };
+    let names = options.urls.iter().map(NodeUrl::address).collect::<Vec<_>>().join(",");
+    let client = Arc::new(Client::new(options, timeout));
     let shared = Shared {
         stop: AtomicBool::new(false),
         routes: RwLock::new((0, Routes::ask_for_all(&client, START_TIMEOUT)?)),

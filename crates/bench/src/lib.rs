@@ -41,7 +41,7 @@ mod transport;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidelock_client::{CliError, Client, Connection, NodeUrl};
+use tidelock_client::{CertificateAuthorities, CliError, Client, ClientOptions, NodeUrl};
 
 pub use self::args::BenchArgs;
 use self::args::{
@@ -82,27 +82,27 @@ fn kv(args: &KvBenchArgs) -> Result<(), CliError> {
     let keys = Arc::new(KeySpace::new(&args.mix)?);
     let default = if args.mix.distribution == Distribution::Sequential { Via::Given } else { Via::Leader };
     let via = args.mix.via.unwrap_or(default);
-    let connection = args.connection.resolve()?;
+    let options = args.connection.resolve()?;
     let targets = match via {
-        Via::Given => Targets::given(connection.urls.iter().map(NodeUrl::address).collect()),
-        Via::Leader | Via::Follower => routed(via, &args.mix, &keys, (&connection, Listener::Http))?,
+        Via::Given => Targets::given(options.urls.iter().map(NodeUrl::address).collect()),
+        Via::Leader | Via::Follower => routed(via, &args.mix, &keys, (&options, Listener::Http))?,
     };
     let (bytes, freshness) = (args.mix.value_size as usize, args.mix.consistency);
     let run = fastrand::u32(..);
     let protocol =
         |keys: &Arc<KeySpace>, host: &str| KeyProtocol::new(Arc::clone(keys), host, bytes, run, freshness);
-    let transport = Transport::of_nodes(&connection)?;
+    let transport = Transport::of_nodes(&options)?;
     KeyRun::new(&args.load, &args.mix, via, (keys, targets, transport)).run(Marks::Versions, run, &protocol)
 }
 
 fn resp(args: &RespBenchArgs) -> Result<(), CliError> {
     let keys = Arc::new(KeySpace::new(&args.mix)?);
     let via = args.mix.via.unwrap_or(Via::Given);
-    let connection = args.connection.resolve()?;
-    let transport = Transport::new(args.tls, &connection)?;
+    let options = args.connection.resolve()?;
+    let transport = Transport::new(args.tls, options.authorities.as_ref())?;
     let targets = match via {
         Via::Given => Targets::given(args.addresses.clone()),
-        Via::Leader | Via::Follower => routed(via, &args.mix, &keys, (&connection, Listener::Resp))?,
+        Via::Leader | Via::Follower => routed(via, &args.mix, &keys, (&options, Listener::Resp))?,
     };
     let (bytes, freshness) = (args.mix.value_size as usize, args.mix.consistency);
     let run = fastrand::u32(..);
@@ -118,9 +118,9 @@ fn routed(
     via: Via,
     mix: &MixArgs,
     keys: &KeySpace,
-    (connection, listener): (&Connection, Listener),
+    (options, listener): (&ClientOptions, Listener),
 ) -> Result<Targets, CliError> {
-    let client = Client::new(connection.clone(), ROUTES_TIMEOUT);
+    let client = Client::new(options.clone(), ROUTES_TIMEOUT);
     let routes = Routes::ask_for_all(&client, ROUTES_TIMEOUT)?;
     Targets::routed(via, mix, keys, &routes, listener)
 }
@@ -265,9 +265,10 @@ impl Recipe for FixedRecipe {
 }
 
 fn url(args: &HttpBenchArgs) -> Result<(), CliError> {
-    let connection = args.connection.resolve()?;
+    let authorities = args.ca.as_deref().map(CertificateAuthorities::read).transpose();
+    let authorities = authorities.map_err(CliError::Usage)?;
     let request = http::Request::parse(args).map_err(CliError::Usage)?;
-    let transport = Transport::new(request.is_https, &connection)?;
+    let transport = Transport::new(request.is_https, authorities.as_ref())?;
     let recipe = FixedRecipe {
         address: request.address,
         protocol: FixedProtocol { request: request.bytes, is_head: args.method == "HEAD" },

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tidelock_client::{CliError, Connection, NodeUrl};
+use tidelock_client::{CertificateAuthorities, CliError, ClientOptions, NodeUrl};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -25,9 +25,9 @@ pub(crate) enum Stream {
 }
 
 impl Transport {
-    /// That of a connection's authorities, if TLS is wanted.
-    pub fn new(is_tls: bool, connection: &Connection) -> Result<Transport, CliError> {
-        match (is_tls, &connection.authorities) {
+    /// TLS to servers with a certificate of `authorities` if `is_tls`, otherwise plain TCP.
+    pub fn new(is_tls: bool, authorities: Option<&CertificateAuthorities>) -> Result<Transport, CliError> {
+        match (is_tls, authorities) {
             (false, _) => Ok(Transport::Plain),
             (true, Some(authorities)) => authorities
                 .tls_config()
@@ -37,13 +37,13 @@ impl Transport {
         }
     }
 
-    /// That of the nodes of a connection, which are reached alike.
-    pub fn of_nodes(connection: &Connection) -> Result<Transport, CliError> {
-        let is_tls = connection.urls.first().is_some_and(NodeUrl::is_https);
-        if connection.urls.iter().any(|url| url.is_https() != is_tls) {
+    /// How to reach nodes, all of which must have the same scheme.
+    pub fn of_nodes(options: &ClientOptions) -> Result<Transport, CliError> {
+        let is_tls = options.urls.first().is_some_and(NodeUrl::is_https);
+        if options.urls.iter().any(|url| url.is_https() != is_tls) {
             return Err(CliError::Usage("all URLs must be http://, or all https://".to_owned()));
         }
-        Transport::new(is_tls, connection)
+        Transport::new(is_tls, options.authorities.as_ref())
     }
 
     /// A connection, or the reason why there is none.

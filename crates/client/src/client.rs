@@ -26,7 +26,7 @@ use tidelock_api::problem::Problem;
 use ureq::http;
 use ureq::tls::{RootCerts, TlsConfig};
 
-use crate::connection::Connection;
+use crate::connection::ClientOptions;
 use crate::error::CliError;
 use crate::node_url::NodeUrl;
 
@@ -147,10 +147,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Prepares to ask the nodes of a connection, in their order, each for at most `timeout`. Opens
-    /// no connection yet. Nodes with TLS must show a certificate of one of its authorities.
-    pub fn new(connection: Connection, timeout: Duration) -> Client {
-        let Connection { urls: nodes, authorities } = connection;
+    /// A client that asks the nodes of `options` in their order, each for at most `timeout`. Nodes
+    /// with TLS must show a certificate of one of its authorities. Opens no connection yet.
+    pub fn new(options: ClientOptions, timeout: Duration) -> Client {
+        let ClientOptions { urls: nodes, authorities } = options;
         let trusted = authorities.as_ref().map_or(&[][..], |authorities| authorities.certificates());
         let tls = TlsConfig::builder()
             .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -266,7 +266,7 @@ impl Client {
     pub fn download(&self, target: &str) -> Result<(String, impl Read + Send + use<>), CliError> {
         let mut body = None;
         let answer = first_answer(&self.nodes, false, |node| {
-            match self.begin_download(node, target) {
+            match self.begin_download(&format!("{node}{target}")) {
                 Ok((200, found)) => {
                     body = Some(found);
                     Attempt::Answered(Response { url: node.to_string(), status: 200, ..Response::default() })
@@ -286,9 +286,8 @@ impl Client {
         }
     }
 
-    fn begin_download(&self, node: &NodeUrl, target: &str) -> Result<(u16, ureq::Body), ureq::Error> {
-        let request = self.agent.get(format!("{node}{target}"));
-        let request = request.config().timeout_global(None);
+    fn begin_download(&self, url: &str) -> Result<(u16, ureq::Body), ureq::Error> {
+        let request = self.agent.get(url).config().timeout_global(None);
         let response = request.timeout_recv_response(Some(DOWNLOAD_HEAD_TIMEOUT)).build().call()?;
         let (head, body) = response.into_parts();
         Ok((head.status.as_u16(), body))
@@ -408,7 +407,7 @@ mod tests {
 
     #[test]
     fn the_leader_is_asked_first_until_it_fails() {
-        let connection = Connection { urls: nodes(), authorities: None };
+        let connection = ClientOptions { urls: nodes(), authorities: None };
         let client = Client::new(connection, Duration::from_secs(1));
         let named = |url: &str| {
             Attempt::Answered(Response {

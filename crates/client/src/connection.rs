@@ -41,7 +41,7 @@ pub struct ConnectionArgs {
 
 /// How to reach a cluster.
 #[derive(Clone, Debug)]
-pub struct Connection {
+pub struct ClientOptions {
     /// The nodes to ask, in this order; at least one.
     pub urls: Vec<NodeUrl>,
     /// The authorities whose certificates are accepted; none if `None`.
@@ -53,9 +53,9 @@ pub struct Connection {
 #[serde(deny_unknown_fields)]
 struct Profile {
     /// The nodes.
-    pub urls: Vec<String>,
+    urls: Vec<String>,
     /// Path of the certificates of the authorities.
-    pub ca: Option<PathBuf>,
+    ca: Option<PathBuf>,
 }
 
 /// The file of profiles.
@@ -100,11 +100,11 @@ impl ConnectionArgs {
     ///
     /// # Errors
     /// When a file cannot be read, or there is no such profile.
-    pub fn resolve(&self) -> Result<Connection, CliError> {
+    pub fn resolve(&self) -> Result<ClientOptions, CliError> {
         self.resolve_in(settings_directory().as_deref())
     }
 
-    fn resolve_in(&self, directory: Option<&Path>) -> Result<Connection, CliError> {
+    fn resolve_in(&self, directory: Option<&Path>) -> Result<ClientOptions, CliError> {
         let profile = self.find_profile(directory)?;
         let urls = if !self.urls.is_empty() {
             self.urls.clone()
@@ -115,7 +115,7 @@ impl ConnectionArgs {
         };
         let profile = profile.unwrap_or_default();
         let ca = self.ca.as_deref().or(profile.ca.as_deref());
-        Connection::new(urls, ca)
+        ClientOptions::new(urls, ca)
     }
 
     /// The profile that applies. One that is not named applies only if all given nodes are in it.
@@ -141,14 +141,14 @@ impl ConnectionArgs {
     }
 }
 
-impl Connection {
+impl ClientOptions {
     /// Asks these nodes, trusting the certificates in a file.
     ///
     /// # Errors
     /// When the file cannot be used.
-    pub fn new(urls: Vec<NodeUrl>, ca: Option<&Path>) -> Result<Connection, CliError> {
+    pub fn new(urls: Vec<NodeUrl>, ca: Option<&Path>) -> Result<ClientOptions, CliError> {
         let authorities = ca.map(CertificateAuthorities::read).transpose().map_err(CliError::Usage)?;
-        Ok(Connection { urls, authorities })
+        Ok(ClientOptions { urls, authorities })
     }
 }
 

@@ -14,7 +14,7 @@ pub mod output;
 
 pub use authorities::CertificateAuthorities;
 pub use client::{Call, Client, Response};
-pub use connection::{Connection, ConnectionArgs};
+pub use connection::{ClientOptions, ConnectionArgs};
 pub use error::CliError;
 pub use node_url::NodeUrl;
 pub use output::Output;

@@ -49,7 +49,7 @@ pub enum CertificateError {
     OtherCluster {
         /// The cluster's name in the certificate.
         certified: String,
-        /// The cluster's name in the certificate of the judging node.
+        /// The cluster's name in the certificate of the node that refuses it.
         own: String,
     },
     /// The certificate is for another host than the one that introduced itself.

@@ -90,7 +90,7 @@ impl Site {
             }
         }
         let log = OpenOptions::new().create(true).append(true).open(&node.log).expect("the log opens");
-        // With several shards, several nodes lead.
+        // Several data shards, so that several nodes are leaders.
         command.env("TIDELOCK_SHARDS", "4");
         command.args(["serve", "--insecure", "--data-dir"]).arg(&node.directory).args(&node.flags);
         command.arg("--stop-at-stdin-end").stdin(Stdio::piped());

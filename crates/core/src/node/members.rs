@@ -102,6 +102,10 @@ impl Node {
         self.update_replicas();
         self.map_routes();
         self.applied_registry.removal_notices.extend(removal_notices);
+        self.set_peers(peers);
+    }
+
+    fn set_peers(&mut self, peers: Vec<(NodeId, String)>) {
         if self.applied_registry.peers != peers {
             self.router.set_peers(peers.iter().map(|(node, _)| *node));
             self.output.set_peers(peers.iter().map(|(node, _)| *node));
@@ -153,10 +157,17 @@ impl Node {
             Some(known) if known.instead_of == report.instead_of => *known == report,
             _ => report.address == report.instead_of,
         };
-        if !is_known {
-            self.applied_registry.reported.insert(node, report);
-            // Applying the registry also passes the address on to all linked peers.
-            self.applied_registry.seen = None;
+        if is_known {
+            return;
+        }
+        self.applied_registry.reported.insert(node, report);
+        let peers = self.wanted_peers();
+        self.set_peers(peers);
+        // Only what a host says of itself is passed on: two hosts with different reports of a third
+        // would exchange them for ever.
+        if from == node {
+            let up = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
+            self.applied_registry.introductions = up.collect();
         }
     }
 

@@ -1,8 +1,9 @@
 //! TLS between nodes: both sides show the certificate of their host.
 //!
 //! Owns what a node accepts: TLS 1.3, and a certificate that an authority in `ca.crt` has signed
-//! for the purpose. No IP address and no DNS name is compared, because hosts move. Which host a
-//! certificate names is read here and judged by the core, see [`tidelock_core::certified_host`].
+//! for servers and clients. IP addresses and DNS names are not compared, because hosts move. The
+//! host named in a certificate is read here; the core decides whether it is the right one, see
+//! [`tidelock_core::certified_host`].
 //!
 //! Sessions are not resumed: a resumed one would skip the check of a certificate that has expired
 //! since, or whose authority is no longer trusted.

@@ -191,8 +191,8 @@ impl ListenerContext {
         decision.unwrap_or(Err(JoinRefusal::NoLeader))
     }
 
-    /// Both handshakes of a connection, that of TLS and that of the peer protocol. With an error
-    /// comes the connection, if it still stands.
+    /// Runs the handshake of TLS, if the node has it, and then that of the peer protocol. An error
+    /// includes the connection if it is still open.
     async fn handshake(
         &self,
         stream: TcpStream,

@@ -45,7 +45,8 @@ pub fn within<T>(limit: Duration, mut attempt: impl FnMut() -> Option<T>) -> Opt
     }
 }
 
-/// The binary under test, without the settings of the environment, except the number of workers.
+/// The binary under test, without the settings of the environment, except the number of workers,
+/// and without the profiles of the user.
 pub fn tidelock() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
     for (name, _) in std::env::vars_os() {
@@ -56,5 +57,6 @@ pub fn tidelock() -> Command {
     // The message of a panic is enough; a backtrace of a hundred frames would hide the rest of the
     // log.
     command.env("RUST_BACKTRACE", "0");
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
     command
 }
