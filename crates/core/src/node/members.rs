@@ -164,7 +164,7 @@ impl Node {
         let peers = self.wanted_peers();
         self.set_peers(peers);
         // Only what a host says of itself is passed on: two hosts with different reports of a third
-        // would exchange them for ever.
+        // would exchange them without end.
         if from == node {
             let up = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
             self.applied_registry.introductions = up.collect();

@@ -260,7 +260,7 @@ fn a_moved_host_is_reported_to_hosts_that_do_not_reach_it() {
     cluster.nodes[1].handle(Event::LinkDown(NodeId(3)));
     let actions = drive(&mut cluster.nodes[1], event());
     assert!(actions.peers.expect("they have changed").contains(&moved));
-    // A report is not passed on: two hosts with different reports would exchange them for ever.
+    // A report is not passed on: two hosts with different reports would exchange them without end.
     assert!(!actions.frames.iter().any(|frame| frame.payload.first() == Some(&peer::KIND_HOSTS)));
     assert!(drive(&mut cluster.nodes[1], event()).peers.is_none(), "it is no news again");
 }
