@@ -102,6 +102,11 @@ pub enum Fault {
     StaleAddressKept,
     /// The leader adds a data shard although clients send transactions that span slots.
     SpanningTransactionsIgnored,
+    /// A forwarded request loses its caller, and is served as one of the node itself.
+    CallerLostInForward,
+    /// Only the first demand of a request is checked: not the later operations of a burst or of a
+    /// transaction.
+    OnlyFirstDemandChecked,
 }
 
 /// The fault of a node, if any.
@@ -114,7 +119,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 40] = [
+    pub const ALL: [Fault; 42] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -155,6 +160,8 @@ impl Faults {
         Fault::UnexpectedNodeAccepted,
         Fault::StaleAddressKept,
         Fault::SpanningTransactionsIgnored,
+        Fault::CallerLostInForward,
+        Fault::OnlyFirstDemandChecked,
     ];
 
     /// No fault.

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use core::fmt;
 use core::ops::Range;
 
+use crate::auth::Caller;
 pub use crate::command::PeerClock;
 pub use crate::command::config::ConfigUpdate;
 use crate::command::{Checkpoint, DivisionView, HostInfo, Refusal, Reply, Request};
@@ -104,6 +105,9 @@ pub struct Timing {
     /// Interval between leaderships that a node transfers because it leads more shards than others;
     /// 0: it never does.
     pub balance_ticks: u64,
+    /// A node that has not confirmed the registry for this long refuses the requests of principals,
+    /// because their permissions may have changed. At least 8.
+    pub access_stale_ticks: u64,
     /// A client request that takes longer is reported in [`Actions::slow`].
     pub slow_request_ticks: u64,
 }
@@ -130,6 +134,8 @@ pub enum Event {
     Request {
         /// Unique among the open requests.
         token: Token,
+        /// Who makes it. The shell has authenticated the caller.
+        caller: Caller,
         /// Checked by the node: an invalid request is answered with a refusal.
         request: Request,
     },

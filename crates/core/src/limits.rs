@@ -267,3 +267,34 @@ pub const SCAN_PLACE_BITS: u32 = 40;
 /// Longest prefix of keys in a grant, and longest name of a namespace there. Every node keeps all
 /// grants in memory and compares them with each request.
 pub const GRANT_BYTES_MAX: usize = 256;
+
+/// Maximum number of roles. Every node keeps all of them in memory.
+pub const ROLES_MAX: usize = 1_000;
+
+/// Maximum number of principals.
+pub const PRINCIPALS_MAX: usize = 1_000;
+
+/// Maximum number of tokens. Each change of a row copies all rows once.
+pub const TOKENS_MAX: usize = 10_000;
+
+/// Secrets of a token that are accepted at the same time, so that clients can change to a new one
+/// one after another.
+pub const TOKEN_SECRETS_MAX: usize = 2;
+
+/// Maximum number of grants of a role. A check looks at all of them.
+pub const ROLE_GRANTS_MAX: usize = 100;
+
+/// Maximum number of roles of a principal.
+pub const PRINCIPAL_ROLES_MAX: usize = 32;
+
+/// Maximum number of names of client certificates of a principal.
+pub const PRINCIPAL_CERTIFICATE_NAMES_MAX: usize = 32;
+
+/// Bound of the two limits above, for decoding.
+pub(crate) const PRINCIPAL_NAMES_MAX: usize = 32;
+
+/// Longest name of a role or a principal.
+pub const ACCESS_NAME_BYTES_MAX: usize = 64;
+
+/// Longest name of a client certificate.
+pub const CERTIFICATE_NAME_BYTES_MAX: usize = 256;

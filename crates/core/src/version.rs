@@ -21,8 +21,10 @@ impl ClusterVersion {
     pub const WITH_DEFAULTS: ClusterVersion = ClusterVersion(2);
     /// Hosts report their load, and the leader of the prime shard divides data shards.
     pub const WITH_DIVISION: ClusterVersion = ClusterVersion(3);
+    /// The registry holds roles, principals and tokens, and forwarded requests name their caller.
+    pub const WITH_ACCESS: ClusterVersion = ClusterVersion(4);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_DIVISION;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_ACCESS;
 }
 
 impl Default for ClusterVersion {

@@ -13,6 +13,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tidelock_core::auth::Caller;
 use tidelock_core::command::{Reply, Request};
 use tidelock_core::event::{ConfigUpdate, NodeStatus};
 use tidelock_core::slots::slot_map::SlotMap;
@@ -23,7 +24,7 @@ use tokio::sync::{Notify, oneshot};
 #[derive(Debug)]
 pub(crate) enum WorkerRequest {
     /// A request; exactly one [`WorkerMessage::Reply`] will carry the token.
-    Request { client: ClientId, token: Token, request: Request },
+    Request { client: ClientId, caller: Caller, token: Token, request: Request },
     /// Asks for the node's status, which goes to this channel.
     Status(oneshot::Sender<NodeStatus>),
 }

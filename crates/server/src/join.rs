@@ -8,6 +8,7 @@
 
 use std::rc::Rc;
 
+use tidelock_core::auth::Caller;
 use tidelock_core::command::{HostInfo, Refusal};
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::types::{NodeId, ReplicaId};
@@ -118,7 +119,8 @@ fn check(identity: &Identity, request: &JoinRequest) -> Result<(), JoinRefusal> 
 /// Registers the host; returns its number and that of its first replica. Repeating it is safe: a
 /// known uuid gets the same numbers.
 async fn register(worker: &Worker, host: HostInfo) -> Result<(NodeId, ReplicaId), JoinRefusal> {
-    match worker.ask(requests::join(host)).await {
+    // The node vouches for the host: it has checked what the host presented.
+    match worker.for_caller(Caller::Node).ask(requests::join(host)).await {
         Ok(joined) => joined.map_err(|denial| JoinRefusal::Refused(denial.to_string())),
         Err(NoAnswer::Refused(Refusal::Invalid(reason))) => Err(JoinRefusal::Refused(reason.into_owned())),
         Err(_) => Err(JoinRefusal::NoLeader),

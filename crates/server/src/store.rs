@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use tidelock_core::auth::Caller;
 use tidelock_core::command::{Reply, Request};
 use tidelock_core::event::NodeStatus;
 use tidelock_core::slots::slot_map::SlotMap;
@@ -32,6 +33,11 @@ pub trait Store: Clone + 'static {
     fn for_client(&self, _client: ClientId) -> Self {
         self.clone()
     }
+
+    /// A handle for the requests of a caller, whose identity was proved. Without it, requests are
+    /// those of [`Caller::Anonymous`].
+    #[must_use]
+    fn for_caller(&self, caller: Caller) -> Self;
 
     /// Submits `request`. It gets exactly one reply, by its deadline; dropping the future abandons
     /// the reply, not the request.

@@ -6,6 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tidelock_core::auth::Caller;
 use tidelock_core::command::Request;
 use tidelock_core::fairness::{self, FairQueue, Ticket};
 use tidelock_core::types::{ClientId, Token};
@@ -17,6 +18,7 @@ use crate::counters::Counter;
 #[derive(Debug)]
 pub(crate) struct Turn {
     pub token: Token,
+    pub caller: Caller,
     pub request: Request,
 }
 

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tidelock_core::auth::Caller;
 use tidelock_core::command::{Consistency, Refusal, Reply, Request};
 use tidelock_core::event::{
     Actions, Contradiction, Event, NodeStatus, OutgoingFrame, SlowRequest, StallReason,
@@ -150,7 +151,7 @@ pub enum WorkerFailure {
 
 /// A handle to the worker of this thread.
 #[derive(Clone)]
-pub struct Worker(Rc<WorkerState>, ClientId);
+pub struct Worker(Rc<WorkerState>, ClientId, Caller);
 
 struct WorkerState {
     node: RefCell<Node>,
@@ -197,7 +198,7 @@ impl Worker {
             events_since_drive: Cell::new(0),
             disk_error: Arc::default(),
         };
-        Worker(Rc::new(inner), ClientId::NODE)
+        Worker(Rc::new(inner), ClientId::NODE, Caller::Anonymous)
     }
 
     /// Connects one more worker with the node; that worker uses the returned [`WorkerLink`].
@@ -265,13 +266,13 @@ impl Worker {
         true
     }
 
-    fn take(&self, ticket: Ticket, Turn { token, request }: Turn) {
+    fn take(&self, ticket: Ticket, Turn { token, caller, request }: Turn) {
         self.0.waiting.set_ticket(token.0, ticket);
         let mut node = self.0.node.borrow_mut();
         if request.needs_clock() {
             node.handle(Event::Clock(WallClock::default().now()));
         }
-        node.handle(Event::Request { token, request });
+        node.handle(Event::Request { token, caller, request });
     }
 
     /// Submits the requests whose turn has come.
@@ -331,7 +332,7 @@ impl Worker {
     fn answer_at_once(&self, request: &Request) -> Option<Reply> {
         match request {
             Request::Read { read, consistency: Consistency::Stale } => {
-                self.0.node.borrow_mut().read_stale(read)
+                self.0.node.borrow_mut().read_stale(&self.2, read)
             }
             _ => None,
         }
@@ -375,9 +376,9 @@ impl Worker {
             other.exchange.requests().take(requests);
             for request in requests.drain(..) {
                 match request {
-                    WorkerRequest::Request { client, token, request } => {
+                    WorkerRequest::Request { client, caller, token, request } => {
                         let token = Token(self.0.waiting.at_worker(worker, token));
-                        self.offer(client, Turn { token, request });
+                        self.offer(client, Turn { token, caller, request });
                     }
                     // The requester may be gone.
                     WorkerRequest::Status(sender) => drop(sender.send(self.0.node.borrow().status())),
@@ -484,7 +485,11 @@ impl Worker {
 
 impl Store for Worker {
     fn for_client(&self, client: ClientId) -> Worker {
-        Worker(self.0.clone(), client)
+        Worker(self.0.clone(), client, self.2.clone())
+    }
+
+    fn for_caller(&self, caller: Caller) -> Worker {
+        Worker(self.0.clone(), self.1, caller)
     }
 
     fn submit(&self, request: Request) -> impl Future<Output = Reply> {
@@ -492,7 +497,7 @@ impl Store for Worker {
             Some(reply) => SubmittedRequest::Answered(reply),
             None => {
                 let (number, receiver) = self.0.waiting.in_task();
-                self.request(self.1, Turn { token: Token(number), request });
+                self.request(self.1, Turn { token: Token(number), caller: self.2.clone(), request });
                 SubmittedRequest::Waiting(receiver)
             }
         };
@@ -512,7 +517,7 @@ impl Store for Worker {
             Some(reply) => mailbox.deliver(tag, reply),
             None => {
                 let token = Token(self.0.waiting.at_mailbox(mailbox, tag));
-                self.request(self.1, Turn { token, request });
+                self.request(self.1, Turn { token, caller: self.2.clone(), request });
             }
         }
     }

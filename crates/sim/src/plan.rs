@@ -257,6 +257,7 @@ impl Plan {
                 dead_ticks: 1 << 40,
                 balance_ticks: 0,
                 slow_request_ticks: 30,
+                access_stale_ticks: 100,
             },
             tick: millisecond * 50,
             conditions: NetworkConditions {
@@ -367,6 +368,9 @@ impl Plan {
     }
 }
 
+/// How long a node trusts permissions that no leader has confirmed.
+const ACCESS_STALE_TICKS: u64 = 40;
+
 /// For clusters that are not divided automatically.
 pub const NO_DIVISION: DivisionTiming = DivisionTiming {
     report_ticks: 10,
@@ -413,6 +417,7 @@ fn draw_timing(request_ticks: u64, random: &mut fastrand::Rng) -> Timing {
         dead_ticks: *choose(random, &[30, 60, 120, 1 << 40]),
         balance_ticks: *choose(random, &[0, 1, 100]),
         slow_request_ticks: request_ticks / 2,
+        access_stale_ticks: ACCESS_STALE_TICKS,
     }
 }
 

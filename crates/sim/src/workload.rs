@@ -149,6 +149,7 @@ impl Workload {
             | Request::Load { .. }
             | Request::Explain { .. }
             | Request::Transfer { .. }
+            | Request::Access
             | Request::SnapshotHere => None,
         };
         let seen = match (reply, reply.only()) {

@@ -90,7 +90,7 @@ fn a_directory_of_the_release_before_versions_is_read_and_its_version_rises() {
     read_back(&cluster, 1, false);
     eventually("the version rises", || (version(&cluster, 1) == ClusterVersion::NEWEST.0).then_some(()));
     let shown = String::from_utf8(Shell::of(&cluster).done(&["cluster", "version"])).expect("text");
-    assert!(shown.starts_with("cluster version 3\n"), "{shown}");
+    assert!(shown.starts_with("cluster version 4\n"), "{shown}");
     assert!(shown.contains(env!("CARGO_PKG_VERSION")), "{shown}");
     assert_eq!(cluster.terminate(1).code(), Some(0));
     assert_eq!(recorded(cluster.directory(1)), ClusterVersion::NEWEST);

@@ -159,6 +159,12 @@ impl Grants {
             && (demand.verb != Verb::Watch || covered(&Demand { verb: Verb::Read, scope: demand.scope }))
     }
 
+    /// Whether a grant covers the demand, without the read that a watch also needs. The read may be
+    /// granted by another role.
+    pub(crate) fn cover_alone(&self, demand: &Demand<'_>) -> bool {
+        self.0.iter().any(|grant| grant.covers(demand))
+    }
+
     /// The grants, sorted.
     pub fn iter(&self) -> impl Iterator<Item = &Grant> {
         self.0.iter()

@@ -1,16 +1,21 @@
-//! Permissions: what a request demands, and what a principal is granted.
+//! Permissions: what a request demands, who makes it, and what a principal is granted.
 //!
-//! Owns demands and grants, the text form of grants, and the rule by which a grant covers a demand.
-//! It does not know requests: `command::demands` says what each of them demands. It does not know
-//! who makes a request either.
+//! Owns demands and grants, the text form of grants, the rule by which a grant covers a demand, and
+//! the rows of roles, principals and tokens. It does not know requests: `command::demands` says
+//! what each of them demands. `control::access` holds the rows, and decides what a caller may do.
 //!
 //! Grants only allow; nothing is allowed that no grant covers. One grant covers a demand as a
 //! whole: two grants that cover a range of keys only together do not.
 
+mod caller;
 mod demand;
 mod grant;
+mod principal;
 mod text;
 
+pub use caller::Caller;
 pub use demand::{Demand, Scope, Verb};
 pub use grant::{ClusterLevel, ConfigAccess, Grant, Grants, KeyAccess, Namespaces};
+pub use principal::{ADMIN_ROLE, Principal, Role, SecretDigest, Token, TokenId};
+pub(crate) use principal::{digest, put_time, time};
 pub use text::GrantError;

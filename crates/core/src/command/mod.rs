@@ -4,6 +4,7 @@
 //! Owns what a client can ask and what the store can answer. It knows no protocol, and no protocol
 //! adds a meaning that is not expressible here.
 
+mod access;
 pub mod config;
 mod demands;
 mod division;
@@ -24,6 +25,7 @@ mod write;
 use crate::limits;
 pub use crate::topology::{HostInfo, HostRole};
 use crate::types::{NodeId, ShardId, Version};
+pub use access::{AccessChange, AccessWrite};
 pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
 pub use division::{DivisionBlocker, DivisionCause, DivisionView, HostLoad};
 pub use migration::{Import, Move, MoveReply, MoveStep};
@@ -68,6 +70,9 @@ pub enum Request {
         /// Maximum number of keys, and of prefixes.
         most: usize,
     },
+    /// The roles, principals and tokens as this node has applied them. Answered at once by
+    /// [`NodeReply::Access`].
+    Access,
     /// Why each replica of a shard is placed where it is. Answered at once by
     /// [`NodeReply::Explained`], or by a refusal if there is no such shard.
     Explain {

@@ -25,6 +25,21 @@ pub enum Refusal {
     /// request did not and will not take effect.
     #[error("the keys of one command do not belong to one shard; nothing was done")]
     CrossShard,
+    /// Authentication is required, and the client has not proved who it is. The request did not and
+    /// will not take effect.
+    #[error("authentication is required; nothing was done")]
+    Unauthenticated,
+    /// No role of the principal has the grant that is named. The request did not and will not take
+    /// effect.
+    #[error("this needs the permission `{0}`; nothing was done")]
+    Forbidden(Cow<'static, str>),
+    /// A node has not confirmed for too long that it knows the current permissions. The request did
+    /// not and will not take effect.
+    #[error(
+        "the node does not know the current permissions, because it does not reach the leader of the prime shard; \
+         nothing was done"
+    )]
+    PermissionsUnknown,
     /// The request breaks a limit or an invariant of the commands. It did not and will not take
     /// effect.
     #[error("invalid request: {0}")]
@@ -40,6 +55,12 @@ pub enum ShardRefusal {
     DiskUnavailable,
     /// See [`Refusal::CrossShard`].
     CrossShard,
+    /// See [`Refusal::Unauthenticated`].
+    Unauthenticated,
+    /// See [`Refusal::Forbidden`].
+    Forbidden(Cow<'static, str>),
+    /// See [`Refusal::PermissionsUnknown`].
+    PermissionsUnknown,
     /// See [`Refusal::Invalid`].
     Invalid(Cow<'static, str>),
 }
@@ -75,6 +96,9 @@ impl From<ShardRefusal> for Refusal {
             ShardRefusal::Overloaded => Refusal::Overloaded,
             ShardRefusal::DiskUnavailable => Refusal::DiskUnavailable,
             ShardRefusal::CrossShard => Refusal::CrossShard,
+            ShardRefusal::Unauthenticated => Refusal::Unauthenticated,
+            ShardRefusal::Forbidden(demand) => Refusal::Forbidden(demand),
+            ShardRefusal::PermissionsUnknown => Refusal::PermissionsUnknown,
             ShardRefusal::Invalid(reason) => Refusal::Invalid(reason),
         }
     }

@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use uuid::Uuid;
 
-use super::{Assignment, DivisionCause, HostInfo, ShardRefusal, ShardTags, placement};
+use super::{AccessWrite, Assignment, DivisionCause, HostInfo, ShardRefusal, ShardTags, placement};
 use crate::codec::{self, DecodeError, Decoder, codes};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
@@ -120,6 +120,8 @@ pub enum RegistryWrite {
         /// Every host of the cluster must support it; otherwise [`Denial::HostTooOld`].
         to: ClusterVersion,
     },
+    /// Changes who may do what.
+    Access(AccessWrite),
 }
 
 /// A change of the wanted state of a host.
@@ -191,6 +193,46 @@ pub enum Denial {
         "the rise of the cluster's version is held; `tidelock cluster version --resume` lets it continue"
     )]
     VersionHeld,
+    /// No role has this name.
+    #[error("there is no such role")]
+    UnknownRole,
+    /// No principal has this name.
+    #[error("there is no such principal")]
+    UnknownPrincipal,
+    /// No token has this id.
+    #[error("there is no such token")]
+    UnknownToken,
+    /// The built-in role cannot be changed.
+    #[error("the role `admin` is built in and cannot be changed; define another role")]
+    BuiltInRole,
+    /// A principal has the role.
+    #[error("a principal has this role; take the role from its principals first")]
+    RoleInUse,
+    /// Another token has this id.
+    #[error("another token has this id; create the token again")]
+    TokenExists,
+    /// Another principal has the certificate name.
+    #[error("another principal has one of these certificate names")]
+    CertificateNameTaken,
+    /// See [`limits::ROLES_MAX`].
+    #[error("there are too many roles; delete some first")]
+    TooManyRoles,
+    /// See [`limits::PRINCIPALS_MAX`].
+    #[error("there are too many principals; delete some first")]
+    TooManyPrincipals,
+    /// See [`limits::TOKENS_MAX`].
+    #[error("there are too many tokens; delete some first")]
+    TooManyTokens,
+    /// Authentication would lock everyone out.
+    #[error(
+        "nobody could change permissions any more; first create a token for a principal that has `cluster:admin`"
+    )]
+    NoAdministrator,
+    /// The change would lock everyone out.
+    #[error(
+        "the last token or certificate name with `cluster:admin` would be lost; first create another one, or make          authentication optional"
+    )]
+    LastAdministrator,
 }
 
 const TAG_REGISTER_HOST: u8 = 3;
@@ -207,6 +249,7 @@ const TAG_REMOVE_SHARD: u8 = 16;
 const TAG_RAISE_VERSION: u8 = 17;
 const TAG_SET_DEFAULT: u8 = 18;
 const TAG_DIVIDE: u8 = 19;
+const TAG_ACCESS: u8 = 33;
 
 impl RegistryWrite {
     /// The cluster version from which on the log may hold this change.
@@ -214,6 +257,7 @@ impl RegistryWrite {
         match self {
             RegistryWrite::SetDefault { .. } => ClusterVersion::WITH_DEFAULTS,
             RegistryWrite::Divide { .. } => ClusterVersion::WITH_DIVISION,
+            RegistryWrite::Access(_) => ClusterVersion::WITH_ACCESS,
             RegistryWrite::RegisterHost(_)
             | RegistryWrite::JoinHost(_)
             | RegistryWrite::ChangeHost { .. }
@@ -238,6 +282,7 @@ impl RegistryWrite {
                 Err(ShardRefusal::invalid("more assignments than an entry can have"))
             }
             RegistryWrite::TagShard(tags) => tags.validate(),
+            RegistryWrite::Access(write) => write.validate(),
             RegistryWrite::SetDefault { tags } => placement::validate_default(tags),
             RegistryWrite::AddShard { name, tags } => validate_shard(name.as_deref(), tags),
             RegistryWrite::RemoveShard { shard: ShardId::PRIME } => {
@@ -307,6 +352,10 @@ impl RegistryWrite {
                 out.push(TAG_SET_DEFAULT);
                 placement::encode_changes(tags, out);
             }
+            RegistryWrite::Access(write) => {
+                out.push(TAG_ACCESS);
+                write.encode(out);
+            }
         }
     }
 
@@ -347,6 +396,7 @@ impl RegistryWrite {
             }
             TAG_RAISE_VERSION => RegistryWrite::RaiseVersion { to: ClusterVersion(decoder.varint()?) },
             TAG_SET_DEFAULT => RegistryWrite::SetDefault { tags: placement::decode_changes(decoder)? },
+            TAG_ACCESS => RegistryWrite::Access(AccessWrite::decode(decoder)?),
             _ => return Err(DecodeError::UnknownTag("write")),
         })
     }
@@ -383,6 +433,18 @@ codes!(Denial as "denial" {
     Denial::VersionTooLow => 12,
     Denial::HostTooOld => 13,
     Denial::VersionHeld => 14,
+    Denial::UnknownRole => 15,
+    Denial::UnknownPrincipal => 16,
+    Denial::UnknownToken => 17,
+    Denial::BuiltInRole => 18,
+    Denial::RoleInUse => 19,
+    Denial::TokenExists => 20,
+    Denial::CertificateNameTaken => 21,
+    Denial::TooManyRoles => 22,
+    Denial::TooManyPrincipals => 23,
+    Denial::TooManyTokens => 24,
+    Denial::NoAdministrator => 25,
+    Denial::LastAdministrator => 26,
 });
 
 /// Names of the entries for additions to an announcement. The settings allow neither to a tag.

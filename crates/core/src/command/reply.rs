@@ -1,6 +1,7 @@
 //! What the store answers, by the kind of the request.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -9,6 +10,7 @@ use super::{
     ClusterView, Denial, Explanation, LoadView, MoveReply, OperationReplies, OperationReply, Refusal,
     RegistryView,
 };
+use crate::control::access::Access;
 use crate::slots::slot_set::SlotSet;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, UnixMillis, Version};
 
@@ -98,6 +100,11 @@ pub enum WriteReply {
         /// The last move ever planned, including these.
         last: MigrationId,
     },
+    /// Answer to [`RegistryWrite::Access`](super::RegistryWrite::Access): the rows are as requested.
+    AccessChanged {
+        /// Log index of the last change of any row.
+        revision: LogIndex,
+    },
     /// The checkpoint is in the log. Replicas make their snapshots now, and report them.
     Checkpointed {
         /// Its index in the log. Each snapshot contains everything up to here.
@@ -168,6 +175,8 @@ pub enum NodeReply {
     /// that its next durable snapshot contains at least. Index 0: nothing was ever applied, and
     /// there will be no snapshot.
     Snapshots(Vec<(ShardId, LogIndex)>),
+    /// Answer to [`Request::Access`](super::Request::Access).
+    Access(Arc<Access>),
 }
 
 impl ReadReply {

@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::{
-    Condition, ConfigRestoration, ConfigWrite, Move, Operation, Operations, RegistryWrite, Restoration,
-    RestoreWrite, RowLayout, ShardRefusal, Transaction,
+    AccessWrite, Condition, ConfigRestoration, ConfigWrite, Move, Operation, Operations, RegistryWrite,
+    Restoration, RestoreWrite, RowLayout, ShardRefusal, Transaction,
 };
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
@@ -97,7 +97,11 @@ impl Write {
 
     /// Whether the shard's leader must fill in the time at which it proposes the write.
     pub fn needs_clock(&self) -> bool {
-        matches!(self, Write::Keys(transaction) if transaction.operations.needs_clock())
+        match self {
+            Write::Keys(transaction) => transaction.operations.needs_clock(),
+            Write::Registry(write) => matches!(**write, RegistryWrite::Access(_)),
+            _ => false,
+        }
     }
 
     /// The write as the log holds it, proposed at `now` by the clock of the shard's leader; see
@@ -106,6 +110,9 @@ impl Write {
         match self {
             Write::Keys(Transaction { watches, operations }) => {
                 Write::Keys(Transaction { watches: watches.clone(), operations: operations.at(now) })
+            }
+            Write::Registry(write) if let RegistryWrite::Access(write) = &**write => {
+                RegistryWrite::Access(AccessWrite { at: now, ..write.clone() }).into()
             }
             write => write.clone(),
         }

@@ -7,6 +7,7 @@
 //! - [`progress`]: what a requested change still waits for.
 //! - `reconcile`: the next change of a shard's membership towards the wanted one.
 
+pub mod access;
 pub mod division;
 pub mod placement;
 pub mod progress;

@@ -16,7 +16,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::command::config::ConfigUpdate;
-use crate::command::{Read, ShardAnswer, ShardError, ShardRefusal, Write, WriteReply};
+use crate::command::{Read, ReadReply, ShardAnswer, ShardError, ShardRefusal, Write, WriteReply};
 use crate::control::registry::Registry;
 use crate::deliberate::Faults;
 use crate::founding::Founding;
@@ -105,6 +105,10 @@ impl Machine {
     pub fn read(&self, read: &Read) -> Result<ShardAnswer, ShardError> {
         match self {
             Machine::Data(data) => data.read(read),
+            // A node asks for it to confirm that it has applied the current registry.
+            Machine::Registry(registry) if *read == Read::Count => {
+                Ok(ShardAnswer { owned: None, reply: ReadReply::Count(registry.record_count()) })
+            }
             Machine::Registry(_) => Err(ShardRefusal::invalid("read of another kind of shard").into()),
         }
     }

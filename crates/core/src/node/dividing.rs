@@ -15,6 +15,7 @@ use crate::control::division::{self, ClusterLoad};
 use crate::deliberate::Fault;
 use crate::event::OutgoingFrame;
 use crate::peer;
+use crate::router::Requester;
 use crate::types::{LogIndex, NodeId, ShardId, Ticks};
 use crate::version::ClusterVersion;
 
@@ -164,7 +165,7 @@ impl Node {
         leading.proposed = Some((changed, now));
         leading.busy_intervals = 0;
         let divide = RegistryWrite::Divide { seen: changed, cause };
-        self.router.write(None, Write::from(divide), &mut self.groups);
+        self.router.write(Requester::NODE, Write::from(divide), &mut self.groups);
     }
 
     /// The load of the cluster, if this node leads the prime shard; otherwise nothing is known.

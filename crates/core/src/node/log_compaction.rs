@@ -181,7 +181,11 @@ mod tests {
                 let (key, value) = (Bytes::from(alloc::vec![token as u8]), Bytes::from_static(b"value"));
                 let write =
                     Write::of(&Operation::Put { key: &key, value: &value, condition: Condition::Always });
-                alone.tell(Event::Request { token: Token(token), request: Request::Write(write) });
+                alone.tell(Event::Request {
+                    token: Token(token),
+                    caller: crate::auth::Caller::Anonymous,
+                    request: Request::Write(write),
+                });
             }
             alone
         }

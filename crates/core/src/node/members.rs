@@ -14,6 +14,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::Node;
+use crate::auth::Caller;
 use crate::command::{HostChange, HostRole, NodeReply, Refusal, RegistryWrite, Reply, Write};
 use crate::control::placement;
 use crate::event::OutgoingFrame;
@@ -22,6 +23,7 @@ use crate::machine::Machine;
 use crate::membership::{Membership, Role};
 use crate::peer;
 use crate::raft::Wanted;
+use crate::router::Requester;
 use crate::topology::HostEntry;
 use crate::types::{LogIndex, NodeId, ShardId};
 
@@ -99,6 +101,8 @@ impl Node {
         let up = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
         self.applied_registry.introductions = up.collect();
         self.applied_registry.seen = Some(changed);
+        let access = self.registry().access().clone();
+        self.router.set_access(&access);
         self.update_replicas();
         self.map_routes();
         self.applied_registry.removal_notices.extend(removal_notices);
@@ -305,7 +309,7 @@ impl Node {
         let gone: Vec<NodeId> = leaving.filter(|&node| self.is_forgotten(node)).collect();
         for node in gone {
             let write = Write::from(RegistryWrite::ChangeHost { node, change: HostChange::Removed });
-            self.router.write(None, write, &mut self.groups);
+            self.router.write(Requester::NODE, write, &mut self.groups);
         }
     }
 
@@ -344,7 +348,7 @@ impl Node {
     }
 
     /// Asks the leader of a shard, on this or another node, to transfer leadership to a node.
-    pub(super) fn transfer(&mut self, shard: ShardId, to: NodeId) -> Reply {
+    pub(super) fn transfer(&mut self, caller: Caller, shard: ShardId, to: NodeId) -> Reply {
         if !self.registry().shards().contains_key(&shard) {
             return Reply::Refused(Refusal::invalid("there is no such shard"));
         }
@@ -369,7 +373,9 @@ impl Node {
                 self.groups.with(shard, |group| group.transfer_to(to));
                 Reply::Node(NodeReply::Asked)
             }
-            Some(leader) if self.router.ask_transfer(leader, shard, to) => Reply::Node(NodeReply::Asked),
+            Some(leader) if self.router.ask_transfer(leader, &caller, (shard, to)) => {
+                Reply::Node(NodeReply::Asked)
+            }
             _ => Reply::Refused(Refusal::NoLeader),
         }
     }

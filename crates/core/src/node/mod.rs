@@ -8,6 +8,7 @@ mod clocks;
 mod disks;
 mod dividing;
 pub mod force_new_cluster;
+mod frames;
 mod local_replicas;
 mod log_compaction;
 mod members;
@@ -28,7 +29,7 @@ use crc::{CRC_64_XZ, Crc};
 use self::log_compaction::LogCompaction;
 pub use self::log_compaction::WALK_BYTES_PER_LOG_BYTE;
 
-use crate::codec::{DecodeError, Decoder};
+use crate::auth::Caller;
 use crate::command::{HostRole, LoadView, NodeReply, Read, Refusal, RegistryWrite, Reply, Request, Write};
 use crate::control::registry::Registry;
 use crate::deliberate::Fault;
@@ -36,9 +37,9 @@ use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame, Shard
 use crate::limits;
 use crate::machine::Machine;
 use crate::peer::DiskState;
-use crate::peer::{self, Position, RequestMessage};
-use crate::raft::{self, Disks, Group, Groups, Output};
-use crate::router::Router;
+use crate::peer::{self, Position};
+use crate::raft::{Disks, Group, Groups, Output};
+use crate::router::{Requester, Router};
 use crate::slots::slot_map::SlotMap;
 use crate::storage::snapshot::SnapshotDone;
 use crate::storage::{RecoveredShards, WalBatch};
@@ -141,7 +142,7 @@ impl Node {
     /// Handles an event. This is cheap: the work follows in [`Node::drive`].
     pub fn handle(&mut self, event: Event) {
         match event {
-            Event::Request { token, request } => self.request(token, request),
+            Event::Request { token, caller, request } => self.request(token, caller, request),
             Event::Frame { from, payload } => {
                 if self.frame(from, &payload).is_err() {
                     self.frames_invalid += 1;
@@ -235,7 +236,10 @@ impl Node {
 
     /// Answers a stale read at once. It is a shortcut for [`Event::Request`] with the same read.
     /// `None` if a shard that the read needs has no replica here; then the event gets an answer.
-    pub fn read_stale(&mut self, read: &Read) -> Option<Reply> {
+    pub fn read_stale(&mut self, caller: &Caller, read: &Read) -> Option<Reply> {
+        if let Err(refusal) = self.router.check_read(caller, read) {
+            return Some(Reply::Refused(refusal.into()));
+        }
         self.router.read_stale(read, &self.groups)
     }
 
@@ -305,11 +309,22 @@ impl Node {
         self.groups.find(shard)?.committed_writes(index)
     }
 
-    fn request(&mut self, token: Token, request: Request) {
+    fn request(&mut self, token: Token, caller: Caller, request: Request) {
+        if let Err(refusal) = self.router.check_request(&caller, &request) {
+            return self.router.answer(Some(token), Reply::Refused(refusal));
+        }
         match request {
-            Request::Write(write) => self.router.write(Some(token), write, &mut self.groups),
+            Request::Write(write) => {
+                let requester = Requester { token: Some(token), caller };
+                self.router.write(requester, write, &mut self.groups);
+            }
             Request::Read { read, consistency } => {
-                self.router.read(token, (read, consistency), &mut self.groups);
+                let requester = Requester { token: Some(token), caller };
+                self.router.read(requester, (read, consistency), &mut self.groups);
+            }
+            Request::Access => {
+                let access = self.registry().access().clone();
+                self.router.answer(Some(token), Reply::Node(NodeReply::Access(access)));
             }
             Request::Cluster => {
                 let view = self.cluster_view().into();
@@ -335,7 +350,7 @@ impl Node {
                 self.router.answer(Some(token), reply);
             }
             Request::Transfer { shard, to } => {
-                let reply = self.transfer(shard, to);
+                let reply = self.transfer(caller, shard, to);
                 self.router.answer(Some(token), reply);
             }
             Request::SnapshotHere => {
@@ -344,88 +359,6 @@ impl Node {
                 self.router.answer(Some(token), Reply::Node(NodeReply::Snapshots(snapshots)));
             }
         }
-    }
-
-    fn frame(&mut self, from: NodeId, payload: &Bytes) -> Result<(), DecodeError> {
-        self.router.heard(from);
-        let mut decoder = Decoder::new(payload);
-        let output = &mut self.output;
-        match decoder.u8()? {
-            peer::KIND_RAFT => {
-                while !decoder.is_empty() {
-                    let shard = ShardId(decoder.varint()?);
-                    let step =
-                        self.groups.with(shard, |group| group.step(from, (&mut decoder, payload), output));
-                    // The replica has not begun here yet, or has ended.
-                    step.unwrap_or_else(|| raft::skip_message(&mut decoder, payload))?;
-                }
-            }
-            peer::KIND_REQUESTS => {
-                while !decoder.is_empty() {
-                    match peer::request_message(&mut decoder, payload)? {
-                        RequestMessage::Forward { request, shard, write } => {
-                            self.router.forwarded(from, request, (shard, &write), &mut self.groups);
-                        }
-                        RequestMessage::Outcome { request, outcome } => {
-                            self.router.own_outcome(request, from, outcome);
-                        }
-                        RequestMessage::Transfer { shard, to } => {
-                            self.groups.with(shard, |group| group.transfer_to(to));
-                        }
-                    }
-                }
-            }
-            peer::KIND_SNAPSHOT_PART => {
-                let part = peer::decode_snapshot_part(&mut decoder, payload)?;
-                self.groups.with(part.id.shard, |group| group.snapshot_part(from, part, output));
-            }
-            peer::KIND_SNAPSHOT_RECEIPT => {
-                let (id, next_offset) = peer::decode_snapshot_receipt(&mut decoder)?;
-                self.groups.with(id.shard, |group| group.snapshot_receipt(from, id, next_offset, output));
-            }
-            peer::KIND_REPORT => {
-                let state = peer::disk_state(&mut decoder)?;
-                self.peer_disk_changed(from, state);
-                while !decoder.is_empty() {
-                    let position = peer::position(&mut decoder)?;
-                    self.reports.insert((from, position.shard), position);
-                    let led = position.leads.then_some(position.term);
-                    self.router.heard_of_leader(position.shard, from, led);
-                }
-            }
-            peer::KIND_READS => {
-                while !decoder.is_empty() {
-                    let message = peer::read_message(&mut decoder, payload)?;
-                    self.router.read_message(from, message, &mut self.groups);
-                }
-            }
-            peer::KIND_HOSTS => {
-                while !decoder.is_empty() {
-                    let (node, address) = peer::host(&mut decoder)?;
-                    self.learn_host(from, node, address);
-                }
-            }
-            peer::KIND_CLOCK => {
-                let message = peer::clock_message(&mut decoder)?;
-                decoder.finish()?;
-                self.clock_heard(from, message);
-            }
-            peer::KIND_VERSION => {
-                let recorded = peer::decode_version(&mut decoder)?;
-                decoder.finish()?;
-                self.version_heard(recorded)?;
-            }
-            peer::KIND_LOAD => {
-                let load = peer::decode_load(&mut decoder)?;
-                self.load_heard(from, load);
-            }
-            peer::KIND_REMOVED => {
-                decoder.finish()?;
-                self.removed = true;
-            }
-            _ => return Err(DecodeError::UnknownTag("frame")),
-        }
-        Ok(())
     }
 
     fn tick(&mut self) {
@@ -446,6 +379,7 @@ impl Node {
         self.place();
         self.divide();
         self.router.tick(now, &mut self.groups);
+        self.router.confirm_access(&mut self.groups);
         self.expire_keys();
         self.migrate();
         if now.0.is_multiple_of(self.options.timing.election_ticks) {
@@ -469,7 +403,7 @@ impl Node {
             self.groups.with(shard, |group| group.expiring());
             for _ in 0..keys.div_ceil(limits::EXPIRED_KEYS_MAX) {
                 let expire = Write::Expire { shard, now: time, limit: limits::EXPIRED_KEYS_MAX };
-                self.router.write(None, expire, &mut self.groups);
+                self.router.write(Requester::NODE, expire, &mut self.groups);
             }
         }
     }
@@ -488,7 +422,7 @@ impl Node {
             .is_some_and(|host| host.info == self.options.host || host.info.uuid != self.options.host.uuid);
         if may_announce && !settled && self.groups.prime().leader().is_some() {
             self.router.write(
-                None,
+                Requester::NODE,
                 Write::from(RegistryWrite::RegisterHost(self.options.host.clone())),
                 &mut self.groups,
             );

@@ -17,6 +17,7 @@ use crate::command::{Assignment, HostChange, RegistryWrite, Write};
 use crate::control::placement;
 use crate::membership::Role;
 use crate::raft::Group;
+use crate::router::Requester;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Ticks};
 
 /// Maximum number of replicas being created or removed at a time.
@@ -72,7 +73,7 @@ impl Node {
 
     fn call_dead(&mut self, node: NodeId, is_dead: bool) {
         let write = Write::from(RegistryWrite::ChangeHost { node, change: HostChange::Dead(is_dead) });
-        self.router.write(None, write, &mut self.groups);
+        self.router.write(Requester::NODE, write, &mut self.groups);
     }
 
     /// Writes the placement to the registry if it differs, if this node leads the prime shard.
@@ -110,7 +111,7 @@ impl Node {
         if !assignments.is_empty() {
             self.watch.assigned = Some((changed, self.now));
             self.router.write(
-                None,
+                Requester::NODE,
                 Write::from(RegistryWrite::Assign { seen: changed, assignments }),
                 &mut self.groups,
             );
@@ -161,7 +162,11 @@ impl Node {
             }
         }
         for replica in gone {
-            self.router.write(None, Write::from(RegistryWrite::ForgetReplica { replica }), &mut self.groups);
+            self.router.write(
+                Requester::NODE,
+                Write::from(RegistryWrite::ForgetReplica { replica }),
+                &mut self.groups,
+            );
         }
     }
 

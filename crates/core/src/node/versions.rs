@@ -24,6 +24,7 @@ use crate::command::{HostRole, RegistryWrite, VersionView, Write};
 use crate::event::{Actions, OutgoingFrame};
 use crate::peer;
 use crate::raft;
+use crate::router::Requester;
 use crate::storage::WalRecord;
 use crate::types::{NodeId, ShardId};
 use crate::version::{ClusterVersion, RaiseBlocker, SupportedVersions};
@@ -174,7 +175,11 @@ impl Node {
         }
         let Some(to) = self.next_version() else { return };
         if self.blockers(to).is_empty() {
-            self.router.write(None, Write::from(RegistryWrite::RaiseVersion { to }), &mut self.groups);
+            self.router.write(
+                Requester::NODE,
+                Write::from(RegistryWrite::RaiseVersion { to }),
+                &mut self.groups,
+            );
         }
     }
 

@@ -10,6 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
+use crate::auth::Caller;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::config::ConfigWritten;
 use crate::command::{
@@ -20,6 +21,7 @@ use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis, Version};
 use crate::version::ClusterVersion;
 pub(crate) use reads::{Question, ReadMessage, put_read, put_read_answer, read_message};
+use requests::put_refusal;
 pub use requests::{LinkNumber, Origin, Outcome, RequestId};
 
 /// First byte of a payload: Raft messages, each preceded by its shard.
@@ -61,6 +63,8 @@ pub(crate) enum RequestMessage {
     Outcome { request: RequestId, outcome: Outcome },
     /// Asks the receiver to transfer leadership to `to`. There is no reply.
     Transfer { shard: ShardId, to: NodeId },
+    /// Who makes the next request of the same frame.
+    Caller(Caller),
 }
 
 /// Log position of one replica of the sender.
@@ -128,13 +132,23 @@ pub(crate) struct ClockMessage {
 const TAG_FORWARD: u8 = 1;
 const TAG_OUTCOME: u8 = 2;
 const TAG_TRANSFER: u8 = 3;
+/// The caller of the next request, among requests and among reads. Sent only while authentication
+/// is required, which needs cluster version 4.
+const TAG_CALLER: u8 = 4;
 
 /// Outcomes with more content than a tag and a number. Their tags share one number space with the
 /// other outcomes.
 const TAG_OPERATIONS: u8 = 15;
 const TAG_INVALID: u8 = 16;
+const TAG_FORBIDDEN: u8 = 28;
 /// Tag of an outcome that is a configuration reply.
 const TAG_OUTCOME_CONFIG: u8 = 30;
+
+/// Appends the caller of the request that is appended next.
+pub(crate) fn put_caller(out: &mut Vec<u8>, caller: &Caller) {
+    out.push(TAG_CALLER);
+    caller.encode(out);
+}
 
 /// Appends a forwarded command.
 pub(crate) fn put_forward(out: &mut Vec<u8>, request: RequestId, shard: ShardId, write: &Write) {
@@ -174,6 +188,7 @@ fn put_write_reply(out: &mut Vec<u8>, reply: &WriteReply) {
         WriteReply::ShardAdded { shard } => put_numbers(out, 22, &[shard.0]),
         WriteReply::Moving { moves, last } => put_numbers(out, 23, &[last.0, *moves]),
         WriteReply::Discarded { keys_left } => put_numbers(out, 24, &[*keys_left]),
+        WriteReply::AccessChanged { revision } => put_numbers(out, 25, &[revision.0]),
         WriteReply::Config(result) => {
             out.push(TAG_OUTCOME_CONFIG);
             match result {
@@ -181,18 +196,6 @@ fn put_write_reply(out: &mut Vec<u8>, reply: &WriteReply) {
                 Err(error) => error.encode(out),
             }
         }
-    }
-}
-
-fn put_refusal(out: &mut Vec<u8>, refusal: &ShardRefusal) {
-    match refusal {
-        ShardRefusal::Overloaded => out.push(7),
-        ShardRefusal::DiskUnavailable => out.push(14),
-        ShardRefusal::Invalid(reason) => {
-            out.push(TAG_INVALID);
-            codec::put_bytes(out, reason.as_bytes());
-        }
-        ShardRefusal::CrossShard => out.push(19),
     }
 }
 
@@ -227,6 +230,7 @@ pub(crate) fn request_message(
             let shard = ShardId(decoder.varint()?);
             Ok(RequestMessage::Transfer { shard, to: NodeId(decoder.varint()?) })
         }
+        TAG_CALLER => Ok(RequestMessage::Caller(Caller::decode(decoder)?)),
         _ => Err(DecodeError::UnknownTag("request message")),
     }
 }
@@ -239,6 +243,9 @@ fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeEr
         14 => return Ok(Outcome::Refused(ShardRefusal::DiskUnavailable)),
         TAG_INVALID => return Ok(Outcome::Refused(ShardRefusal::Invalid(decoder.text()?.into()))),
         19 => return Ok(Outcome::Refused(ShardRefusal::CrossShard)),
+        26 => return Ok(Outcome::Refused(ShardRefusal::Unauthenticated)),
+        27 => return Ok(Outcome::Refused(ShardRefusal::PermissionsUnknown)),
+        TAG_FORBIDDEN => return Ok(Outcome::Refused(ShardRefusal::Forbidden(decoder.text()?.into()))),
         5 => WriteReply::ConditionFailed { current: Version(decoder.varint()?) },
         6 => WriteReply::Registered,
         9 => {
@@ -258,6 +265,7 @@ fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeEr
             WriteReply::Moving { moves: decoder.varint()?, last }
         }
         24 => WriteReply::Discarded { keys_left: decoder.varint()? },
+        25 => WriteReply::AccessChanged { revision: LogIndex(decoder.varint()?) },
         TAG_OUTCOME_CONFIG => WriteReply::Config(ConfigWritten::decode(decoder)?),
         _ => return Err(DecodeError::UnknownTag("outcome")),
     }))
@@ -458,6 +466,10 @@ mod tests {
             Outcome::Done(WriteReply::Restored),
             Outcome::Refused(ShardRefusal::DiskUnavailable),
             Outcome::Refused(ShardRefusal::CrossShard),
+            Outcome::Refused(ShardRefusal::Unauthenticated),
+            Outcome::Refused(ShardRefusal::Forbidden("cluster:admin".into())),
+            Outcome::Refused(ShardRefusal::PermissionsUnknown),
+            Outcome::Done(WriteReply::AccessChanged { revision: LogIndex(300) }),
             Outcome::Done(WriteReply::of(&OperationReply::Rejected(Rejection::Overflow))),
             Outcome::Done(WriteReply::Expired { keys: 1_000 }),
             Outcome::Done(WriteReply::of(&OperationReply::Exchanged(Exchange {

@@ -5,7 +5,8 @@
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::RequestId;
+use super::{RequestId, TAG_CALLER};
+use crate::auth::Caller;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{
     ConfigRead, ConfigReply, Consistency, Item, OperationReplies, Operations, Page, Read, ReadReply,
@@ -20,6 +21,8 @@ use crate::types::{MigrationId, ShardId, Version};
 pub(crate) enum ReadMessage {
     /// Asks the receiver to read a shard of which it has a replica.
     Ask { question: Question, read: Read, consistency: Consistency },
+    /// Who makes the next read of the same frame.
+    Caller(Caller),
     /// The answer to a read of a shard.
     Answer { request: RequestId, shard: ShardId, answer: Result<ShardAnswer, ShardError> },
 }
@@ -105,6 +108,12 @@ pub(crate) fn put_read_answer(
         }
         Err(ShardError::NotHere) => out.push(0),
         Err(ShardError::Refused(ShardRefusal::DiskUnavailable)) => out.push(4),
+        Err(ShardError::Refused(ShardRefusal::Unauthenticated)) => out.push(11),
+        Err(ShardError::Refused(ShardRefusal::PermissionsUnknown)) => out.push(12),
+        Err(ShardError::Refused(ShardRefusal::Forbidden(demand))) => {
+            out.push(13);
+            codec::put_bytes(out, demand.as_bytes());
+        }
         Err(ShardError::Refused(_)) => out.push(5),
     }
 }
@@ -152,6 +161,7 @@ pub(crate) fn read_message(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<R
     let is_question = match decoder.u8()? {
         TAG_ASK => true,
         TAG_ANSWER => false,
+        TAG_CALLER => return Ok(ReadMessage::Caller(Caller::decode(decoder)?)),
         _ => return Err(DecodeError::UnknownTag("read message")),
     };
     let (request, shard) = (RequestId(decoder.varint()?), ShardId(decoder.varint()?));
@@ -199,6 +209,9 @@ fn answer(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Result<ShardAnswer
         0 => return Ok(Err(ShardError::NotHere)),
         4 => return Ok(Err(ShardRefusal::DiskUnavailable.into())),
         5 => return Ok(Err(ShardRefusal::invalid("refused by the node that carries the shard").into())),
+        11 => return Ok(Err(ShardRefusal::Unauthenticated.into())),
+        12 => return Ok(Err(ShardRefusal::PermissionsUnknown.into())),
+        13 => return Ok(Err(ShardRefusal::Forbidden(decoder.text()?.into()).into())),
         TAG_OWNED => (Some(SlotSet::decode(decoder)?), decoder.u8()?),
         tag => (None, tag),
     };
@@ -331,7 +344,14 @@ mod tests {
             ReadReply::Config(Err(ConfigError::NoNamespace)),
         ];
         let owned = ShardAnswer { owned: Some(SlotSet::from(4..9)), reply: ReadReply::Count(3) };
-        let others = [Err(ShardError::NotHere), Err(ShardRefusal::DiskUnavailable.into()), Ok(owned)];
+        let refusals = [
+            ShardRefusal::DiskUnavailable,
+            ShardRefusal::Unauthenticated,
+            ShardRefusal::Forbidden("read keys:a".into()),
+            ShardRefusal::PermissionsUnknown,
+        ];
+        let refusals = refusals.map(|refusal| Err(ShardError::Refused(refusal)));
+        let others = [Err(ShardError::NotHere), Ok(owned)].into_iter().chain(refusals);
         let replies = replies.into_iter().map(|reply| Ok(ShardAnswer { owned: None, reply }));
         replies.chain(others).collect()
     }

@@ -1,5 +1,9 @@
 //! Identities and outcomes of requests between nodes.
 
+use alloc::vec::Vec;
+
+use super::{TAG_FORBIDDEN, TAG_INVALID};
+use crate::codec;
 use crate::command::{ShardError, ShardRefusal, WriteReply};
 use crate::types::NodeId;
 
@@ -44,6 +48,25 @@ impl From<Result<WriteReply, ShardError>> for Outcome {
             Ok(reply) => Outcome::Done(reply),
             Err(ShardError::Refused(refusal)) => Outcome::Refused(refusal),
             Err(ShardError::NotHere) => Outcome::NotHere,
+        }
+    }
+}
+
+/// Appends the outcome of a refused command.
+pub(super) fn put_refusal(out: &mut Vec<u8>, refusal: &ShardRefusal) {
+    match refusal {
+        ShardRefusal::Overloaded => out.push(7),
+        ShardRefusal::DiskUnavailable => out.push(14),
+        ShardRefusal::Invalid(reason) => {
+            out.push(TAG_INVALID);
+            codec::put_bytes(out, reason.as_bytes());
+        }
+        ShardRefusal::CrossShard => out.push(19),
+        ShardRefusal::Unauthenticated => out.push(26),
+        ShardRefusal::PermissionsUnknown => out.push(27),
+        ShardRefusal::Forbidden(demand) => {
+            out.push(TAG_FORBIDDEN);
+            codec::put_bytes(out, demand.as_bytes());
         }
     }
 }

@@ -18,6 +18,7 @@ pub(super) fn group(shard: ShardId, log: RecoveredLog) -> Group {
         dead_ticks: 1_000,
         balance_ticks: 0,
         slow_request_ticks: 20,
+        access_stale_ticks: 3_000,
     };
     let options = GroupOptions {
         shard,

@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 
 use super::Router;
+use crate::auth::Caller;
 use crate::deliberate::{Fault, Faults};
 use crate::limits;
 use crate::peer::{self, LinkNumber, Origin};
@@ -81,11 +82,18 @@ impl Router {
 
     /// Asks `leader` to transfer the leadership of a shard to `to`. Returns whether it can be
     /// asked.
-    pub(crate) fn ask_transfer(&mut self, leader: NodeId, shard: ShardId, to: NodeId) -> bool {
+    pub(crate) fn ask_transfer(
+        &mut self,
+        leader: NodeId,
+        caller: &Caller,
+        (shard, to): (ShardId, NodeId),
+    ) -> bool {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == leader && peer.up) else {
             return false;
         };
-        peer::put_transfer(peer.frame(), shard, to);
+        let frame = peer.frame();
+        self.guard.sent(caller).iter().for_each(|caller| peer::put_caller(frame, caller));
+        peer::put_transfer(frame, shard, to);
         true
     }
 

@@ -14,7 +14,9 @@
 //! - A forwarded write or read is never forwarded again. Its receiver leads, or has a replica of
 //!   the shard, or replies that it does not.
 
+mod forwarding;
 mod gather;
+mod guard;
 mod links;
 mod loads;
 mod reads;
@@ -26,17 +28,19 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use slab::Slab;
 
+use crate::auth::Caller;
 use crate::command::{CheckedWrite, Denial, Refusal, Reply, ShardRefusal, Write, WriteReply};
 use crate::deliberate::{Fault, Faults};
 use crate::event::{Counters, NodeOptions, SlowRequest};
 use crate::limits;
 use crate::load::LoadMeter;
-use crate::peer::{self, LinkNumber, Origin, Outcome, RequestId};
+use crate::peer::{self, LinkNumber, Origin, RequestId};
 use crate::raft::{Groups, ProposeError};
 use crate::slots::slot_map::SlotMap;
 use crate::slots::slot_of;
 use crate::types::{NodeId, ShardId, Term, Ticks, Token, UnixMillis};
 use crate::version::ClusterVersion;
+use guard::Guard;
 use links::Peer;
 use reads::{PeerRead, Remote, RetryRead, ScatterGather};
 use routes::Routes;
@@ -75,7 +79,20 @@ pub(crate) struct Router {
     leader_changed: bool,
     counters: Counters,
     load: LoadMeter,
+    guard: Guard,
     faults: Faults,
+}
+
+/// Who makes a request, and who gets the reply.
+pub(crate) struct Requester {
+    /// `None` for requests of the node itself.
+    pub(crate) token: Option<Token>,
+    pub(crate) caller: Caller,
+}
+
+impl Requester {
+    /// The node itself, which does not await a reply.
+    pub(crate) const NODE: Requester = Requester { token: None, caller: Caller::Node };
 }
 
 struct Open {
@@ -85,6 +102,8 @@ struct Open {
     /// Set for requests of the node itself whose outcome it wants to know.
     internal_request: Option<InternalRequest>,
     opened: Ticks,
+    /// Sent along when the request is forwarded.
+    caller: Caller,
     work: Work,
 }
 
@@ -110,6 +129,8 @@ enum Work {
     ScatterGather(Box<ScatterGather>),
     /// A peer's read of a shard with a replica here.
     PeerRead(PeerRead),
+    /// A read round of the prime shard: see [`Router::confirm_access`].
+    ConfirmAccess,
 }
 
 impl Work {
@@ -157,12 +178,14 @@ impl Router {
             leader_changed: false,
             counters: Counters::default(),
             load: LoadMeter::default(),
+            guard: Guard::new(options.timing.access_stale_ticks, options.faults),
             faults: options.faults,
         }
     }
 
     /// Accepts a write for the shard of its key, or for the shard that it names.
-    pub(crate) fn write(&mut self, token: Option<Token>, mut write: Write, groups: &mut Groups) {
+    pub(crate) fn write(&mut self, requester: Requester, mut write: Write, groups: &mut Groups) {
+        let Requester { token, caller } = requester;
         self.counters.writes += if token.is_some() { writes_in(&write) } else { 0 };
         if self.faults.has(Fault::ReceiverClockUsed)
             && let Some(clock) = self.clock
@@ -179,7 +202,7 @@ impl Router {
         if token.is_some() {
             self.load.write(checked.shard(), checked.write());
         }
-        if let Some(request) = self.open(token, Work::held(checked)) {
+        if let Some(request) = self.open(token, caller, Work::held(checked)) {
             self.dispatch(request, groups);
         }
     }
@@ -192,7 +215,7 @@ impl Router {
         write: Write,
         groups: &mut Groups,
     ) {
-        match self.check(write).map(|checked| self.open(None, Work::held(checked))) {
+        match self.check(write).map(|checked| self.open(None, Caller::Node, Work::held(checked))) {
             Ok(Some(request)) => {
                 if let Some(open) = self.get(request) {
                     open.internal_request = Some(internal_request);
@@ -231,66 +254,6 @@ impl Router {
         if let Err(refusal) = write.route(|key| self.slots.shard_of(slot_of(key))) {
             self.finish(request, Reply::Refused(refusal.into()));
         }
-    }
-
-    /// Handles the outcome that a leader on this node reports for a command of some node.
-    pub(crate) fn outcome(&mut self, origin: Origin, outcome: Outcome) {
-        if origin.node == self.node {
-            self.own_outcome(origin.request, self.node, outcome);
-        } else if let Some(peer) = self.peers.iter_mut().find(|peer| peer.is(&origin, self.faults)) {
-            peer::put_outcome(peer.frame(), origin.request, &outcome);
-        }
-    }
-
-    /// Handles the outcome of our `request` from the node `from`.
-    pub(crate) fn own_outcome(&mut self, request: RequestId, from: NodeId, outcome: Outcome) {
-        let node = self.node;
-        let Some(Open { work: Work::Write { place, .. }, .. }) = self.get(request) else { return };
-        let expected = match *place {
-            WriteProgress::Held => false,
-            WriteProgress::Local => from == node,
-            WriteProgress::Forwarded { to, .. } => from == to,
-        };
-        if !expected {
-            return;
-        }
-        let left = core::mem::replace(place, WriteProgress::Held);
-        self.left(left);
-        match outcome {
-            Outcome::Done(reply) => self.finish(request, Reply::Write(reply)),
-            Outcome::Refused(refusal) => self.finish(request, Reply::Refused(refusal.into())),
-            // Not dispatched at once: two nodes that each believe the other leads would bounce it
-            // endlessly.
-            Outcome::NotDone => {
-                self.routes.denied(from);
-                self.held.push_back(request);
-            }
-            Outcome::NotHere => self.held.push_back(request),
-        }
-    }
-
-    /// Handles a command that the peer `from` asks this node to propose.
-    pub(crate) fn forwarded(
-        &mut self,
-        from: NodeId,
-        request: RequestId,
-        (shard, write): (ShardId, &Write),
-        groups: &mut Groups,
-    ) {
-        let Some(peer) = self.peers.iter().find(|peer| peer.node == from) else { return };
-        let origin = Origin { node: from, link: peer.link, request };
-        if self.is_too_new(write) {
-            // The peer has applied a later registry, which this node will apply soon.
-            return self.outcome(origin, Outcome::NotDone);
-        }
-        let clock = self.clock;
-        let outcome = match groups.with(shard, |group| group.propose(write, origin, clock)) {
-            Some(Ok(())) => return,
-            Some(Err(ProposeError::Refused(refusal))) => Outcome::Refused(refusal),
-            Some(Err(ProposeError::NotHere)) => Outcome::NotHere,
-            Some(Err(ProposeError::NotLeader)) | None => Outcome::NotDone,
-        };
-        self.outcome(origin, outcome);
     }
 
     /// Handles a broken link: requests forwarded to the node may take effect or not.
@@ -423,7 +386,7 @@ impl Router {
     }
 
     /// Opens a request; refuses it if too many are open.
-    fn open(&mut self, token: Option<Token>, work: Work) -> Option<RequestId> {
+    fn open(&mut self, token: Option<Token>, caller: Caller, work: Work) -> Option<RequestId> {
         if self.open.len() >= limits::REQUESTS_OPEN_MAX {
             self.answer(token, Reply::Refused(Refusal::Overloaded));
             return None;
@@ -431,7 +394,14 @@ impl Router {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
         let request = id(
-            self.open.insert(Open { generation, token, internal_request: None, opened: self.now, work }),
+            self.open.insert(Open {
+                generation,
+                token,
+                internal_request: None,
+                opened: self.now,
+                caller,
+                work,
+            }),
             generation,
         );
         self.deadlines.push_back((Ticks(self.now.0 + self.request_ticks), request));
@@ -474,6 +444,7 @@ impl Router {
                 }
                 let frame = peer.frame();
                 let before = frame.len();
+                self.guard.sent(&open.caller).iter().for_each(|caller| peer::put_caller(frame, caller));
                 peer::put_forward(frame, request, shard, write);
                 let bytes = frame.len() - before;
                 peer.unanswered_bytes += bytes;
@@ -490,7 +461,8 @@ impl Router {
             | Work::RemoteRead(_)
             | Work::RetryRead(_)
             | Work::ScatterGather(_)
-            | Work::PeerRead(_) => Refusal::NoLeader,
+            | Work::PeerRead(_)
+            | Work::ConfirmAccess => Refusal::NoLeader,
             Work::Write { write, place: WriteProgress::Held } => {
                 let shard = write.shard();
                 if !self.leaderless.contains(&shard) {
@@ -518,6 +490,7 @@ impl Router {
             Work::Write { place, .. } => self.left(place),
             // The peer has its own deadline.
             Work::PeerRead(_) => return,
+            Work::ConfirmAccess => return self.access_unconfirmed(),
             Work::Read(_) | Work::RemoteRead(_) | Work::RetryRead(_) | Work::ScatterGather(_) => {}
         }
         if let Some(internal_request) = open.internal_request {
@@ -540,7 +513,9 @@ impl Router {
             Work::Write { write, .. } => ("write", Some(write.shard()), None),
             Work::Read(shard) => ("read", *shard, None),
             Work::RemoteRead(remote) => ("read", Some(remote.shard()), remote.asked()),
-            Work::RetryRead(_) | Work::ScatterGather(_) | Work::PeerRead(_) => ("read", None, None),
+            Work::RetryRead(_) | Work::ScatterGather(_) | Work::PeerRead(_) | Work::ConfirmAccess => {
+                ("read", None, None)
+            }
         };
         let refusal = if let Reply::Refused(refusal) = reply { Some(refusal.clone()) } else { None };
         let waited = Ticks(self.now.0 - open.opened.0);

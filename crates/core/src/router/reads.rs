@@ -9,7 +9,8 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::gather::{Gather, SlotsNotCovered};
-use super::{Open, Router, Work, parts};
+use super::{Open, Requester, Router, Work, parts};
+use crate::auth::Caller;
 use crate::command::{
     Consistency, Operations, Page, Read, ReadReply, Refusal, Reply, ShardAnswer, ShardError, ShardRefusal,
 };
@@ -19,7 +20,7 @@ use crate::peer::{self, LinkNumber, Question, ReadMessage, RequestId};
 use crate::raft::{Groups, ReadDone};
 use crate::slots;
 use crate::slots::slot_set::SlotSet;
-use crate::types::{NodeId, ShardId, Token};
+use crate::types::{NodeId, ShardId};
 
 /// A read of a shard without a replica here.
 pub(super) struct Remote {
@@ -89,7 +90,7 @@ impl Router {
     /// Accepts a read.
     pub(crate) fn read(
         &mut self,
-        token: Token,
+        Requester { token, caller }: Requester,
         (read, consistency): (Read, Consistency),
         groups: &mut Groups,
     ) {
@@ -98,7 +99,7 @@ impl Router {
             Consistency::Stale => self.counters.reads_stale += reads_in(&read),
         }
         let scope = match self.scope(&read) {
-            Err(no_target) => return self.answer(Some(token), no_target.into()),
+            Err(no_target) => return self.answer(token, no_target.into()),
             Ok(scope) => scope,
         };
         if let Scope::Shard(shard) = scope {
@@ -107,18 +108,18 @@ impl Router {
         if consistency == Consistency::Stale
             && let Some(reply) = self.stale_reply(scope, &read, groups)
         {
-            return self.answer(Some(token), reply);
+            return self.answer(token, reply);
         }
         match scope {
             Scope::Shard(shard)
                 if consistency == Consistency::Linearizable && groups.member(shard).is_some() =>
             {
-                let Some(request) = self.open(Some(token), Work::Read(Some(shard))) else { return };
+                let Some(request) = self.open(token, caller, Work::Read(Some(shard))) else { return };
                 groups.with(shard, |group| group.read(request, read));
             }
             _ => {
                 let retry = Work::RetryRead(RetryRead { read, consistency });
-                let Some(request) = self.open(Some(token), retry) else { return };
+                let Some(request) = self.open(token, caller, retry) else { return };
                 self.read_again(request, groups);
             }
         }
@@ -314,6 +315,14 @@ impl Router {
                 Some(reply) => self.finish(request, reply),
                 None => self.retry_read(request, read, Consistency::Linearizable),
             },
+            Work::ConfirmAccess => {
+                let began = open.opened;
+                self.open.remove(parts(request).0);
+                match answer {
+                    Ok(_) => self.access_confirmed(began),
+                    Err(_) => self.access_unconfirmed(),
+                }
+            }
             // The read was sent to another node meanwhile.
             Work::Write { .. } | Work::RemoteRead(_) | Work::RetryRead(_) => {}
         }
@@ -356,7 +365,11 @@ impl Router {
         let waiting: &mut [Remote] = match &mut open.work {
             Work::RemoteRead(remote) => core::slice::from_mut(remote),
             Work::ScatterGather(scatter_gather) => &mut scatter_gather.remote,
-            Work::Write { .. } | Work::Read(_) | Work::RetryRead(_) | Work::PeerRead(_) => return,
+            Work::Write { .. }
+            | Work::Read(_)
+            | Work::RetryRead(_)
+            | Work::PeerRead(_)
+            | Work::ConfirmAccess => return,
         };
         let mut is_held = false;
         for remote in waiting.iter_mut().filter(|remote| remote.asked.is_none()) {
@@ -368,7 +381,9 @@ impl Router {
             };
             let since = self.slots.last_move(remote.shard);
             let question = Question { request, shard: remote.shard, since };
-            peer::put_read(peer.read_frame(), question, (&remote.read, remote.consistency));
+            let frame = peer.read_frame();
+            self.guard.sent(&open.caller).iter().for_each(|caller| peer::put_caller(frame, caller));
+            peer::put_read(frame, question, (&remote.read, remote.consistency));
             self.counters.forwarded += 1;
         }
         if is_held {
@@ -377,11 +392,20 @@ impl Router {
     }
 
     /// Handles a read of a peer, or a reply.
-    pub(crate) fn read_message(&mut self, from: NodeId, message: ReadMessage, groups: &mut Groups) {
+    pub(crate) fn read_message(
+        &mut self,
+        (from, caller): (NodeId, Option<Caller>),
+        message: ReadMessage,
+        groups: &mut Groups,
+    ) {
         match message {
+            ReadMessage::Caller(_) => {}
             ReadMessage::Ask { question: Question { request, shard, since }, read, consistency } => {
                 let Some(peer) = self.peers.iter().find(|peer| peer.node == from) else { return };
                 let served = PeerRead { node: from, link: peer.link, request, shard };
+                if let Err(error) = self.check_asked(caller.as_ref(), &read) {
+                    return self.put_answer(&served, &Err(error));
+                }
                 match (groups.member(shard), consistency) {
                     (None, _) => self.put_answer(&served, &Err(ShardError::NotHere)),
                     (Some(group), Consistency::Stale) => {
@@ -389,7 +413,7 @@ impl Router {
                         self.put_answer(&served, &answer);
                     }
                     (Some(_), Consistency::Linearizable) => {
-                        let Some(own) = self.open(None, Work::PeerRead(served)) else { return };
+                        let Some(own) = self.open(None, Caller::Node, Work::PeerRead(served)) else { return };
                         groups.with(shard, |group| group.read(own, read));
                     }
                 }
@@ -441,7 +465,11 @@ impl Router {
             let remotes: &mut [Remote] = match work {
                 Work::RemoteRead(remote) => core::slice::from_mut(remote),
                 Work::ScatterGather(scatter_gather) => &mut scatter_gather.remote,
-                Work::Write { .. } | Work::Read(_) | Work::RetryRead(_) | Work::PeerRead(_) => continue,
+                Work::Write { .. }
+                | Work::Read(_)
+                | Work::RetryRead(_)
+                | Work::PeerRead(_)
+                | Work::ConfirmAccess => continue,
             };
             for remote in remotes.iter_mut().filter(|remote| remote.asked == Some(node)) {
                 remote.asked = None;

@@ -109,6 +109,10 @@ pub const DEAD_AFTER_S_MAX: u64 = 30 * 86_400;
 /// Minimum time between two leaderships that a node transfers because it leads more shards than
 /// others. Long, so that a leadership that an operator placed stays for a while.
 const BALANCE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long a node trusts the permissions that it knows, without reaching the leader of the prime
+/// shard.
+const ACCESS_STALE: Duration = Duration::from_secs(300);
 /// Interval between two reports of a node's load to the leader of the prime shard. A frame of some
 /// bytes, so it could be shorter; no division is urgent.
 const LOAD_REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -423,6 +427,7 @@ impl Settings {
             dead_ticks: ticks(self.dead_after),
             balance_ticks: ticks(BALANCE_INTERVAL),
             slow_request_ticks: ticks(self.slow_request),
+            access_stale_ticks: ticks(ACCESS_STALE),
         }
     }
 

@@ -33,6 +33,7 @@ fn defaults_are_those_of_the_documents() {
         dead_ticks: 6_000,
         balance_ticks: 1_200,
         slow_request_ticks: 20,
+        access_stale_ticks: 3_000,
     };
     assert_eq!(settings.timing(), expected);
     assert_eq!((settings.log_format, settings.log_filter.as_str()), (LogFormat::Text, "info"));

@@ -128,6 +128,15 @@ pub(super) fn denied(denial: Denial) -> Problem {
         Denial::UnknownShard => ProblemKind::UnknownShard,
         Denial::ShardInUse => ProblemKind::ShardInUse,
         Denial::VersionTooLow | Denial::HostTooOld | Denial::VersionHeld => ProblemKind::ClusterVersion,
+        Denial::UnknownRole | Denial::UnknownPrincipal | Denial::UnknownToken => ProblemKind::NotFound,
+        Denial::RoleInUse => ProblemKind::RoleInUse,
+        Denial::NoAdministrator | Denial::LastAdministrator => ProblemKind::LastAdministrator,
+        Denial::BuiltInRole
+        | Denial::TokenExists
+        | Denial::CertificateNameTaken
+        | Denial::TooManyRoles
+        | Denial::TooManyPrincipals
+        | Denial::TooManyTokens => ProblemKind::InvalidRequest,
         Denial::TooManyMoves | Denial::SlotsMoving => ProblemKind::SlotsMoving,
         // The last two are denials of requests that only hosts and leaders send.
         Denial::InvalidPolicy | Denial::TooManyShards | Denial::NotLeaving | Denial::TooManyHosts => {

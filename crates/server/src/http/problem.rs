@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use hyper::StatusCode;
-use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use tidelock_api::problem as api;
 use tidelock_core::clients::Unanswered;
 use tidelock_core::command::Refusal;
@@ -23,6 +23,8 @@ const TYPE_PREFIX: &str = "https://tidelock.dev/problems/";
 pub(super) enum ProblemKind {
     InvalidRequest,
     CrossOrigin,
+    Unauthenticated,
+    Forbidden,
     NotFound,
     NoSuchRoute,
     UnknownHost,
@@ -36,6 +38,8 @@ pub(super) enum ProblemKind {
     CertificateNotUsed,
     ShardInUse,
     ClusterVersion,
+    RoleInUse,
+    LastAdministrator,
     ConditionFailed,
     NotEmpty,
     NotANumber,
@@ -47,6 +51,7 @@ pub(super) enum ProblemKind {
     Internal,
     NoLeader,
     NoSnapshot,
+    PermissionsUnknown,
     DiskUnavailable,
     Overloaded,
     TooManyConnections,
@@ -59,6 +64,10 @@ impl ProblemKind {
         match self {
             ProblemKind::InvalidRequest => (StatusCode::BAD_REQUEST, "invalid-request", "Invalid request"),
             ProblemKind::CrossOrigin => (StatusCode::FORBIDDEN, "cross-origin", "Cross-origin request"),
+            ProblemKind::Unauthenticated => {
+                (StatusCode::UNAUTHORIZED, "unauthenticated", "Authentication required")
+            }
+            ProblemKind::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "Permission required"),
             ProblemKind::NotFound => (StatusCode::NOT_FOUND, "not-found", "Not found"),
             ProblemKind::NoSuchRoute => (StatusCode::NOT_FOUND, "no-such-route", "No such route"),
             ProblemKind::UnknownHost => (StatusCode::NOT_FOUND, "unknown-host", "Unknown host"),
@@ -77,6 +86,10 @@ impl ProblemKind {
                 (StatusCode::CONFLICT, "certificate-not-used", "Certificate not used")
             }
             ProblemKind::ShardInUse => (StatusCode::CONFLICT, "shard-in-use", "Shard in use"),
+            ProblemKind::RoleInUse => (StatusCode::CONFLICT, "role-in-use", "Role in use"),
+            ProblemKind::LastAdministrator => {
+                (StatusCode::CONFLICT, "last-administrator", "Last administrator")
+            }
             ProblemKind::ClusterVersion => (StatusCode::CONFLICT, "cluster-version", "Cluster version"),
             ProblemKind::ConditionFailed => {
                 (StatusCode::PRECONDITION_FAILED, "condition-failed", "Condition failed")
@@ -99,6 +112,9 @@ impl ProblemKind {
             ProblemKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
             ProblemKind::NoLeader => (StatusCode::SERVICE_UNAVAILABLE, "no-leader", "No leader"),
             ProblemKind::NoSnapshot => (StatusCode::SERVICE_UNAVAILABLE, "no-snapshot", "No snapshot"),
+            ProblemKind::PermissionsUnknown => {
+                (StatusCode::SERVICE_UNAVAILABLE, "permissions-unknown", "Permissions unknown")
+            }
             ProblemKind::DiskUnavailable => {
                 (StatusCode::SERVICE_UNAVAILABLE, "disk-unavailable", "Disk unavailable")
             }
@@ -116,6 +132,7 @@ impl ProblemKind {
         matches!(
             self,
             ProblemKind::NoLeader
+                | ProblemKind::PermissionsUnknown
                 | ProblemKind::DiskUnavailable
                 | ProblemKind::Overloaded
                 | ProblemKind::TooManyConnections
@@ -233,6 +250,9 @@ impl Problem {
         if self.kind.is_worth_retrying() {
             headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
         }
+        if self.kind == ProblemKind::Unauthenticated {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         match self.extension {
             Some(Extension::Allow(allow)) => {
                 headers.insert(ALLOW, allow);
@@ -314,6 +334,9 @@ impl From<Refusal> for Problem {
             Refusal::UnknownOutcome => ProblemKind::UnknownOutcome,
             Refusal::DiskUnavailable => ProblemKind::DiskUnavailable,
             Refusal::Overloaded => ProblemKind::Overloaded,
+            Refusal::Unauthenticated => ProblemKind::Unauthenticated,
+            Refusal::Forbidden(_) => ProblemKind::Forbidden,
+            Refusal::PermissionsUnknown => ProblemKind::PermissionsUnknown,
             Refusal::CrossShard | Refusal::Invalid(_) => ProblemKind::InvalidRequest,
         };
         match refusal {

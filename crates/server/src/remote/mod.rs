@@ -16,6 +16,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tidelock_core::auth::Caller;
 use tidelock_core::command::{Refusal, Reply, Request};
 use tidelock_core::event::NodeStatus;
 use tidelock_core::slots::slot_map::SlotMap;
@@ -58,7 +59,7 @@ pub struct HandoverCounters {
 
 /// A handle to the node for the tasks of a worker that does not own it.
 #[derive(Clone)]
-pub struct Remote(Rc<RemoteState>, ClientId);
+pub struct Remote(Rc<RemoteState>, ClientId, Caller);
 
 struct RemoteState {
     link: WorkerLink,
@@ -76,7 +77,7 @@ impl Remote {
         let slots = RefCell::new(link.slots.clone());
         let (waiting, requests) = (Waiting::default(), RefCell::default());
         let inner = RemoteState { link, waiting, requests, slots, is_closed: Cell::new(false), counters };
-        Remote(Rc::new(inner), ClientId::NODE)
+        Remote(Rc::new(inner), ClientId::NODE, Caller::Anonymous)
     }
 
     /// Passes batches in both directions until the owning worker is gone.
@@ -125,13 +126,22 @@ impl Remote {
     }
 
     fn request(&self, number: u64, request: Request) {
-        self.send(WorkerRequest::Request { client: self.1, token: Token(number), request });
+        self.send(WorkerRequest::Request {
+            client: self.1,
+            caller: self.2.clone(),
+            token: Token(number),
+            request,
+        });
     }
 }
 
 impl Store for Remote {
     fn for_client(&self, client: ClientId) -> Remote {
-        Remote(self.0.clone(), client)
+        Remote(self.0.clone(), client, self.2.clone())
+    }
+
+    fn for_caller(&self, caller: Caller) -> Remote {
+        Remote(self.0.clone(), self.1, caller)
     }
 
     fn submit(&self, request: Request) -> impl Future<Output = Reply> {

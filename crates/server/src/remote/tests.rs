@@ -75,6 +75,7 @@ fn node() -> Node {
             dead_ticks: 6_000,
             balance_ticks: 1_200,
             slow_request_ticks: 50,
+            access_stale_ticks: 3_000,
         },
         division: DivisionTiming {
             report_ticks: 200,

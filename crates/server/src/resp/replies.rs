@@ -311,6 +311,9 @@ pub fn refusal_text(refusal: &Refusal) -> String {
         Refusal::CrossShard => "CROSSSLOT",
         Refusal::DiskUnavailable => "MISCONF",
         Refusal::UnknownOutcome => "UNKNOWNOUTCOME",
+        Refusal::Unauthenticated => return "NOAUTH Authentication required.".into(),
+        Refusal::Forbidden(_) => "NOPERM",
+        Refusal::PermissionsUnknown => "MASTERDOWN",
         Refusal::Invalid(_) => "ERR",
     };
     format!("{code} {refusal}")

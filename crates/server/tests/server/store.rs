@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
 use bytes::Bytes;
+use tidelock_core::auth::Caller;
 use tidelock_core::command::{
     ClusterView, DivisionBlocker, DivisionCause, DivisionView, HotKey, LoadView, NodeReply, Refusal,
     RegistryWrite, Reply, Request, ShardError, ShardLoad, Write, WriteReply,
@@ -89,6 +90,10 @@ impl FakeStore {
 }
 
 impl Store for FakeStore {
+    fn for_caller(&self, _: Caller) -> FakeStore {
+        self.clone()
+    }
+
     async fn submit(&self, request: Request) -> Reply {
         let mut open = self.open.subscribe();
         let held = !*open.borrow();
@@ -186,6 +191,7 @@ impl State {
                 let explained = |explanation| Reply::Node(NodeReply::Explained(explanation));
                 placement::explain(&self.registry, shard).map_or(unknown, explained)
             }
+            Request::Access => Reply::Node(NodeReply::Access(self.registry.access().clone())),
             Request::SnapshotHere => Reply::Node(NodeReply::Snapshots(vec![])),
             Request::Transfer { shard, to } => {
                 match self.cluster.shards.iter_mut().find(|view| view.shard == shard) {

@@ -89,6 +89,7 @@ fn needed_version(write: &Write) -> (ClusterVersion, bool) {
     match &**write {
         RegistryWrite::SetDefault { .. } => (ClusterVersion(2), false),
         RegistryWrite::Divide { .. } => (ClusterVersion(3), false),
+        RegistryWrite::Access(_) => (ClusterVersion(4), false),
         RegistryWrite::RaiseVersion { to } => (*to, true),
         _ => (ClusterVersion(1), false),
     }

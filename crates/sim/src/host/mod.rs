@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidelock_core::address_book::AddressBook;
+use tidelock_core::auth::Caller;
 use tidelock_core::command::{
     ConfigRead, Consistency, HostInfo, HostRole, Read, RegistryView, Reply, Request, Write as Command,
 };
@@ -535,13 +536,13 @@ impl Host {
 
     /// The result of a watcher's local read at this node, if it is up.
     pub fn look(&mut self, read: ConfigRead) -> Option<Reply> {
-        self.process.as_mut()?.node.read_stale(&Read::Config(read))
+        self.process.as_mut()?.node.read_stale(&Caller::Anonymous, &Read::Config(read))
     }
 
     /// The answer to a stale read from the node's memory, if that is sufficient.
-    pub fn answer_at_once(&mut self, request: &Request) -> Option<Reply> {
+    pub fn answer_at_once(&mut self, caller: &Caller, request: &Request) -> Option<Reply> {
         let Request::Read { read, consistency: Consistency::Stale } = request else { return None };
-        self.process.as_mut()?.node.read_stale(read)
+        self.process.as_mut()?.node.read_stale(caller, read)
     }
 
     /// The checksum of a replica's state at its applied index.

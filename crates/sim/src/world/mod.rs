@@ -26,6 +26,7 @@ mod watching;
 
 use std::collections::BTreeMap;
 
+use tidelock_core::auth::Caller;
 use tidelock_core::command::{Consistency, Reply, Request};
 use tidelock_core::event::Event;
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
@@ -287,8 +288,13 @@ impl<'p> World<'p> {
         self.event_queue.at(begins, SimEvent::Wake { node, life });
     }
 
-    /// Sends a client's request to a node.
+    /// Sends the request of a client that is not authenticated to a node.
     pub(crate) fn ask(&mut self, node: NodeId, request: Request, is_final: bool) -> Token {
+        self.ask_as(Caller::Anonymous, node, request, is_final)
+    }
+
+    /// Sends a request of a caller to a node.
+    pub(crate) fn ask_as(&mut self, caller: Caller, node: NodeId, request: Request, is_final: bool) -> Token {
         let host = self.host(node);
         let (at, ticks) = (host.incarnation(), host.ticks());
         let token = self.history.invoke(at, request.clone(), is_final);
@@ -301,21 +307,21 @@ impl<'p> World<'p> {
             self.availability.asked(self.event_queue.now(), shard);
         }
         self.note(&[1, node.0, token.0], || format!("node {node} <- {token}: {}", brief(&request)));
-        if let Some(reply) = self.answer_at_once(node, &request) {
+        if let Some(reply) = self.answer_at_once(node, &caller, &request) {
             let life = self.host(node).incarnation().life;
             self.at_once.insert(token, reply);
             self.event_queue.after(Micros(0), SimEvent::AnsweredAtOnce { node, life, token });
         } else {
-            self.post(node, Event::Request { token, request });
+            self.post(node, Event::Request { token, caller, request });
         }
         token
     }
 
     /// The answer to a stale read from a node's memory, for a request that reaches the worker which
     /// owns the node. Other workers pass on what they receive, as an event.
-    fn answer_at_once(&mut self, node: NodeId, request: &Request) -> Option<Reply> {
+    fn answer_at_once(&mut self, node: NodeId, caller: &Caller, request: &Request) -> Option<Reply> {
         let is_at_owner = is_stale_read(request) && self.host(node).is_running() && self.pace.bool();
-        if is_at_owner { self.host(node).answer_at_once(request) } else { None }
+        if is_at_owner { self.host(node).answer_at_once(caller, request) } else { None }
     }
 
     /// Starts a host that is down, if it is a member. A refused start is a violation unless a fault

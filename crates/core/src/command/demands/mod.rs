@@ -18,9 +18,9 @@ use alloc::vec::Vec;
 
 use super::config::{ConfigOperation, Item, Policy, Query, Selection};
 use super::{
-    Condition, ConfigRead, ConfigRestoration, ConfigWrite, Discard, Expiry, ExpiryCondition, HostChange,
-    Move, MoveStep, Operation, Operations, Read, RegistryWrite, Request, Restoration, RestoreWrite, Set,
-    SetCondition, ShardTags, Transaction, Watch, Write,
+    AccessChange, AccessWrite, Condition, ConfigRead, ConfigRestoration, ConfigWrite, Discard, Expiry,
+    ExpiryCondition, HostChange, Move, MoveStep, Operation, Operations, Read, RegistryWrite, Request,
+    Restoration, RestoreWrite, Set, SetCondition, ShardTags, Transaction, Watch, Write,
 };
 use crate::auth::{Demand, Scope, Verb};
 
@@ -47,6 +47,7 @@ impl Request {
             }
             Request::Explain { shard: _ } => demand(Verb::Read, Scope::Cluster, covers),
             Request::Transfer { shard: _, to: _ } => demand(Verb::Operate, Scope::Cluster, covers),
+            Request::Access => demand(Verb::Administer, Scope::Cluster, covers),
             // The snapshots become a backup.
             Request::SnapshotHere => demand(Verb::Administer, Scope::Cluster, covers),
         }
@@ -61,6 +62,20 @@ impl Request {
         });
         checked.expect("invariant: every demand is covered");
         demands
+    }
+}
+
+impl Write {
+    /// As [`Request::check`], for a write that a peer has forwarded.
+    pub(crate) fn check<'a>(&'a self, mut covers: impl FnMut(&Demand<'a>) -> bool) -> Verdict<'a> {
+        of_write(self, &mut covers)
+    }
+}
+
+impl Read {
+    /// As [`Request::check`], for a read that a peer asks for.
+    pub(crate) fn check<'a>(&'a self, mut covers: impl FnMut(&Demand<'a>) -> bool) -> Verdict<'a> {
+        of_read(self, &mut covers)
     }
 }
 
@@ -221,6 +236,16 @@ fn verb_of_registry(write: &RegistryWrite) -> Verb {
         | RegistryWrite::RemoveShard { shard: _ }
         | RegistryWrite::Rebalance
         | RegistryWrite::MoveSlots { slots: _, to: _ } => Verb::Operate,
+        RegistryWrite::Access(AccessWrite { at: _, seen: _, change }) => match change {
+            AccessChange::PutRole { name: _, role: _ }
+            | AccessChange::DeleteRole { name: _ }
+            | AccessChange::PutPrincipal { name: _, principal: _ }
+            | AccessChange::DeletePrincipal { name: _ }
+            | AccessChange::AddToken { id: _, principal: _, digest: _, lifetime_ms: _ }
+            | AccessChange::RotateToken { id: _, digest: _ }
+            | AccessChange::DeleteToken { id: _ }
+            | AccessChange::Require(_) => Verb::Administer,
+        },
         // Nodes send these: a member for a host that joins, each node for itself, and leaders.
         RegistryWrite::RegisterHost(_)
         | RegistryWrite::JoinHost(_)

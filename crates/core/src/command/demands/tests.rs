@@ -252,6 +252,10 @@ fn registry_writes() -> Vec<(&'static str, RegistryWrite)> {
                 cause: DivisionCause::Hosts,
             },
         ],
+        RegistryWrite::Access(_) => [
+            "change roles, principals or tokens, or whether authentication is required":
+                RegistryWrite::Access(AccessWrite::new(AccessChange::Require(true))),
+        ],
         RegistryWrite::RaiseVersion { .. } => [
             "raise the version of the cluster": RegistryWrite::RaiseVersion { to: ClusterVersion(2) },
         ],
@@ -305,6 +309,7 @@ fn requests() -> Vec<(&'static str, Request)> {
         Request::Load { .. } => ["read the load, with the busiest keys": Request::Load { most: 10 }],
         Request::Explain { .. } => ["explain a placement": Request::Explain { shard }],
         Request::Transfer { .. } => ["transfer a leadership": Request::Transfer { shard, to }],
+        Request::Access => ["read roles, principals and tokens": Request::Access],
         Request::SnapshotHere => ["back up one node": Request::SnapshotHere],
     })
 }

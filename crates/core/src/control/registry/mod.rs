@@ -21,10 +21,14 @@ pub mod version;
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 
-use crate::command::{Denial, HostChange, HostInfo, HostRole, RegistryView, RegistryWrite, WriteReply};
+use crate::command::{
+    AccessWrite, Denial, HostChange, HostInfo, HostRole, RegistryView, RegistryWrite, WriteReply,
+};
+use crate::control::access::Access;
 use crate::control::division::AUTOMATIC_TAG;
 use crate::deliberate::{Fault, Faults};
 use crate::founding::{Founding, FoundingReplica};
@@ -55,6 +59,8 @@ pub struct Registry {
     /// The placement policies that shards inherit; `None` in a cluster of an earlier release, until
     /// an operator sets them.
     default_tags: Option<BTreeMap<String, String>>,
+    /// Who may do what. Shared with what checks requests, and replaced by each change.
+    access: Arc<Access>,
     /// Log index of the last change.
     changed: LogIndex,
     /// A snapshot that was begun and not taken yet.
@@ -113,6 +119,7 @@ impl Registry {
             RegistryWrite::FinishMigration { migration } => self.finish_migration(index, migration),
             RegistryWrite::RaiseVersion { to } => self.raise_version(index, to),
             RegistryWrite::SetDefault { tags } => self.set_default(index, &tags),
+            RegistryWrite::Access(write) => self.change_access(index, write),
         }
     }
 
@@ -215,6 +222,22 @@ impl Registry {
             self.replicas.retain(|_, replica| replica.node != node);
         }
         WriteReply::HostChanged
+    }
+
+    fn change_access(&mut self, index: LogIndex, write: AccessWrite) -> WriteReply {
+        match self.access.changed(index, write) {
+            Ok(access) => {
+                self.access = Arc::new(access);
+                self.changed = index;
+                WriteReply::AccessChanged { revision: index }
+            }
+            Err(reply) => reply,
+        }
+    }
+
+    /// Who may do what.
+    pub fn access(&self) -> &Arc<Access> {
+        &self.access
     }
 
     /// Sets the deliberate faults of the state.

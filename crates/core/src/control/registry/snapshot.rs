@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use super::{Host, HostEntry, Registry};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{HostInfo, HostRole};
+use crate::control::access::Access;
 use crate::deliberate::Faults;
 use crate::slots::slot_map::SlotMap;
 use crate::topology::{self, Migration, Replica, Shard};
@@ -64,6 +65,9 @@ impl Registry {
                 topology::put_tags(out, tags);
             }
         }
+        if self.version >= ClusterVersion::WITH_ACCESS {
+            self.access.encode(out);
+        }
     }
 
     /// Decodes the registry of a snapshot, after the header.
@@ -94,6 +98,8 @@ impl Registry {
             migrations.insert(id, Migration::decode(decoder)?);
         }
         let (version, default_tags) = decode_version(decoder)?;
+        let access =
+            if version >= ClusterVersion::WITH_ACCESS { Access::decode(decoder)? } else { Access::default() };
         Ok(Registry {
             host_entries,
             shards,
@@ -105,6 +111,7 @@ impl Registry {
             last_migration,
             version,
             default_tags,
+            access: access.into(),
             changed,
             snapshot: None,
             faults: Faults::NONE,

@@ -13,7 +13,8 @@ fn recovered() -> RecoveredShards {
     let shard = crate::slots::shard_of(crate::slots::slot_of(b"a"), 2);
     let roles = [(1, None), (2, None)].map(|(founder, role)| (ReplicaId(shard.0 * 3 + founder), role));
     let joint = crate::membership::MembershipChange::Roles(roles.to_vec());
-    let data = [Bytes::new(), raft::encode_change(&joint, LogIndex(0)), raft::encode_writes(&[write])];
+    let data =
+        [Bytes::new(), crate::raft::encode_change(&joint, LogIndex(0)), crate::raft::encode_writes(&[write])];
     let entry = |(index, data)| LogEntry { index: LogIndex(index), term: Term(4), data };
     let log = RecoveredLog {
         incarnation: None,

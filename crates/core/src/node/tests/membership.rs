@@ -328,7 +328,11 @@ fn reads_of_a_replica_that_ends_are_answered_by_another_node() {
     cluster.tick(60);
     cluster.revive(reader);
     let token = Token(1 << 32);
-    cluster.nodes[reader as usize - 1].handle(Event::Request { token, request: get(key) });
+    cluster.nodes[reader as usize - 1].handle(Event::Request {
+        token,
+        caller: Caller::Anonymous,
+        request: get(key),
+    });
     cluster.settle();
     cluster.tick(10);
     assert!(cluster.nodes[reader as usize - 1].membership(shard).is_none());

@@ -4,6 +4,7 @@
 mod clocks;
 mod force_new_cluster;
 mod membership;
+mod permissions;
 mod scans;
 mod silence;
 mod stalls;
@@ -61,9 +62,14 @@ struct Cluster {
 
 impl Cluster {
     fn new(count: u64) -> Cluster {
+        Cluster::with(count, |options| options)
+    }
+
+    /// A cluster whose nodes have other options.
+    fn with(count: u64, change: impl Fn(NodeOptions) -> NodeOptions) -> Cluster {
         let founders: Vec<String> = (1..=count).map(|node| format!("node-{node}:9001")).collect();
-        let nodes =
-            (1..=count).map(|node| Node::new(options(node, &founders), RecoveredShards::new())).collect();
+        let node = |node| Node::new(change(options(node, &founders)), RecoveredShards::new());
+        let nodes = (1..=count).map(node).collect();
         let mut cluster = Cluster {
             nodes,
             alive: alloc::vec![true; count as usize],
@@ -188,7 +194,7 @@ impl Cluster {
     fn ask(&mut self, node: u64, request: Request) -> Token {
         self.next_token += 1;
         let token = Token(self.next_token);
-        self.nodes[node as usize - 1].handle(Event::Request { token, request });
+        self.nodes[node as usize - 1].handle(Event::Request { token, caller: Caller::Anonymous, request });
         self.settle();
         token
     }
@@ -259,6 +265,7 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
             dead_ticks: DEAD_TICKS,
             balance_ticks: 0,
             slow_request_ticks: REQUEST_TICKS / 2,
+            access_stale_ticks: 3_000,
         },
         division: DIVISION,
         snapshot_log_bytes_min: 1 << 20,

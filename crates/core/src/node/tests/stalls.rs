@@ -112,11 +112,19 @@ fn commands_that_wait_behind_what_is_in_flight_are_refused() {
     cluster.fill_disk(1);
     // Both come before the node learns of its disk: the first enters the log, the second waits for
     // it.
-    cluster.nodes[0].handle(Event::Request { token: Token(1), request: put("a", "1", Condition::Always) });
+    cluster.nodes[0].handle(Event::Request {
+        token: Token(1),
+        caller: Caller::Anonymous,
+        request: put("a", "1", Condition::Always),
+    });
     let mut actions = Actions::default();
     cluster.nodes[0].drive(&mut actions);
     assert!(actions.wal.is_some());
-    cluster.nodes[0].handle(Event::Request { token: Token(2), request: put("a", "2", Condition::Always) });
+    cluster.nodes[0].handle(Event::Request {
+        token: Token(2),
+        caller: Caller::Anonymous,
+        request: put("a", "2", Condition::Always),
+    });
     cluster.nodes[0].handle(Event::DiskStalled(StallReason::Refused));
     cluster.tick(2);
     assert_eq!(cluster.replies.remove(&Token(2)), Some(DISK_UNAVAILABLE));

@@ -199,13 +199,18 @@ impl From<Refusal> for ApiError {
         let status = match refusal {
             Refusal::UnknownOutcome => StatusCode::GATEWAY_TIMEOUT,
             Refusal::Invalid(_) | Refusal::CrossShard => StatusCode::BAD_REQUEST,
+            Refusal::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Refusal::Forbidden(_) => StatusCode::FORBIDDEN,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         let errcode = match refusal {
             Refusal::NoLeader => 50300,
             Refusal::Overloaded => 50301,
             Refusal::DiskUnavailable => 50302,
+            Refusal::PermissionsUnknown => 50303,
             Refusal::UnknownOutcome => 50400,
+            Refusal::Unauthenticated => 40100,
+            Refusal::Forbidden(_) => 40300,
             Refusal::Invalid(_) | Refusal::CrossShard => 40000,
         };
         let errmsg = match refusal {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use tidelock_core::auth::Caller;
 use tidelock_core::command::migration::{Move, MoveReply, MoveStep};
 use tidelock_core::command::{
     CheckedWrite, ClusterView, HostInfo, HostRole, HostView, NodeReply, Page, Read, ReadReply, Refusal,
@@ -76,6 +77,10 @@ impl RespStore {
 }
 
 impl Store for RespStore {
+    fn for_caller(&self, _: Caller) -> RespStore {
+        self.clone()
+    }
+
     async fn submit(&self, request: Request) -> Reply {
         self.state().answer(request)
     }

@@ -3,6 +3,8 @@
 //! Owns what surrounds the nodes: frames in flight, links, disks, snapshot files, and the text of
 //! what they do. Only one shard is described, because another one would only repeat it.
 
+use crate::codec::Decoder;
+use crate::peer::RequestMessage;
 use std::string::ToString;
 
 use super::super::stalls::holds_data;
@@ -333,7 +335,7 @@ impl Network {
     pub(super) fn ask(&mut self, node: NodeId, request: Request) {
         self.tokens += 1;
         let token = Token(self.tokens);
-        self.tell(node, Event::Request { token, request });
+        self.tell(node, Event::Request { token, caller: Caller::Anonymous, request });
     }
 
     /// A new host with an empty disk joins the cluster.
@@ -445,9 +447,10 @@ fn describe_request(decoder: &mut Decoder<'_>, payload: &Bytes) -> Option<String
         RequestMessage::Transfer { shard, to } if shard == SHOWN => {
             Some(format!("asks for a transfer to n{to}"))
         }
-        RequestMessage::Forward { .. } | RequestMessage::Transfer { .. } | RequestMessage::Outcome { .. } => {
-            None
-        }
+        RequestMessage::Forward { .. }
+        | RequestMessage::Transfer { .. }
+        | RequestMessage::Outcome { .. }
+        | RequestMessage::Caller(_) => None,
     }
 }
 

@@ -1,0 +1,52 @@
+//! Roles, principals and tokens in the snapshot of the registry.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::Access;
+use crate::auth::{Principal, Role, Token, TokenId};
+use crate::codec::{self, DecodeError, Decoder};
+use crate::limits;
+use crate::types::LogIndex;
+
+impl Access {
+    pub(in crate::control) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.revision.0);
+        out.push(u8::from(self.is_required));
+        codec::put_varint(out, self.roles.len() as u64);
+        for (name, role) in &self.roles {
+            codec::put_bytes(out, name.as_bytes());
+            role.encode(out);
+        }
+        codec::put_varint(out, self.principals.len() as u64);
+        for (name, principal) in &self.principals {
+            codec::put_bytes(out, name.as_bytes());
+            principal.encode(out);
+        }
+        codec::put_varint(out, self.tokens.len() as u64);
+        for (id, token) in &self.tokens {
+            codec::put_varint(out, id.0);
+            token.encode(out);
+        }
+    }
+
+    pub(in crate::control) fn decode(decoder: &mut Decoder<'_>) -> Result<Access, DecodeError> {
+        let (revision, is_required) = (LogIndex(decoder.varint()?), decoder.bool()?);
+        let mut roles = BTreeMap::new();
+        for _ in 0..decoder.bounded(limits::ROLES_MAX as u64, "number of roles")? {
+            let name = decoder.text()?;
+            roles.insert(name, Role::decode(decoder)?);
+        }
+        let mut principals = BTreeMap::new();
+        for _ in 0..decoder.bounded(limits::PRINCIPALS_MAX as u64, "number of principals")? {
+            let name = decoder.text()?;
+            principals.insert(name, Principal::decode(decoder)?);
+        }
+        let mut tokens = BTreeMap::new();
+        for _ in 0..decoder.bounded(limits::TOKENS_MAX as u64, "number of tokens")? {
+            let id = TokenId(decoder.varint()?);
+            tokens.insert(id, Token::decode(decoder)?);
+        }
+        Ok(Access { revision, is_required, roles, principals, tokens, ..Access::default() })
+    }
+}

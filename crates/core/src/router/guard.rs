@@ -1,0 +1,164 @@
+//! Who may make which request, as this node knows it.
+//!
+//! Owns the check of a request, and how old the registry may be that it is checked against. A
+//! request is checked where it enters, and again by the node to which it is forwarded, from that
+//! node's own registry: a peer cannot be asked for more, and a caller that was lost on the way is
+//! refused.
+//!
+//! While authentication is not required, there is nothing to check, and a request costs one branch.
+
+use alloc::string::ToString;
+use alloc::sync::Arc;
+
+use super::{Router, Work};
+use crate::auth::{Caller, Demand};
+use crate::command::{Read, Refusal, Request, ShardError, ShardRefusal, Write};
+use crate::control::access::Access;
+use crate::deliberate::{Fault, Faults};
+use crate::raft::Groups;
+use crate::types::{ShardId, Ticks, UnixMillis};
+
+/// How many times a node tries to confirm the registry before it is too old.
+const CONFIRMATIONS: u64 = 8;
+
+/// What requests are checked against.
+pub(super) struct Guard {
+    /// `None` while authentication is not required.
+    access: Option<Arc<Access>>,
+    /// When the last read round began that the leader of the prime shard confirmed.
+    confirmed: Option<Ticks>,
+    /// Whether such a round is under way.
+    is_confirming: bool,
+    stale_ticks: u64,
+    faults: Faults,
+}
+
+impl Guard {
+    pub(super) fn new(stale_ticks: u64, faults: Faults) -> Guard {
+        Guard { access: None, confirmed: None, is_confirming: false, stale_ticks, faults }
+    }
+
+    /// Whether callers must be sent along with forwarded requests.
+    #[inline]
+    pub(super) fn is_required(&self) -> bool {
+        self.access.is_some()
+    }
+
+    /// The caller to send along with a forwarded request.
+    pub(super) fn sent<'a>(&self, caller: &'a Caller) -> Option<&'a Caller> {
+        if self.faults.has(Fault::CallerLostInForward) {
+            return self.is_required().then_some(&Caller::Node);
+        }
+        self.is_required().then_some(caller)
+    }
+
+    /// Checks the demands that `demands` passes to its argument one after another.
+    #[cold]
+    fn check_demands<'a>(
+        &self,
+        access: &Access,
+        caller: &Caller,
+        (now, clock): (Ticks, Option<UnixMillis>),
+        demands: impl FnOnce(&mut dyn FnMut(&Demand<'a>) -> bool) -> Result<(), Demand<'a>>,
+    ) -> Result<(), ShardRefusal> {
+        match caller {
+            Caller::Node => return Ok(()),
+            Caller::Anonymous => return Err(ShardRefusal::Unauthenticated),
+            Caller::Principal(_) => {}
+        }
+        if self.confirmed.is_none_or(|confirmed| now.0 - confirmed.0 > self.stale_ticks) {
+            return Err(ShardRefusal::PermissionsUnknown);
+        }
+        let mut is_first = true;
+        let checked = demands(&mut |demand| {
+            let is_skipped = self.faults.has(Fault::OnlyFirstDemandChecked) && !is_first;
+            is_first = false;
+            is_skipped || access.covers(caller, demand, clock)
+        });
+        checked.map_err(|demand| ShardRefusal::Forbidden(demand.to_string().into()))
+    }
+}
+
+impl Router {
+    /// Checks whether a caller may make a request.
+    ///
+    /// # Errors
+    /// Why it may not.
+    #[inline]
+    pub(crate) fn check_request(&self, caller: &Caller, request: &Request) -> Result<(), Refusal> {
+        let Some(access) = &self.guard.access else { return Ok(()) };
+        let now = (self.now, self.clock);
+        let checked = self.guard.check_demands(access, caller, now, |covers| request.check(covers));
+        checked.map_err(Refusal::from)
+    }
+
+    /// Checks a write that a peer has forwarded. `None` if the peer has not sent the caller,
+    /// because it does not know yet that authentication is required.
+    #[inline]
+    pub(super) fn check_forwarded(
+        &self,
+        caller: Option<&Caller>,
+        write: &Write,
+    ) -> Option<Result<(), ShardRefusal>> {
+        let Some(access) = &self.guard.access else { return Some(Ok(())) };
+        let now = (self.now, self.clock);
+        Some(self.guard.check_demands(access, caller?, now, |covers| write.check(covers)))
+    }
+
+    /// As [`Router::check_forwarded`], for a read.
+    #[inline]
+    pub(super) fn check_asked(&self, caller: Option<&Caller>, read: &Read) -> Result<(), ShardError> {
+        if !self.guard.is_required() {
+            return Ok(());
+        }
+        let caller = caller.ok_or(ShardError::NotHere)?;
+        self.check_read(caller, read).map_err(ShardError::Refused)
+    }
+
+    /// As [`Router::check_request`], for a stale or a linearizable read.
+    #[inline]
+    pub(crate) fn check_read(&self, caller: &Caller, read: &Read) -> Result<(), ShardRefusal> {
+        let Some(access) = &self.guard.access else { return Ok(()) };
+        let now = (self.now, self.clock);
+        self.guard.check_demands(access, caller, now, |covers| read.check(covers))
+    }
+
+    /// Whether a caller that a peer sent along may make a request that has no reply.
+    pub(crate) fn may_ask(&self, caller: Option<&Caller>, request: &Request) -> bool {
+        !self.guard.is_required() || caller.is_some_and(|caller| self.check_request(caller, request).is_ok())
+    }
+
+    /// Sets the rows of the registry that this node has applied.
+    pub(crate) fn set_access(&mut self, access: &Arc<Access>) {
+        let guard = &mut self.guard;
+        if !access.is_required() {
+            (guard.access, guard.confirmed) = (None, None);
+        } else {
+            guard.access = Some(access.clone());
+        }
+    }
+
+    /// Confirms the registry through a read round to the leader of the prime shard, if that is due.
+    pub(crate) fn confirm_access(&mut self, groups: &mut Groups) {
+        let guard = &self.guard;
+        let interval = guard.stale_ticks / CONFIRMATIONS;
+        let is_due = guard.confirmed.is_none_or(|confirmed| self.now.0 - confirmed.0 >= interval);
+        if guard.access.is_none() || guard.is_confirming || !is_due {
+            return;
+        }
+        let Some(request) = self.open(None, Caller::Node, Work::ConfirmAccess) else { return };
+        self.guard.is_confirming = true;
+        groups.with(ShardId::PRIME, |group| group.read(request, Read::Count));
+    }
+
+    /// Records that the registry that this node has applied was current at `began`.
+    pub(super) fn access_confirmed(&mut self, began: Ticks) {
+        self.guard.confirmed = Some(began);
+        self.guard.is_confirming = false;
+    }
+
+    /// Records that no leader has confirmed the registry in time.
+    pub(super) fn access_unconfirmed(&mut self) {
+        self.guard.is_confirming = false;
+    }
+}
