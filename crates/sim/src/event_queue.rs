@@ -135,6 +135,8 @@ pub enum SimEvent {
     Pipeline(usize),
     /// An importer takes its next step.
     Import(usize),
+    /// The administrator of permissions takes its next step.
+    Administer,
     /// A client that takes backups takes its next step.
     BackUp(usize),
     /// The fault with this number in the plan begins.

@@ -229,6 +229,7 @@ impl Operation {
                 WriteReply::Registered
                 | WriteReply::Restored
                 | WriteReply::Joined { .. }
+                | WriteReply::AccessChanged { .. }
                 | WriteReply::HostChanged,
             )) => Happened::Yes,
             Some(Reply::Write(WriteReply::Operations(replies))) => match replies.only() {

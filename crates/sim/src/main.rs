@@ -54,6 +54,9 @@ struct Arguments {
     /// Found every cluster with one data shard that it divides by itself.
     #[arg(long, conflicts_with_all = ["slow_disks", "mixed_versions"])]
     divided: bool,
+    /// Let clients be principals whose permissions are granted and revoked during the run.
+    #[arg(long)]
+    principals: bool,
     /// Number of concurrent runs; the number of processors if not given.
     #[arg(long)]
     jobs: Option<usize>,
@@ -91,6 +94,7 @@ impl Arguments {
         match (self.slow_disks, self.mixed_versions) {
             (true, _) => Plan::draw_slow_disks(seed),
             (_, true) => Plan::draw_mixed(seed),
+            _ if self.principals => Plan::draw_principals(seed),
             _ if self.divided => Plan::draw_divided(seed),
             _ => Plan::draw(seed),
         }

@@ -14,7 +14,7 @@ use crate::event_queue::Micros;
 use crate::faults::releases::OLD;
 use crate::faults::{self, Fault, ScheduledFault, Severity, ShellBug, choose};
 use crate::net::NetworkConditions;
-use crate::operator_actions::{self, ScheduledAction};
+use crate::operator_actions::{self, OperatorAction, ScheduledAction};
 
 /// The plan of one run. The run is a function of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub struct Plan {
     pub replicas: Option<u64>,
     /// Whether the cluster adds data shards by itself.
     pub automatic_division: bool,
+    /// Whether clients are principals whose permissions change during the run.
+    pub has_principals: bool,
     /// When it does.
     pub division: DivisionTiming,
     /// The version at which the cluster is founded.
@@ -168,6 +170,7 @@ impl Plan {
             data_shards,
             replicas,
             automatic_division: false,
+            has_principals: false,
             division: NO_DIVISION,
             founding_version: ClusterVersion::NEWEST,
             old_hosts: Vec::new(),
@@ -247,6 +250,7 @@ impl Plan {
             data_shards,
             replicas: Some(3),
             automatic_division: false,
+            has_principals: false,
             division: NO_DIVISION,
             founding_version: ClusterVersion::NEWEST,
             old_hosts: Vec::new(),
@@ -334,6 +338,25 @@ impl Plan {
         };
         // Votes move to new shards' hosts and back, which an old copy of a disk may not know.
         plan.faults.retain(|scheduled| !matches!(scheduled.fault, Fault::OldCopy(_)));
+        plan
+    }
+
+    /// Draws a plan whose clients are principals, among the faults of an ordinary plan. Slots stay
+    /// where they are, so that it is known which node leads the shard of a key.
+    pub fn draw_principals(seed: u64) -> Plan {
+        let mut plan = Plan::draw(seed);
+        plan.has_principals = true;
+        plan.operator_actions.retain(|scheduled| {
+            !matches!(
+                scheduled.operator_action,
+                OperatorAction::AddShard
+                    | OperatorAction::RemoveShard(_)
+                    | OperatorAction::Rebalance
+                    | OperatorAction::MoveSlots { .. }
+            )
+        });
+        plan.load.clients = plan.load.clients.max(3);
+        plan.load.pause_max = plan.load.pause_max.min(Micros::MILLISECOND * 50);
         plan
     }
 

@@ -63,6 +63,12 @@ pub struct Tally {
     pub watch_reads_refused: u64,
     /// Connections that reported that the namespace does not exist.
     pub deletions_watched: u64,
+    /// Changes of roles, principals and tokens that were acknowledged.
+    pub permission_changes: u64,
+    /// Requests of principals that were served.
+    pub permitted: u64,
+    /// Requests of principals that were refused for want of a permission.
+    pub forbidden: u64,
     /// Replies on connections that pipeline.
     pub pipelined: u64,
     /// Imports of configuration that were answered with success.
@@ -114,6 +120,9 @@ impl Tally {
         self.watches_resumed += other.watches_resumed;
         self.watch_reads_refused += other.watch_reads_refused;
         self.deletions_watched += other.deletions_watched;
+        self.permission_changes += other.permission_changes;
+        self.permitted += other.permitted;
+        self.forbidden += other.forbidden;
         self.pipelined += other.pipelined;
         self.imports += other.imports;
         self.backups += other.backups;

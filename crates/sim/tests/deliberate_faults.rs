@@ -35,6 +35,9 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     if matches!(fault, Fault::SlowDiskIgnored | Fault::HangingDiskAwaited) {
         return Plan::draw_slow_disks(seed);
     }
+    if matches!(fault, Fault::CallerLostInForward | Fault::OnlyFirstDemandChecked) {
+        return Plan::draw_principals(seed);
+    }
     let drawn = Plan::draw(seed);
     let mut plan = Plan {
         nodes: 3,
@@ -313,7 +316,11 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         Fault::DeposedSessionAnswered | Fault::OvertakenCommandRetried | Fault::OutcomeThroughLaterLink => {
             [isolate, partition, pause, slow]
         }
-        Fault::SlowDiskIgnored | Fault::HangingDiskAwaited | Fault::ReadBeforeMove => {
+        Fault::SlowDiskIgnored
+        | Fault::HangingDiskAwaited
+        | Fault::ReadBeforeMove
+        | Fault::CallerLostInForward
+        | Fault::OnlyFirstDemandChecked => {
             unreachable!("their plans have strikes of their own")
         }
     };
@@ -592,6 +599,16 @@ fn backup_that_ignores_moves_elsewhere_is_caught() {
         Fault::BackupIgnoresMovesElsewhere,
         &["backups", "durability", "linearizability", "lineage", "lists"],
     );
+}
+
+#[test]
+fn caller_lost_in_forward_is_caught() {
+    caught(Fault::CallerLostInForward, &["permissions"]);
+}
+
+#[test]
+fn only_first_demand_checked_is_caught() {
+    caught(Fault::OnlyFirstDemandChecked, &["permissions"]);
 }
 
 #[test]

@@ -30,6 +30,9 @@ const MIXED_VERSIONS_SEEDS: u64 = 60;
 /// Number of seeds of runs whose data shards are divided.
 const DIVISION_SEEDS: u64 = 60;
 
+/// Number of seeds of runs whose clients are principals.
+const PRINCIPAL_SEEDS: u64 = 60;
+
 /// Number of seeds within which a deliberate fault must be detected.
 const SEEDS_TO_CATCH: u64 = 200;
 
@@ -74,6 +77,14 @@ fn a_row_of_seeds_with_upgrades_holds() {
 fn a_row_of_seeds_with_divisions_holds() {
     let total = hold_plans(&(0..DIVISION_SEEDS).collect::<Vec<_>>(), Plan::draw_divided);
     assert!(total.divisions > DIVISION_SEEDS, "shards were hardly divided: {total:?}");
+}
+
+#[test]
+fn a_row_of_seeds_with_principals_holds() {
+    let total = hold_plans(&(0..PRINCIPAL_SEEDS).collect::<Vec<_>>(), Plan::draw_principals);
+    assert!(total.permission_changes > 20 * PRINCIPAL_SEEDS, "permissions hardly changed: {total:?}");
+    assert!(total.permitted > 20 * PRINCIPAL_SEEDS, "hardly a request was allowed: {total:?}");
+    assert!(total.forbidden > 20 * PRINCIPAL_SEEDS, "hardly a request was forbidden: {total:?}");
 }
 
 #[test]

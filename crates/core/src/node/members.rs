@@ -109,6 +109,26 @@ impl Node {
         self.set_peers(peers);
     }
 
+    /// Whether there may be changes of roles, principals or tokens that this node has not applied at
+    /// its start: there are some in its registry or its log, or it has joined and not seen the
+    /// registry since.
+    pub(super) fn may_miss_access(&self) -> bool {
+        let own = &self.options.host;
+        if self.registry().access().revision() > LogIndex(0) {
+            return true;
+        }
+        let mut has_seen_itself = self.options.prime_replica.is_none() || self.host_entry(own.node).is_some();
+        for write in self.groups.prime().logged_writes() {
+            let Write::Registry(write) = write else { continue };
+            match *write {
+                RegistryWrite::Access(_) => return true,
+                RegistryWrite::JoinHost(host) => has_seen_itself |= host.uuid == own.uuid,
+                _ => {}
+            }
+        }
+        !has_seen_itself
+    }
+
     fn set_peers(&mut self, peers: Vec<(NodeId, String)>) {
         if self.applied_registry.peers != peers {
             self.router.set_peers(peers.iter().map(|(node, _)| *node));

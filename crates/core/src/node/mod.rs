@@ -135,6 +135,9 @@ impl Node {
             frames_invalid: 0,
             options,
         };
+        if node.may_miss_access() {
+            node.router.distrust_access();
+        }
         node.follow_registry();
         node
     }

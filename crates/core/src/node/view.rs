@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use uuid::Uuid;
 
@@ -9,6 +10,7 @@ use super::Node;
 use crate::command::{
     ClusterView, Explanation, HostInfo, HostRole, HostView, RegistryView, ReplicaView, ShardView,
 };
+use crate::control::access::Access;
 use crate::control::placement;
 use crate::membership::Role;
 use crate::raft::Group;
@@ -44,6 +46,11 @@ impl Node {
         let leader = self.leader(shard).filter(|leader| *leader != self.options.host.node)?;
         let address = &self.host_entry(leader)?.host.as_ref()?.info.http_address;
         (!address.is_empty()).then_some(address)
+    }
+
+    /// The roles, principals and tokens, as this node has applied them.
+    pub fn access(&self) -> &Arc<Access> {
+        self.registry().access()
     }
 
     /// The tables of the registry, as this node has applied them.

@@ -557,6 +557,14 @@ impl Group {
         self.raft.store().entry(index.0).map(|entry| (Term(entry.term), data_of(entry).clone()))
     }
 
+    /// The writes in the log, applied or not, from the oldest entry that is still in it.
+    pub fn logged_writes(&self) -> impl Iterator<Item = Write> {
+        let log = self.raft.store();
+        let entries = (log.begin() + 1..=log.last()).filter_map(|index| log.entry(index));
+        let normal = entries.filter(|entry| entry.get_entry_type() == EntryType::EntryNormal);
+        normal.flat_map(|entry| decode_entry(&entry.data).unwrap_or_default())
+    }
+
     /// For checkers: the writes of a committed entry that is still in the log.
     pub fn committed_writes(&self, index: LogIndex) -> Option<Vec<Write>> {
         if index.0 > self.raft.raft.raft_log.committed {

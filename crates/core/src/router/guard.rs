@@ -5,7 +5,10 @@
 //! node's own registry: a peer cannot be asked for more, and a caller that was lost on the way is
 //! refused.
 //!
-//! While authentication is not required, there is nothing to check, and a request costs one branch.
+//! While no role, principal or token was ever stored, there is nothing to check, and a request costs
+//! one branch. From the first of them on, a node must confirm its registry, even if authentication is
+//! not required by it: it may have missed that it is now. A node that cannot know whether there are
+//! any, because it has just joined or has not applied all of its log, confirms its registry first.
 
 use alloc::string::ToString;
 use alloc::sync::Arc;
@@ -16,17 +19,22 @@ use crate::command::{Read, Refusal, Request, ShardError, ShardRefusal, Write};
 use crate::control::access::Access;
 use crate::deliberate::{Fault, Faults};
 use crate::raft::Groups;
-use crate::types::{ShardId, Ticks, UnixMillis};
+use crate::types::{LogIndex, ShardId, Ticks, UnixMillis};
 
 /// How many times a node tries to confirm the registry before it is too old.
 const CONFIRMATIONS: u64 = 8;
 
 /// What requests are checked against.
 pub(super) struct Guard {
-    /// `None` while authentication is not required.
+    /// `None` while there are no rows, and the node knows that.
     access: Option<Arc<Access>>,
-    /// When the last read round began that the leader of the prime shard confirmed.
+    /// Whether the rows that the node has applied may be older than its own start.
+    is_unknown: bool,
+    /// When the last read round began that the leader of the prime shard confirmed; or when this
+    /// node applied the first row, if none has been since.
     confirmed: Option<Ticks>,
+    /// Whether a round is due whenever the last one was.
+    is_due: bool,
     /// Whether such a round is under way.
     is_confirming: bool,
     stale_ticks: u64,
@@ -35,21 +43,29 @@ pub(super) struct Guard {
 
 impl Guard {
     pub(super) fn new(stale_ticks: u64, faults: Faults) -> Guard {
-        Guard { access: None, confirmed: None, is_confirming: false, stale_ticks, faults }
+        Guard {
+            access: None,
+            is_unknown: false,
+            confirmed: None,
+            is_due: false,
+            is_confirming: false,
+            stale_ticks,
+            faults,
+        }
     }
 
-    /// Whether callers must be sent along with forwarded requests.
+    /// Whether requests are checked, so that callers must be sent along with forwarded ones.
     #[inline]
-    pub(super) fn is_required(&self) -> bool {
+    pub(super) fn is_active(&self) -> bool {
         self.access.is_some()
     }
 
     /// The caller to send along with a forwarded request.
     pub(super) fn sent<'a>(&self, caller: &'a Caller) -> Option<&'a Caller> {
         if self.faults.has(Fault::CallerLostInForward) {
-            return self.is_required().then_some(&Caller::Node);
+            return self.is_active().then_some(&Caller::Node);
         }
-        self.is_required().then_some(caller)
+        self.is_active().then_some(caller)
     }
 
     /// Checks the demands that `demands` passes to its argument one after another.
@@ -63,11 +79,14 @@ impl Guard {
     ) -> Result<(), ShardRefusal> {
         match caller {
             Caller::Node => return Ok(()),
-            Caller::Anonymous => return Err(ShardRefusal::Unauthenticated),
-            Caller::Principal(_) => {}
+            Caller::Anonymous if access.is_required() => return Err(ShardRefusal::Unauthenticated),
+            Caller::Anonymous | Caller::Principal(_) => {}
         }
         if self.confirmed.is_none_or(|confirmed| now.0 - confirmed.0 > self.stale_ticks) {
             return Err(ShardRefusal::PermissionsUnknown);
+        }
+        if !access.is_required() {
+            return Ok(());
         }
         let mut is_first = true;
         let checked = demands(&mut |demand| {
@@ -108,7 +127,7 @@ impl Router {
     /// As [`Router::check_forwarded`], for a read.
     #[inline]
     pub(super) fn check_asked(&self, caller: Option<&Caller>, read: &Read) -> Result<(), ShardError> {
-        if !self.guard.is_required() {
+        if !self.guard.is_active() {
             return Ok(());
         }
         let caller = caller.ok_or(ShardError::NotHere)?;
@@ -125,24 +144,31 @@ impl Router {
 
     /// Whether a caller that a peer sent along may make a request that has no reply.
     pub(crate) fn may_ask(&self, caller: Option<&Caller>, request: &Request) -> bool {
-        !self.guard.is_required() || caller.is_some_and(|caller| self.check_request(caller, request).is_ok())
+        !self.guard.is_active() || caller.is_some_and(|caller| self.check_request(caller, request).is_ok())
+    }
+
+    /// Requires that the registry is confirmed before it is trusted, even if it has no rows.
+    pub(crate) fn distrust_access(&mut self) {
+        self.guard.is_unknown = true;
     }
 
     /// Sets the rows of the registry that this node has applied.
     pub(crate) fn set_access(&mut self, access: &Arc<Access>) {
+        let has_rows = access.revision() > LogIndex(0);
         let guard = &mut self.guard;
-        if !access.is_required() {
-            (guard.access, guard.confirmed) = (None, None);
-        } else {
-            guard.access = Some(access.clone());
+        if guard.access.is_none() && has_rows && !guard.is_unknown {
+            // The first row must not stop requests until a read round has ended.
+            (guard.confirmed, guard.is_due) = (Some(self.now), true);
         }
+        guard.access = (has_rows || guard.is_unknown).then(|| access.clone());
     }
 
     /// Confirms the registry through a read round to the leader of the prime shard, if that is due.
     pub(crate) fn confirm_access(&mut self, groups: &mut Groups) {
         let guard = &self.guard;
         let interval = guard.stale_ticks / CONFIRMATIONS;
-        let is_due = guard.confirmed.is_none_or(|confirmed| self.now.0 - confirmed.0 >= interval);
+        let is_due =
+            guard.is_due || guard.confirmed.is_none_or(|confirmed| self.now.0 - confirmed.0 >= interval);
         if guard.access.is_none() || guard.is_confirming || !is_due {
             return;
         }
@@ -153,8 +179,10 @@ impl Router {
 
     /// Records that the registry that this node has applied was current at `began`.
     pub(super) fn access_confirmed(&mut self, began: Ticks) {
-        self.guard.confirmed = Some(began);
-        self.guard.is_confirming = false;
+        let guard = &mut self.guard;
+        guard.confirmed = Some(began);
+        (guard.is_confirming, guard.is_unknown, guard.is_due) = (false, false, false);
+        guard.access = guard.access.take().filter(|access| access.revision() > LogIndex(0));
     }
 
     /// Records that no leader has confirmed the registry in time.

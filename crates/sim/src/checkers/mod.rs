@@ -24,6 +24,7 @@ pub mod linearizability;
 pub mod lists;
 pub mod lives;
 pub mod operations;
+pub mod permissions;
 pub mod pipelines;
 pub mod placement;
 mod replay;

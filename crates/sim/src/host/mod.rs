@@ -20,6 +20,7 @@ use tidelock_core::auth::Caller;
 use tidelock_core::command::{
     ConfigRead, Consistency, HostInfo, HostRole, Read, RegistryView, Reply, Request, Write as Command,
 };
+use tidelock_core::control::access::Access;
 use tidelock_core::event::{
     Actions, ConfigUpdate, Contradiction, Event, NodeOptions, NodeStatus, OutgoingFrame, StallReason,
 };
@@ -296,6 +297,11 @@ impl Host {
         Some(self.process.as_ref()?.node.registry_view())
     }
 
+    /// The permissions that it has applied, if it is up.
+    pub fn access(&self) -> Option<&Arc<Access>> {
+        Some(self.process.as_ref()?.node.access())
+    }
+
     /// The slot map, as far as it knows.
     pub fn slot_map(&self) -> Option<Arc<SlotMap>> {
         Some(self.process.as_ref()?.node.slot_map().clone())
@@ -536,7 +542,7 @@ impl Host {
 
     /// The result of a watcher's local read at this node, if it is up.
     pub fn look(&mut self, read: ConfigRead) -> Option<Reply> {
-        self.process.as_mut()?.node.read_stale(&Caller::Anonymous, &Read::Config(read))
+        self.process.as_mut()?.node.read_stale(&Caller::Node, &Read::Config(read))
     }
 
     /// The answer to a stale read from the node's memory, if that is sufficient.

@@ -16,6 +16,7 @@ mod observation;
 pub mod operators;
 mod options;
 mod partial_backups;
+mod permissions;
 mod pipelining;
 mod releases;
 mod relocation;
@@ -26,7 +27,6 @@ mod watching;
 
 use std::collections::BTreeMap;
 
-use tidelock_core::auth::Caller;
 use tidelock_core::command::{Consistency, Reply, Request};
 use tidelock_core::event::Event;
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
@@ -43,7 +43,7 @@ use crate::checkers::replicas::Replicas;
 use crate::checkers::replies::Replies;
 use crate::checkers::versions::Versions;
 use crate::density::{Density, event_name};
-use crate::describe::{brief, brief_event, brief_reply, link_facts, reply_facts, trace_fact};
+use crate::describe::{brief_event, brief_reply, link_facts, reply_facts, trace_fact};
 use crate::disk::SimDisk;
 use crate::event_queue::{EventQueue, Micros, SimEvent};
 use crate::faults::{CrashKind, ShellBug};
@@ -60,6 +60,7 @@ use backups::BackupClient;
 use importing::Importer;
 use nemesis::Nemesis;
 use operators::Operators;
+use permissions::Administrator;
 use pipelining::PipeliningClients;
 use releases::REMOVAL;
 use scanning::Scanner;
@@ -79,6 +80,7 @@ pub struct World<'p> {
     pub(crate) pipelining: PipeliningClients,
     pub(crate) backup_clients: Vec<BackupClient>,
     steady: SteadyClients,
+    administrator: Option<Administrator>,
     pub(crate) importers: Vec<Importer>,
     /// Imports that succeeded.
     pub(crate) imports: Vec<ImportedDocument>,
@@ -144,6 +146,12 @@ impl<'p> World<'p> {
                 .map(|number| BackupClient::new(plan.generator(&format!("backup client {number}"))))
                 .collect(),
             steady: SteadyClients::default(),
+            administrator: plan.has_principals.then(|| {
+                Administrator::new(
+                    (plan.timing.access_stale_ticks, plan.nodes),
+                    plan.generator("administrator"),
+                )
+            }),
             importers: (0..plan.load.importers)
                 .map(|number| Importer::new(plan.generator(&format!("importer {number}"))))
                 .collect(),
@@ -189,6 +197,7 @@ impl<'p> World<'p> {
         self.start_pipelining();
         self.start_importers();
         self.start_backup_clients();
+        self.start_administrator();
         for (index, scheduled) in self.plan.faults.iter().enumerate() {
             self.event_queue.at(scheduled.at, SimEvent::Fault(index));
         }
@@ -286,42 +295,6 @@ impl<'p> World<'p> {
         let due = self.event_queue.now() + delay;
         let begins = self.machines.as_ref().map_or(due, |machines| machines.turn_begins(node, due));
         self.event_queue.at(begins, SimEvent::Wake { node, life });
-    }
-
-    /// Sends the request of a client that is not authenticated to a node.
-    pub(crate) fn ask(&mut self, node: NodeId, request: Request, is_final: bool) -> Token {
-        self.ask_as(Caller::Anonymous, node, request, is_final)
-    }
-
-    /// Sends a request of a caller to a node.
-    pub(crate) fn ask_as(&mut self, caller: Caller, node: NodeId, request: Request, is_final: bool) -> Token {
-        let host = self.host(node);
-        let (at, ticks) = (host.incarnation(), host.ticks());
-        let token = self.history.invoke(at, request.clone(), is_final);
-        self.replies.asked(node, token, ticks);
-        if is_stale_read(&request) {
-            let whole_map = self.host(node).whole_map();
-            self.history.asked_of(token, whole_map);
-        }
-        if let Some(shard) = self.written_shard(token) {
-            self.availability.asked(self.event_queue.now(), shard);
-        }
-        self.note(&[1, node.0, token.0], || format!("node {node} <- {token}: {}", brief(&request)));
-        if let Some(reply) = self.answer_at_once(node, &caller, &request) {
-            let life = self.host(node).incarnation().life;
-            self.at_once.insert(token, reply);
-            self.event_queue.after(Micros(0), SimEvent::AnsweredAtOnce { node, life, token });
-        } else {
-            self.post(node, Event::Request { token, caller, request });
-        }
-        token
-    }
-
-    /// The answer to a stale read from a node's memory, for a request that reaches the worker which
-    /// owns the node. Other workers pass on what they receive, as an event.
-    fn answer_at_once(&mut self, node: NodeId, caller: &Caller, request: &Request) -> Option<Reply> {
-        let is_at_owner = is_stale_read(request) && self.host(node).is_running() && self.pace.bool();
-        if is_at_owner { self.host(node).answer_at_once(caller, request) } else { None }
     }
 
     /// Starts a host that is down, if it is a member. A refused start is a violation unless a fault
@@ -423,6 +396,7 @@ impl<'p> World<'p> {
             SimEvent::Pipeline(client) if self.is_loaded => self.pipeline(client),
             SimEvent::BackUp(client) if self.is_loaded => return self.back_up(client),
             SimEvent::Import(importer) if self.is_loaded => self.import(importer),
+            SimEvent::Administer if self.is_loaded => self.administer(),
             SimEvent::Fault(index) if self.is_loaded => self.strike(index),
             SimEvent::Relief(index) if self.is_loaded => return self.relieve(index),
             SimEvent::OperatorAction(index) => self.try_operator_action(index),
@@ -430,7 +404,7 @@ impl<'p> World<'p> {
             SimEvent::Started(_) => {}
             SimEvent::NameUpdated(node) => self.update_name(node),
             SimEvent::Client(_) | SimEvent::Scan(_) | SimEvent::Pipeline(_) => {}
-            SimEvent::Import(_) | SimEvent::BackUp(_) => {}
+            SimEvent::Import(_) | SimEvent::BackUp(_) | SimEvent::Administer => {}
             SimEvent::Fault(_) | SimEvent::Relief(_) => {}
         }
         Ok(())
@@ -541,6 +515,7 @@ impl<'p> World<'p> {
             self.history.answered_with(token, whole_map);
         }
         let was_open = self.history.answer(token, reply.clone());
+        self.judge_permission(token, &reply)?;
         self.importer_hears(token, &reply);
         self.backup_client_hears(token, &reply);
         self.steady_client_hears(token, &reply)?;
@@ -569,7 +544,7 @@ impl<'p> World<'p> {
         };
         let clock = self.host(node).clock(now);
         let request = self.workload.request(client, self.history.next_token(), clock);
-        let token = self.ask(node, request, false);
+        let token = self.ask_of_client(client, node, request);
         self.clients.insert(token, client);
         let impatient = self.workload.waits(client, token, now);
         self.event_queue.at(impatient, SimEvent::Client(client));

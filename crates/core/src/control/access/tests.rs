@@ -138,7 +138,10 @@ fn nobody_is_locked_out() {
         assert_eq!(rows.denial(change.clone()), Some(Denial::LastAdministrator), "{change:?}");
     }
     assert_eq!(rows.denial(certified("ops", "spiffe://a/ops")), None);
-    assert_eq!(rows.denial(AccessChange::DeleteToken { id: TokenId(1) }), None);
+    let delete = AccessChange::DeleteToken { id: TokenId(1) };
+    assert_eq!(rows.denial(delete.clone()), Some(Denial::LastAdministrator), "a certificate does not count");
+    assert_eq!(rows.denial(token(2, "ops", None)), None);
+    assert_eq!(rows.denial(delete), None);
     assert_eq!(rows.denial(principal("ops", &[])), Some(Denial::LastAdministrator));
     assert_eq!(rows.denial(AccessChange::Require(false)), None);
     assert_eq!(rows.denial(principal("ops", &[])), None);

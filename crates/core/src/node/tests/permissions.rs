@@ -50,8 +50,12 @@ impl Cluster {
     }
 
     fn change_access(&mut self, change: AccessChange) {
+        self.change_access_as(&client("root"), change);
+    }
+
+    fn change_access_as(&mut self, caller: &Caller, change: AccessChange) {
         let write = RegistryWrite::Access(AccessWrite::new(change));
-        let reply = self.answer_to(&client("root"), 1, Request::Write(write.into()));
+        let reply = self.answer_to(caller, 1, Request::Write(write.into()));
         assert!(matches!(reply, Reply::Write(WriteReply::AccessChanged { .. })), "{reply:?}");
     }
 
@@ -181,4 +185,24 @@ fn confirmations_keep_a_node_current() {
     for node in 1..=3 {
         assert_eq!(cluster.answer_to(&client("web"), node, get("a")), Reply::Read(ReadReply::Value(None)));
     }
+}
+
+#[test]
+fn the_first_row_does_not_stop_requests() {
+    let mut cluster = Cluster::elected(3);
+    cluster.change_access_as(&Caller::Anonymous, grant_role(&[]));
+    for node in 1..=3 {
+        let nothing = Reply::Read(ReadReply::Value(None));
+        assert_eq!(cluster.answer_to(&Caller::Anonymous, node, get("a")), nothing);
+    }
+}
+
+#[test]
+fn a_node_that_has_just_joined_does_not_know_who_may_do_what() {
+    let joined = NodeOptions { prime_replica: Some(ReplicaId(99)), ..options(4, &["a".into(), "b".into()]) };
+    let mut node = Node::new(joined, RecoveredShards::default());
+    let stale = Read::Get { key: "a".into() };
+    let unknown = Some(Reply::Refused(Refusal::PermissionsUnknown));
+    assert_eq!(node.read_stale(&Caller::Anonymous, &stale), unknown);
+    assert_eq!(node.read_stale(&client("root"), &stale), unknown);
 }

@@ -1,0 +1,204 @@
+//! Principals: the requests of ordinary clients are theirs, and an administrator grants and revokes
+//! all the time. Everything else in the world asks as a node does, and is always allowed.
+
+use std::collections::BTreeSet;
+
+use tidelock_core::auth::{ADMIN_ROLE, Caller, Grants, Principal, Role, SecretDigest, TokenId};
+use tidelock_core::command::{AccessChange, AccessWrite, RegistryWrite, Reply, Request, Write, WriteReply};
+use tidelock_core::event::Event;
+use tidelock_core::types::{NodeId, Token};
+
+use super::{World, is_stale_read};
+use crate::checkers::Violation;
+use crate::checkers::permissions::{Entering, Permissions};
+use crate::describe::brief;
+use crate::event_queue::{Micros, SimEvent};
+use crate::faults::choose;
+use crate::host::Host;
+
+/// Principals that share the requests of clients.
+const PRINCIPALS: usize = 3;
+
+/// What roles are granted. Compound keys begin with a brace.
+const GRANTS: [&str; 14] = [
+    "read keys:",
+    "write keys:",
+    "read keys:",
+    "write keys:",
+    "read keys:a",
+    "write keys:a",
+    "read keys:b",
+    "write keys:b",
+    "read keys:{",
+    "write keys:{",
+    "read config:*",
+    "write config:*",
+    "cluster:operate",
+    "cluster:admin",
+];
+
+/// The administrator, and the checker.
+#[derive(Debug)]
+pub struct Administrator {
+    pub(super) checker: Permissions,
+    /// The changes that set everything up, the next one last.
+    setup: Vec<AccessChange>,
+    waits_for: Option<Token>,
+    random: fastrand::Rng,
+}
+
+impl Administrator {
+    /// The administrator of a plan with principals.
+    pub fn new((stale_ticks, founders): (u64, u64), random: fastrand::Rng) -> Administrator {
+        let setup = (0..PRINCIPALS).flat_map(|number| {
+            let role = AccessChange::PutRole { name: name(number), role: Role::default() };
+            [role, principal(&name(number), &name(number))]
+        });
+        let token = AccessChange::AddToken {
+            id: TokenId(1),
+            principal: "root".into(),
+            digest: SecretDigest::of(b"secret"),
+            lifetime_ms: None,
+        };
+        let mut setup: Vec<AccessChange> =
+            setup.chain([principal("root", ADMIN_ROLE), token, AccessChange::Require(true)]).collect();
+        setup.reverse();
+        Administrator { checker: Permissions::new(stale_ticks, founders), setup, waits_for: None, random }
+    }
+
+    /// The next change: of the setup, or of the grants of a role. Now and then, authentication is
+    /// switched off and on.
+    fn change(&mut self) -> AccessChange {
+        if let Some(change) = self.setup.last() {
+            return change.clone();
+        }
+        let random = &mut self.random;
+        if random.u8(0..20) == 0 {
+            self.setup.push(AccessChange::Require(true));
+            return AccessChange::Require(false);
+        }
+        let count = random.usize(0..=6);
+        let grants = (0..count).map(|_| choose(random, &GRANTS).parse().expect("invariant: a grant"));
+        let grants: Grants = grants.collect();
+        AccessChange::PutRole { name: name(random.usize(0..PRINCIPALS)), role: Role { grants, ends: None } }
+    }
+}
+
+fn name(number: usize) -> String {
+    format!("client-{number}")
+}
+
+fn principal(name: &str, role: &str) -> AccessChange {
+    let principal = Principal { roles: [role.to_owned()].into(), certificate_names: BTreeSet::new() };
+    AccessChange::PutPrincipal { name: name.to_owned(), principal }
+}
+
+impl World<'_> {
+    pub(super) fn start_administrator(&mut self) {
+        if self.administrator.is_some() {
+            self.event_queue.after(Micros::MILLISECOND, SimEvent::Administer);
+        }
+    }
+
+    /// The administrator takes its next step, unless it waits for an answer.
+    pub(super) fn administer(&mut self) {
+        let up: Vec<NodeId> = self.hosts.iter().filter(|host| host.is_up()).map(Host::node).collect();
+        let Some(administrator) = &mut self.administrator else { return };
+        let pause = Micros(administrator.random.u64(1_000..300_000));
+        self.event_queue.after(pause, SimEvent::Administer);
+        let open = administrator.waits_for.and_then(|token| self.history.operation(token));
+        if up.is_empty() || open.is_some_and(|open| open.outcome == crate::history::Outcome::Open) {
+            return;
+        }
+        let node = *choose(&mut administrator.random, &up);
+        let write = RegistryWrite::Access(AccessWrite::new(administrator.change()));
+        let token = self.ask(node, Request::Write(Write::from(write)), false);
+        if let Some(administrator) = &mut self.administrator {
+            administrator.waits_for = Some(token);
+        }
+    }
+
+    /// An answer arrives: the administrator learns of it, and it is judged.
+    pub(super) fn judge_permission(&mut self, token: Token, reply: &Reply) -> Result<(), Violation> {
+        let Some(administrator) = &mut self.administrator else { return Ok(()) };
+        if administrator.waits_for == Some(token) {
+            administrator.waits_for = None;
+            if matches!(reply, Reply::Write(WriteReply::AccessChanged { .. })) {
+                administrator.setup.pop();
+                self.tally.permission_changes += 1;
+            }
+        }
+        match administrator.checker.answered(token, !matches!(reply, Reply::Refused(_)))? {
+            Some(true) => self.tally.permitted += 1,
+            Some(false) => {
+                let is_forbidden =
+                    matches!(reply, Reply::Refused(tidelock_core::command::Refusal::Forbidden(_)));
+                self.tally.forbidden += u64::from(is_forbidden);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Shows the checker what a node has applied.
+    pub(super) fn observe_permissions(&mut self, node: NodeId) {
+        let host = &self.hosts[(node.0 - 1) as usize];
+        if let Some(administrator) = &mut self.administrator
+            && let (Some(access), Some(status)) = (host.access(), host.status())
+        {
+            let leads = status.shards.iter().filter(|shard| shard.leads).map(|shard| shard.shard);
+            administrator.checker.observe((host.incarnation(), host.ticks()), access, leads);
+        }
+    }
+
+    /// Sends a request to a node, as another node would if there are principals.
+    pub(crate) fn ask(&mut self, node: NodeId, request: Request, is_final: bool) -> Token {
+        let caller = if self.administrator.is_some() { Caller::Node } else { Caller::Anonymous };
+        self.ask_as(caller, node, request, is_final)
+    }
+
+    /// Sends a client's request to a node.
+    pub(super) fn ask_of_client(&mut self, client: usize, node: NodeId, request: Request) -> Token {
+        let caller = match &self.administrator {
+            Some(_) => Caller::Principal(name(client % PRINCIPALS).into()),
+            None => Caller::Anonymous,
+        };
+        self.ask_as(caller, node, request, false)
+    }
+
+    /// Sends a request of a caller to a node.
+    fn ask_as(&mut self, caller: Caller, node: NodeId, request: Request, is_final: bool) -> Token {
+        let host = self.host(node);
+        let (at, ticks) = (host.incarnation(), host.ticks());
+        let token = self.history.invoke(at, request.clone(), is_final);
+        self.replies.asked(node, token, ticks);
+        if is_stale_read(&request) {
+            let whole_map = self.host(node).whole_map();
+            self.history.asked_of(token, whole_map);
+        }
+        let shard = self.written_shard(token);
+        if let Some(shard) = shard {
+            self.availability.asked(self.event_queue.now(), shard);
+        }
+        self.note(&[1, node.0, token.0], || format!("node {node} <- {token}: {}", brief(&request)));
+        if let (Some(administrator), Caller::Principal(_)) = (&mut self.administrator, &caller) {
+            let (caller, request) = (caller.clone(), request.clone());
+            administrator.checker.asked(Entering { token, caller, request, at, ticks, shard });
+        }
+        if let Some(reply) = self.answer_at_once(node, &caller, &request) {
+            let life = self.host(node).incarnation().life;
+            self.at_once.insert(token, reply);
+            self.event_queue.after(Micros(0), SimEvent::AnsweredAtOnce { node, life, token });
+        } else {
+            self.post(node, Event::Request { token, caller, request });
+        }
+        token
+    }
+
+    /// The answer to a stale read from a node's memory, for a request that reaches the worker which
+    /// owns the node. Other workers pass on what they receive, as an event.
+    fn answer_at_once(&mut self, node: NodeId, caller: &Caller, request: &Request) -> Option<Reply> {
+        let is_at_owner = is_stale_read(request) && self.host(node).is_running() && self.pace.bool();
+        if is_at_owner { self.host(node).answer_at_once(caller, request) } else { None }
+    }
+}
