@@ -1,4 +1,4 @@
-//! How commands reach a cluster: the nodes, and whose certificates to trust.
+//! How commands reach a cluster: the nodes, whose certificates to trust, and the token to send.
 //!
 //! Owns the flags and environment variables for that, the file of profiles, and which of them
 //! applies: a flag or variable before a profile, a profile before the default. Nothing of a profile
@@ -16,6 +16,7 @@ use serde::Deserialize;
 use crate::authorities::CertificateAuthorities;
 use crate::error::CliError;
 use crate::node_url::NodeUrl;
+use crate::token::Token;
 
 /// The profile that is used if none is named.
 const DEFAULT_PROFILE: &str = "default";
@@ -34,6 +35,10 @@ pub struct ConnectionArgs {
     /// https:// needs it, here or in the profile
     #[arg(long = "ca", env = "TIDELOCK_CA", value_name = "FILE", global = true)]
     pub ca: Option<PathBuf>,
+    /// File with the token to send, which only you may read (mode 600). No flag takes the token
+    /// itself, because a list of processes would show it [default: of the profile]
+    #[arg(long, env = "TIDELOCK_TOKEN_FILE", value_name = "FILE", global = true)]
+    pub token_file: Option<PathBuf>,
     /// The profile to use, of ~/.config/tidelock/config.toml [default: `default`, if there is one]
     #[arg(long, env = "TIDELOCK_PROFILE", value_name = "NAME", global = true)]
     pub profile: Option<String>,
@@ -46,6 +51,8 @@ pub struct ClientOptions {
     pub urls: Vec<NodeUrl>,
     /// The authorities whose certificates are accepted; none if `None`.
     pub authorities: Option<CertificateAuthorities>,
+    /// The token that every request carries, if there is one.
+    pub token: Option<Token>,
 }
 
 /// One cluster in the file of profiles.
@@ -56,6 +63,17 @@ struct Profile {
     urls: Vec<String>,
     /// Path of the certificates of the authorities.
     ca: Option<PathBuf>,
+    /// Path of the token.
+    token_file: Option<PathBuf>,
+    /// A program and its arguments; it prints the token.
+    token_command: Option<Vec<String>>,
+}
+
+/// Where a token is.
+#[derive(Clone, Debug)]
+enum TokenSource {
+    File(PathBuf),
+    Command(Vec<String>),
 }
 
 /// The file of profiles.
@@ -86,7 +104,12 @@ impl Profiles {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Profiles::default()),
             Err(error) => return Err(CliError::io(path.display().to_string())(error)),
         };
-        toml::from_str(&text).map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))
+        // The error's own text would quote the line, which may hold a secret by mistake.
+        toml::from_str(&text).map_err(|error| {
+            let before = &text[..error.span().map_or(0, |span| span.start.min(text.len()))];
+            let line = 1 + before.matches('\n').count();
+            CliError::Usage(format!("{}: line {line}: {}", path.display(), error.message()))
+        })
     }
 
     /// The path of the file in a directory of settings.
@@ -115,7 +138,15 @@ impl ConnectionArgs {
         };
         let profile = profile.unwrap_or_default();
         let ca = self.ca.as_deref().or(profile.ca.as_deref());
-        ClientOptions::new(urls, ca)
+        let source = match &self.token_file {
+            Some(path) => Some(TokenSource::File(path.clone())),
+            None => profile.token_source()?,
+        };
+        let options = ClientOptions::new(urls, ca)?;
+        match source {
+            Some(source) => options.with_token_of(&source),
+            None => Ok(options),
+        }
     }
 
     /// The profile that applies. One that is not named applies only if all given nodes are in it.
@@ -148,7 +179,19 @@ impl ClientOptions {
     /// When the file cannot be used.
     pub fn new(urls: Vec<NodeUrl>, ca: Option<&Path>) -> Result<ClientOptions, CliError> {
         let authorities = ca.map(CertificateAuthorities::read).transpose().map_err(CliError::Usage)?;
-        Ok(ClientOptions { urls, authorities })
+        Ok(ClientOptions { urls, authorities, token: None })
+    }
+
+    /// Also sends the token of `source`, which is asked only if the token may be sent to all nodes.
+    fn with_token_of(mut self, source: &TokenSource) -> Result<ClientOptions, CliError> {
+        for url in &self.urls {
+            url.check_token_path().map_err(|error| CliError::Usage(format!("{error}: use https://")))?;
+        }
+        self.token = Some(match source {
+            TokenSource::File(path) => Token::read(path)?,
+            TokenSource::Command(command) => Token::from_command(command)?,
+        });
+        Ok(self)
     }
 }
 
@@ -161,10 +204,26 @@ impl Profile {
         let parse = |url: &String| url.parse().map_err(|error| CliError::Usage(format!("`{url}`: {error}")));
         self.urls.iter().map(parse).collect()
     }
+
+    /// Where its token is, if it has one.
+    fn token_source(&self) -> Result<Option<TokenSource>, CliError> {
+        match (&self.token_file, &self.token_command) {
+            (Some(_), Some(_)) => {
+                let text = "a profile has either token_file or token_command, not both";
+                Err(CliError::Usage(text.to_owned()))
+            }
+            (Some(path), None) => Ok(Some(TokenSource::File(path.clone()))),
+            (None, Some(command)) => Ok(Some(TokenSource::Command(command.clone()))),
+            (None, None) => Ok(None),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn resolve(urls: &[&str], profile: Option<&str>) -> Result<Vec<String>, String> {
@@ -189,6 +248,53 @@ mod tests {
         assert!(refused.contains("not a node of the profile `default`"), "{refused}");
         let refused = resolve(&[], Some("other")).expect_err("no profile");
         assert!(refused.contains("there are: default, local"), "{refused}");
+    }
+
+    const TOKEN: &str = "tdl_0123456789abcdef_Abcdefghij-lmnopqrstuv_xyzABCDEFGHIJKLMNOPQ_89abcdef";
+
+    /// The number of the token that is sent, with these settings of the profile `default`.
+    fn token(settings: &str, urls: &[&str], file: Option<&Path>) -> Result<Option<String>, String> {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let text = format!("[profile.default]\nurls = [\"https://a:1\", \"http://b:1\"]\n{settings}\n");
+        fs::write(Profiles::path(directory.path()), text).expect("a file");
+        let urls = urls.iter().map(|url| url.parse().expect("a URL")).collect();
+        let token_file = file.map(Path::to_owned);
+        let args = ConnectionArgs { urls, token_file, ..ConnectionArgs::default() };
+        let options = args.resolve_in(Some(directory.path())).map_err(|error| error.to_string())?;
+        Ok(options.token.map(|token| token.id().to_owned()))
+    }
+
+    #[test]
+    fn a_token_comes_from_the_file_then_from_the_profile() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("token");
+        fs::write(&path, TOKEN).expect("a file");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a mode");
+        let id = |number: &str| Ok(Some(number.to_owned()));
+        let other = TOKEN.replace("0123", "4567");
+        let command = format!("token_command = [\"echo\", \"{other}\"]");
+        let file = format!("token_file = {path:?}");
+        let node = ["https://a:1"];
+        assert_eq!(token("", &node, None), Ok(None));
+        assert_eq!(token("", &node, Some(&path)), id("0123456789abcdef"));
+        assert_eq!(token(&command, &node, None), id("4567456789abcdef"));
+        assert_eq!(token(&command, &node, Some(&path)), id("0123456789abcdef"));
+        assert_eq!(token(&file, &node, None), id("0123456789abcdef"));
+        let both = token(&format!("{file}\n{command}"), &node, None).expect_err("two sources");
+        assert!(both.contains("not both"), "{both}");
+        assert_eq!(token(&file, &["https://c:1"], None), Ok(None), "not a node of the profile");
+        let misplaced = token(&format!("token = \"{TOKEN}\""), &node, None).expect_err("no such setting");
+        assert!(misplaced.contains("line 3: unknown field `token`"), "{misplaced}");
+        assert!(!misplaced.contains(TOKEN), "{misplaced}");
+    }
+
+    #[test]
+    fn a_token_is_not_read_for_a_node_that_must_not_get_it() {
+        let failing = "token_command = [\"false\"]";
+        let said = token(failing, &["http://b:1"], None).expect_err("no TLS");
+        assert!(said.contains("not sent to b without TLS") && said.contains("use https://"), "{said}");
+        let said = token(failing, &["https://a:1"], None).expect_err("the command fails");
+        assert!(said.contains("token_command `false`"), "{said}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod error;
 pub mod keys;
 mod node_url;
 pub mod output;
+mod token;
 
 pub use authorities::CertificateAuthorities;
 pub use client::{Call, Client, Response};
@@ -18,4 +19,5 @@ pub use connection::{ClientOptions, ConnectionArgs};
 pub use error::CliError;
 pub use node_url::NodeUrl;
 pub use output::Output;
+pub use token::Token;
 pub use ureq::http;
