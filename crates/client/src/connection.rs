@@ -1,27 +1,21 @@
 //! How commands reach a cluster: the nodes, whose certificates to trust, and the token to send.
 //!
-//! Owns the flags and environment variables for that, the file of profiles, and which of them
-//! applies: a flag or variable before a profile, a profile before the default. Nothing of a profile
-//! is used for nodes that are not in it.
+//! Owns the flags and environment variables for that, and what applies: a flag or variable before a
+//! profile, a profile before the default. Nothing of a profile is used for nodes that are not in
+//! it.
 
-use std::collections::BTreeMap;
-use std::env;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Deserialize;
 
 use crate::authorities::CertificateAuthorities;
 use crate::error::CliError;
 use crate::node_url::NodeUrl;
+use crate::profiles::{DEFAULT_PROFILE, Profile, Profiles, TokenSource, settings_directory};
 use crate::token::Token;
 
-/// The profile that is used if none is named.
-const DEFAULT_PROFILE: &str = "default";
-
-const DEFAULT_URL: &str = "http://127.0.0.1:8001";
+/// The node that is asked if none is named.
+pub const DEFAULT_URL: &str = "http://127.0.0.1:8001";
 
 /// How to reach a cluster: flags and variables.
 #[derive(Clone, Debug, Default, Args)]
@@ -55,69 +49,6 @@ pub struct ClientOptions {
     pub token: Option<Token>,
 }
 
-/// One cluster in the file of profiles.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Profile {
-    /// The nodes.
-    urls: Vec<String>,
-    /// Path of the certificates of the authorities.
-    ca: Option<PathBuf>,
-    /// Path of the token.
-    token_file: Option<PathBuf>,
-    /// A program and its arguments; it prints the token.
-    token_command: Option<Vec<String>>,
-}
-
-/// Where a token is.
-#[derive(Clone, Debug)]
-enum TokenSource {
-    File(PathBuf),
-    Command(Vec<String>),
-}
-
-/// The file of profiles.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Profiles {
-    /// By name.
-    #[serde(default)]
-    profile: BTreeMap<String, Profile>,
-}
-
-/// The directory of the user's settings: `$XDG_CONFIG_HOME/tidelock`, or `~/.config/tidelock`.
-fn settings_directory() -> Option<PathBuf> {
-    let given = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let base = given("XDG_CONFIG_HOME").or_else(|| Some(given("HOME")?.join(".config")));
-    Some(base?.join("tidelock"))
-}
-
-impl Profiles {
-    /// Reads the profiles in a directory of settings. Without a file there are none.
-    ///
-    /// # Errors
-    /// When the file cannot be read or is malformed.
-    fn read(directory: &Path) -> Result<Profiles, CliError> {
-        let path = Profiles::path(directory);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Profiles::default()),
-            Err(error) => return Err(CliError::io(path.display().to_string())(error)),
-        };
-        // The error's own text would quote the line, which may hold a secret by mistake.
-        toml::from_str(&text).map_err(|error| {
-            let before = &text[..error.span().map_or(0, |span| span.start.min(text.len()))];
-            let line = 1 + before.matches('\n').count();
-            CliError::Usage(format!("{}: line {line}: {}", path.display(), error.message()))
-        })
-    }
-
-    /// The path of the file in a directory of settings.
-    fn path(directory: &Path) -> PathBuf {
-        directory.join("config.toml")
-    }
-}
-
 impl ConnectionArgs {
     /// What the flags, the environment and the profiles of this user result in.
     ///
@@ -144,7 +75,8 @@ impl ConnectionArgs {
         };
         let options = ClientOptions::new(urls, ca)?;
         match source {
-            Some(source) => options.with_token_of(&source),
+            Some(TokenSource::File(path)) => options.with_token(|| Token::read(&path)),
+            Some(TokenSource::Command(command)) => options.with_token(|| Token::from_command(&command)),
             None => Ok(options),
         }
     }
@@ -182,46 +114,25 @@ impl ClientOptions {
         Ok(ClientOptions { urls, authorities, token: None })
     }
 
-    /// Also sends the token of `source`, which is asked only if the token may be sent to all nodes.
-    fn with_token_of(mut self, source: &TokenSource) -> Result<ClientOptions, CliError> {
+    /// Also sends a token, which is obtained only if it may be sent to all nodes.
+    ///
+    /// # Errors
+    /// When a connection to a node is not encrypted and leaves this machine, or that of `obtain`.
+    pub fn with_token(
+        mut self,
+        obtain: impl FnOnce() -> Result<Token, CliError>,
+    ) -> Result<ClientOptions, CliError> {
         for url in &self.urls {
             url.check_token_path().map_err(|error| CliError::Usage(format!("{error}: use https://")))?;
         }
-        self.token = Some(match source {
-            TokenSource::File(path) => Token::read(path)?,
-            TokenSource::Command(command) => Token::from_command(command)?,
-        });
+        self.token = Some(obtain()?);
         Ok(self)
-    }
-}
-
-impl Profile {
-    /// The nodes.
-    ///
-    /// # Errors
-    /// When the file has something else than URLs.
-    fn nodes(&self) -> Result<Vec<NodeUrl>, CliError> {
-        let parse = |url: &String| url.parse().map_err(|error| CliError::Usage(format!("`{url}`: {error}")));
-        self.urls.iter().map(parse).collect()
-    }
-
-    /// Where its token is, if it has one.
-    fn token_source(&self) -> Result<Option<TokenSource>, CliError> {
-        match (&self.token_file, &self.token_command) {
-            (Some(_), Some(_)) => {
-                let text = "a profile has either token_file or token_command, not both";
-                Err(CliError::Usage(text.to_owned()))
-            }
-            (Some(path), None) => Ok(Some(TokenSource::File(path.clone()))),
-            (None, Some(command)) => Ok(Some(TokenSource::Command(command.clone()))),
-            (None, None) => Ok(None),
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::Permissions;
+    use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
