@@ -18,7 +18,7 @@ use super::{ClientArgs, Output};
 pub struct LoginArgs {
     /// The nodes' HTTP endpoints, separated by commas [default: those of the profile, or
     /// http://127.0.0.1:8001]
-    #[arg(value_name = "URL", value_delimiter = ',')]
+    #[arg(env = "TIDELOCK_URL", value_name = "URL", value_delimiter = ',')]
     pub urls: Vec<NodeUrl>,
     /// File with the certificates, PEM, of the authorities that may have signed those of the nodes;
     /// https:// needs it [default: of the profile, if it has these nodes]
