@@ -165,7 +165,8 @@ pub struct RespBenchArgs {
     /// Encrypt the connections; --ca says which certificates to trust
     #[arg(long)]
     pub tls: bool,
-    /// The nodes that --via leader and --via follower ask for the leaders and their addresses.
+    /// The nodes that --via leader and --via follower ask for the leaders and their addresses; a
+    /// token is sent only to their hosts.
     #[command(flatten)]
     pub connection: ConnectionArgs,
     /// How much load.
@@ -208,6 +209,10 @@ pub struct HttpBenchArgs {
     /// File with the certificates, PEM, of the authorities to trust; https:// needs it
     #[arg(long = "ca", env = "TIDELOCK_CA", value_name = "FILE")]
     pub ca: Option<PathBuf>,
+    /// File with a token to send, which only you may read (mode 600). Neither a variable nor a
+    /// profile applies here, because the URL may be that of another server
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
     /// The URL: http://host:port/path?query, or https://
     pub url: String,
     /// The method

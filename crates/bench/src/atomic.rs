@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustls::{ClientConnection, StreamOwned};
 use serde::Deserialize;
-use tidelock_client::{CliError, Client, NodeUrl, Output, output};
+use tidelock_client::{CliError, Client, NodeUrl, Output, Token, output};
 
 use crate::args::AtomicBenchArgs;
 use crate::http::Message;
@@ -27,6 +27,7 @@ use crate::protocol::{Kind, Status};
 use crate::record::Record;
 use crate::report::{Report, Setting};
 use crate::routes::Routes;
+use crate::token;
 use crate::transport::{Transport, server_name};
 
 /// Interval between output lines, and between polls of the leaders.
@@ -92,6 +93,7 @@ struct Shared {
 struct Connector {
     transport: Transport,
     timeout: Duration,
+    token: Option<Token>,
 }
 
 /// Runs until its time is over, or without end.
@@ -100,7 +102,8 @@ pub(crate) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
     let duration = args.duration_s.or((format == Output::Json).then_some(JSON_DURATION));
     let timeout = Duration::from_millis(args.timeout_ms);
     let options = args.connection.resolve()?;
-    let connector = Connector { transport: Transport::of_nodes(&options)?, timeout };
+    let connector =
+        Connector { transport: Transport::of_nodes(&options)?, timeout, token: options.token.clone() };
     let names = options.urls.iter().map(NodeUrl::address).collect::<Vec<_>>().join(",");
     let client = Arc::new(Client::new(options, timeout));
     let shared = Shared {
@@ -281,6 +284,8 @@ impl<T: Read + Write> ReadWrite for T {}
 struct NodeConnection {
     address: String,
     stream: Box<dyn ReadWrite>,
+    /// Lines that the head of every request has.
+    headers: String,
     out: String,
     input: Vec<u8>,
     /// The last answer that was a refusal.
@@ -290,6 +295,9 @@ struct NodeConnection {
 impl NodeConnection {
     fn open(address: &str, connector: &Connector) -> Result<NodeConnection, String> {
         let timeout = connector.timeout;
+        if connector.token.is_some() {
+            token::check_path(address, &connector.transport)?;
+        }
         let failed = |error: std::io::Error| format!("{address}: {error}");
         let mut found = address.to_socket_addrs().map_err(failed)?;
         let found = found.next().ok_or_else(|| format!("{address}: the name has no address"))?;
@@ -303,8 +311,9 @@ impl NodeConnection {
                 Box::new(StreamOwned::new(tls.map_err(|error| format!("{address}: {error}"))?, stream))
             }
         };
+        let headers = format!("host: {address}\r\n{}", token::header(connector.token.as_ref()));
         let (address, out) = (address.to_owned(), String::new());
-        Ok(NodeConnection { address, stream, out, input: vec![], said: String::new() })
+        Ok(NodeConnection { address, stream, headers, out, input: vec![], said: String::new() })
     }
 
     fn value(&mut self, id: &str) -> Result<i64, String> {
@@ -313,9 +322,8 @@ impl NodeConnection {
             value: i64,
         }
         self.out.clear();
-        let host = &self.address;
-        write!(self.out, "GET /v1/atomics/{id} HTTP/1.1\r\nhost: {host}\r\n\r\n")
-            .map_err(|e| e.to_string())?;
+        let headers = &self.headers;
+        write!(self.out, "GET /v1/atomics/{id} HTTP/1.1\r\n{headers}\r\n").map_err(|e| e.to_string())?;
         match self.ask()? {
             (200, content) => {
                 serde_json::from_slice::<Content>(&content).map(|read| read.value).map_err(|e| e.to_string())
@@ -327,10 +335,10 @@ impl NodeConnection {
     fn compare_exchange(&mut self, id: &str, value: i64) -> Result<(u16, Option<Exchanged>), String> {
         let body = format!(r#"{{"expected_value":{value},"new_value":{}}}"#, value.wrapping_add(1));
         self.out.clear();
-        let (host, bytes) = (&self.address, body.len());
+        let (headers, bytes) = (&self.headers, body.len());
         write!(
             self.out,
-            "POST /v1/atomics/{id}/compare-exchange HTTP/1.1\r\nhost: {host}\r\ncontent-length: {bytes}\r\n\r\n{body}"
+            "POST /v1/atomics/{id}/compare-exchange HTTP/1.1\r\n{headers}content-length: {bytes}\r\n\r\n{body}"
         )
         .map_err(|error| error.to_string())?;
         match self.ask()? {

@@ -21,8 +21,8 @@ const HEADERS_MAX: usize = 64;
 /// The longest content of an answer: the largest value is 1 MiB, a page of a list up to 32 MiB.
 const CONTENT_BYTES_MAX: usize = 64 << 20;
 
-/// Keys of the native interface.
-#[derive(Clone, Debug)]
+/// Keys of the native interface. It has no `Debug`, because its bytes may have a token.
+#[derive(Clone)]
 pub(crate) struct KeyProtocol {
     pub keys: Arc<KeySpace>,
     pub value_bytes: usize,
@@ -34,10 +34,11 @@ pub(crate) struct KeyProtocol {
 }
 
 impl KeyProtocol {
-    /// `host` is the `Host` header; `freshness` is that of every read.
+    /// `headers` are lines that every request has, each with its end; `freshness` is that of every
+    /// read.
     pub fn new(
         keys: Arc<KeySpace>,
-        host: &str,
+        headers: &str,
         value_bytes: usize,
         run: u32,
         freshness: Freshness,
@@ -50,13 +51,10 @@ impl KeyProtocol {
             keys,
             value_bytes,
             run,
-            read: [
-                b"GET /v1/keys/".to_vec(),
-                format!("{query} HTTP/1.1\r\nhost: {host}\r\n\r\n").into_bytes(),
-            ],
+            read: [b"GET /v1/keys/".to_vec(), format!("{query} HTTP/1.1\r\n{headers}\r\n").into_bytes()],
             write: [
                 b"PUT /v1/keys/".to_vec(),
-                format!(" HTTP/1.1\r\nhost: {host}\r\ncontent-length: {value_bytes}\r\n\r\n").into_bytes(),
+                format!(" HTTP/1.1\r\n{headers}content-length: {value_bytes}\r\n\r\n").into_bytes(),
             ],
         }
     }
@@ -100,8 +98,8 @@ impl Protocol for KeyProtocol {
     }
 }
 
-/// The protocol for one constant request.
-#[derive(Clone, Debug)]
+/// The protocol for one constant request. It has no `Debug`, because its bytes may have a token.
+#[derive(Clone)]
 pub(crate) struct FixedProtocol {
     /// Head and body, as they are sent.
     pub request: Vec<u8>,
@@ -124,14 +122,14 @@ impl Protocol for FixedProtocol {
     }
 }
 
-/// A request of `bench http`, ready to be sent.
-#[derive(Debug)]
+/// A request of `bench http`. It has no `Debug`, because its head may have a token.
 pub(crate) struct Request {
     /// `host:port`.
     pub address: String,
     pub is_https: bool,
-    /// Head and body, as they are sent.
-    pub bytes: Vec<u8>,
+    /// The head, without the empty line at its end.
+    head: String,
+    body: String,
 }
 
 impl Request {
@@ -156,11 +154,20 @@ impl Request {
         if let Some(body) = &args.body {
             head.push_str(&format!("content-length: {}\r\n", body.len()));
         }
-        let body = args.body.as_deref().unwrap_or_default();
         let is_https = uri.scheme_str() == Some("https");
         let port = authority.port_u16().unwrap_or(if is_https { 443 } else { 80 });
         let address = format!("{}:{port}", authority.host());
-        Ok(Request { address, is_https, bytes: format!("{head}\r\n{body}").into_bytes() })
+        Ok(Request { address, is_https, head, body: args.body.clone().unwrap_or_default() })
+    }
+
+    /// Adds a line to the head, which has its end.
+    pub fn add_header(&mut self, line: &str) {
+        self.head.push_str(line);
+    }
+
+    /// Head and body, as they are sent.
+    pub fn bytes(&self) -> Vec<u8> {
+        format!("{}\r\n{}", self.head, self.body).into_bytes()
     }
 }
 
@@ -267,7 +274,7 @@ mod tests {
 
     fn protocol(prefix: &str, freshness: Freshness) -> KeyProtocol {
         let mix = mix(&format!("--key-size 10 --keys 10 --key-prefix {prefix}"));
-        KeyProtocol::new(Arc::new(KeySpace::new(&mix).unwrap()), "h:1", 24, 1, freshness)
+        KeyProtocol::new(Arc::new(KeySpace::new(&mix).unwrap()), "host: h:1\r\n", 24, 1, freshness)
     }
 
     fn encoded(protocol: &mut KeyProtocol, kind: Kind) -> Vec<u8> {
@@ -296,13 +303,13 @@ mod tests {
         let parse = |line: &[&str]| Request::parse(&TestArgs::parse_from([&["x"], line].concat()).http);
         let plain = parse(&["http://h/api?a=1&b=2"]).unwrap();
         assert_eq!(plain.address, "h:80");
-        assert_eq!(plain.bytes, b"GET /api?a=1&b=2 HTTP/1.1\r\nhost: h\r\n\r\n");
+        assert_eq!(plain.bytes(), b"GET /api?a=1&b=2 HTTP/1.1\r\nhost: h\r\n\r\n");
         let encrypted = parse(&["https://h/"]).unwrap();
         assert_eq!((encrypted.address.as_str(), encrypted.is_https, plain.is_https), ("h:443", true, false));
         let post = parse(&["http://[::1]:7/x", "-m", "POST", "--body", "bar", "-H", "Accept: a"]).unwrap();
         assert_eq!(post.address, "[::1]:7");
         let expected = "POST /x HTTP/1.1\r\nhost: [::1]:7\r\nAccept: a\r\ncontent-length: 3\r\n\r\nbar";
-        assert_eq!(post.bytes, expected.as_bytes());
+        assert_eq!(post.bytes(), expected.as_bytes());
         for bad in [
             &["h:80/"][..],
             &["ftp://h/"],

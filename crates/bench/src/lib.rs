@@ -9,6 +9,7 @@
 //!   http resp          bytes
 //!   keywork ledger     the requests of each connection, and the check of answers
 //! pace               when requests are sent, and when a run ends
+//! token              the token in requests, and to which servers it goes
 //! transport          TCP with or without TLS
 //! connection load    one connection; threads of them
 //! record report      the measurements, and their presentation
@@ -36,12 +37,14 @@ mod report;
 mod resp;
 mod routes;
 mod stamp;
+mod token;
 mod transport;
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidelock_client::{CertificateAuthorities, CliError, Client, ClientOptions, NodeUrl};
+use tidelock_client::{CertificateAuthorities, CliError, Client, ClientOptions, NodeUrl, Token};
 
 pub use self::args::BenchArgs;
 use self::args::{
@@ -89,9 +92,15 @@ fn kv(args: &KvBenchArgs) -> Result<(), CliError> {
     };
     let (bytes, freshness) = (args.mix.value_size as usize, args.mix.consistency);
     let run = fastrand::u32(..);
-    let protocol =
-        |keys: &Arc<KeySpace>, host: &str| KeyProtocol::new(Arc::clone(keys), host, bytes, run, freshness);
     let transport = Transport::of_nodes(&options)?;
+    if options.token.is_some() {
+        token::check_paths(&targets.addresses, &transport)?;
+    }
+    let authorization = token::header(options.token.as_ref());
+    let protocol = |keys: &Arc<KeySpace>, host: &str| {
+        let headers = format!("host: {host}\r\n{authorization}");
+        KeyProtocol::new(Arc::clone(keys), &headers, bytes, run, freshness)
+    };
     KeyRun::new(&args.load, &args.mix, via, (keys, targets, transport)).run(Marks::Versions, run, &protocol)
 }
 
@@ -106,7 +115,16 @@ fn resp(args: &RespBenchArgs) -> Result<(), CliError> {
     };
     let (bytes, freshness) = (args.mix.value_size as usize, args.mix.consistency);
     let run = fastrand::u32(..);
-    let protocol = |keys: &Arc<KeySpace>, _: &str| RespProtocol::new(Arc::clone(keys), bytes, run, freshness);
+    if options.token.is_some() {
+        if via == Via::Given {
+            token::check_hosts(&targets.addresses, &options.urls)?;
+        }
+        token::check_paths(&targets.addresses, &transport)?;
+    }
+    let token = options.token;
+    let protocol = |keys: &Arc<KeySpace>, _: &str| {
+        RespProtocol::new(Arc::clone(keys), bytes, run, freshness).with_token(token.as_ref())
+    };
     KeyRun::new(&args.load, &args.mix, via, (keys, targets, transport)).run(Marks::Sequences, run, &protocol)
 }
 
@@ -267,11 +285,15 @@ impl Recipe for FixedRecipe {
 fn url(args: &HttpBenchArgs) -> Result<(), CliError> {
     let authorities = args.ca.as_deref().map(CertificateAuthorities::read).transpose();
     let authorities = authorities.map_err(CliError::Usage)?;
-    let request = http::Request::parse(args).map_err(CliError::Usage)?;
+    let mut request = http::Request::parse(args).map_err(CliError::Usage)?;
     let transport = Transport::new(request.is_https, authorities.as_ref())?;
+    if let Some(path) = &args.token_file {
+        token::check_paths(slice::from_ref(&request.address), &transport)?;
+        request.add_header(&token::header(Some(&Token::read(path)?)));
+    }
     let recipe = FixedRecipe {
+        protocol: FixedProtocol { request: request.bytes(), is_head: args.method == "HEAD" },
         address: request.address,
-        protocol: FixedProtocol { request: request.bytes, is_head: args.method == "HEAD" },
         expected: args.expect.as_deref().map(|text| text.as_bytes().into()),
     };
     measure(&args.load, &transport, format!("{} {}", args.method, args.url), &recipe)

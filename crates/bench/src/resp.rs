@@ -1,8 +1,9 @@
 //! A minimal RESP2 client: `SET key value`, `GET key`, and their replies.
 
 use std::borrow::Cow;
-use std::io::Write;
 use std::sync::Arc;
+
+use tidelock_client::Token;
 
 use crate::args::Freshness;
 use crate::keys::KeySpace;
@@ -15,13 +16,14 @@ const BULK_BYTES_MAX: i64 = 512 << 20;
 /// The longest line of a reply; a longer one is malformed.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// The protocol of one connection.
-#[derive(Clone, Debug)]
+/// The protocol of one connection. It has no `Debug`, because its greeting may have a token.
+#[derive(Clone)]
 pub(crate) struct RespProtocol {
     keys: Arc<KeySpace>,
     value_bytes: usize,
     run: u32,
-    freshness: Freshness,
+    /// Commands before the first request: the name of each, and its bytes.
+    greeting: Vec<(&'static str, Vec<u8>)>,
     get: Vec<u8>,
     set: Vec<u8>,
     /// The bytes between key and value of a write.
@@ -32,6 +34,8 @@ impl RespProtocol {
     /// `freshness` is that of the connection's reads.
     pub fn new(keys: Arc<KeySpace>, value_bytes: usize, run: u32, freshness: Freshness) -> RespProtocol {
         let key_bytes = keys.key_bytes();
+        let read_only = ("READONLY", b"*1\r\n$8\r\nREADONLY\r\n".to_vec());
+        let greeting = if freshness == Freshness::Stale { vec![read_only] } else { vec![] };
         RespProtocol {
             get: format!("*2\r\n$3\r\nGET\r\n${key_bytes}\r\n").into_bytes(),
             set: format!("*3\r\n$3\r\nSET\r\n${key_bytes}\r\n").into_bytes(),
@@ -39,27 +43,40 @@ impl RespProtocol {
             keys,
             value_bytes,
             run,
-            freshness,
+            greeting,
         }
+    }
+
+    /// Begins each connection with the token.
+    pub fn with_token(mut self, token: Option<&Token>) -> RespProtocol {
+        if let Some(token) = token {
+            let token = token.expose();
+            let command = format!("*2\r\n$4\r\nAUTH\r\n${}\r\n{token}\r\n", token.len());
+            self.greeting.insert(0, ("AUTH", command.into_bytes()));
+        }
+        self
     }
 }
 
 impl Protocol for RespProtocol {
     fn greet(&mut self, out: &mut Vec<u8>) {
-        if self.freshness == Freshness::Stale {
-            out.write_all(b"*1\r\n$8\r\nREADONLY\r\n").expect("invariant: writing to a vector cannot fail");
-        }
+        self.greeting.iter().for_each(|(_, command)| out.extend_from_slice(command));
     }
 
     fn skip_greeting(&mut self, input: &[u8]) -> Result<Option<usize>, String> {
-        if self.freshness == Freshness::Linearizable {
-            return Ok(Some(0));
+        let mut skipped = 0;
+        for (name, _) in &self.greeting {
+            match line(&input[skipped..])? {
+                None => return Ok(None),
+                Some((b'+', _, bytes)) => skipped += bytes,
+                // The text of an error may repeat arguments; its first word does not.
+                Some((_, text, _)) => {
+                    let code = text.split(|&byte| byte == b' ').next().unwrap_or_default();
+                    return Err(format!("{name} was refused: {}", String::from_utf8_lossy(code)));
+                }
+            }
         }
-        match line(input)? {
-            None => Ok(None),
-            Some((b'+', _, bytes)) => Ok(Some(bytes)),
-            Some((_, text, _)) => Err(format!("READONLY was refused: {}", String::from_utf8_lossy(text))),
-        }
+        Ok(Some(skipped))
     }
 
     fn encode(&mut self, operation: &Operation, out: &mut Vec<u8>) {
@@ -193,5 +210,20 @@ mod tests {
         assert_eq!(protocol(Freshness::Stale).skip_greeting(b"+OK\r\n$"), Ok(Some(5)));
         assert!(protocol(Freshness::Stale).skip_greeting(b"-ERR unknown command\r\n").is_err());
         assert_eq!(protocol(Freshness::Linearizable).skip_greeting(b""), Ok(Some(0)));
+    }
+
+    #[test]
+    fn a_connection_with_a_token_sends_it_first() {
+        let text = "tdl_0123456789abcdef_Abcdefghij-lmnopqrstuv_xyzABCDEFGHIJKLMNOPQ_89abcdef";
+        let token = Token::parse(text).expect("a token");
+        let mut protocol = protocol(Freshness::Stale).with_token(Some(&token));
+        let mut out = vec![];
+        protocol.greet(&mut out);
+        let expected = format!("*2\r\n$4\r\nAUTH\r\n$73\r\n{text}\r\n*1\r\n$8\r\nREADONLY\r\n");
+        assert_eq!(String::from_utf8_lossy(&out), expected);
+        assert_eq!(protocol.skip_greeting(b"+OK\r\n+O"), Ok(None));
+        assert_eq!(protocol.skip_greeting(b"+OK\r\n+OK\r\n$"), Ok(Some(10)));
+        let refused = protocol.skip_greeting(format!("-WRONGPASS {text}\r\n").as_bytes());
+        assert_eq!(refused, Err("AUTH was refused: WRONGPASS".to_owned()));
     }
 }

@@ -1,11 +1,12 @@
-//! The binary `tidelock`: `serve`, `dev`, `kv`, `atomic`, `config`, `cluster`, `backup`, `tls` and
-//! `bench`.
+//! The binary `tidelock`: `serve`, `dev`, `kv`, `atomic`, `config`, `cluster`, `backup`, `login`,
+//! `auth`, `tls` and `bench`.
 //!
 //! Parses the command line, runs the command, and sets the exit code. Each command has its own
 //! file.
 
 mod args;
 mod atomic;
+mod auth;
 mod backup;
 mod cluster;
 mod config;
@@ -13,6 +14,7 @@ mod dev;
 mod item;
 mod kv;
 mod logging;
+mod login;
 mod serve;
 mod time;
 mod tls;
@@ -38,6 +40,8 @@ fn main() -> ExitCode {
         Command::Atomic(args) => atomic::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Backup(args) => backup::run(args),
+        Command::Login(args) => login::run(args),
+        Command::Auth(args) => auth::run(*args),
         Command::Tls(args) => tls::run(args),
         Command::Bench(args) => tidelock_bench::run(*args),
     };

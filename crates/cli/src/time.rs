@@ -1,6 +1,51 @@
-//! Moments for people.
+//! Moments and durations, as people write and read them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
+
+/// Units of durations: their letter, and how many seconds they have.
+const UNITS: [(char, u64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
+
+/// Durations and moments beyond this are mistakes: a hundred years, in seconds.
+const DURATION_S_MAX: u64 = 100 * 365 * 86_400;
+
+/// This moment, in milliseconds since 1970.
+pub fn now_unix_ms() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A duration such as `90d`, `12h`, `30m` or `60s`, in seconds.
+///
+/// # Errors
+/// When the text is something else, none, or more than a hundred years.
+pub fn duration_s(text: &str) -> Result<u64, String> {
+    let parse = || {
+        let unit = text.chars().last()?;
+        let (_, unit_s) = UNITS.into_iter().find(|(letter, _)| *letter == unit)?;
+        let digits = text.strip_suffix(unit)?;
+        let number: u64 = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+        number.checked_mul(unit_s).filter(|seconds| (1..=DURATION_S_MAX).contains(seconds))
+    };
+    parse().ok_or_else(|| format!("`{text}` is no duration: write one such as 90d, 12h, 30m or 60s"))
+}
+
+/// A moment in milliseconds since 1970: RFC 3339, or a duration from now on.
+///
+/// # Errors
+/// When the text is neither, or a moment before 1970.
+pub fn moment(text: &str, now_unix_ms: u64) -> Result<u64, String> {
+    if let Ok(seconds) = duration_s(text) {
+        return Ok(now_unix_ms.saturating_add(seconds * 1000));
+    }
+    let parsed = text.parse::<Timestamp>().ok();
+    parsed.and_then(|moment| u64::try_from(moment.as_millisecond()).ok()).ok_or_else(|| {
+        format!(
+            "`{text}` is no moment: write one such as 2027-05-01T00:00:00Z, or a time from now such as 30d"
+        )
+    })
+}
 
 /// A moment as RFC 3339 writes it, in UTC, to the second. Moments beyond the year 9999, which only
 /// damaged files have, are shown as its end.
@@ -26,5 +71,27 @@ mod tests {
             assert_eq!(rfc3339(seconds * 1000 + 7), text);
         }
         assert!(rfc3339(u64::MAX).starts_with("9999-12-"));
+    }
+
+    #[test]
+    fn durations_have_a_unit() {
+        for (text, seconds) in [("1s", 1), ("30m", 1800), ("12h", 43_200), ("90d", 7_776_000)] {
+            assert_eq!(duration_s(text), Ok(seconds), "{text}");
+        }
+        for text in
+            ["", "d", "90", "0d", "-1d", "+1d", "1.5h", "1w", "1 d", "40000d", "99999999999999999999s"]
+        {
+            assert!(duration_s(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_moment_is_a_date_or_a_time_from_now() {
+        assert_eq!(moment("1d", 5), Ok(86_400_005));
+        assert_eq!(moment("2000-02-28T23:59:59Z", 5), Ok(951_782_399_000));
+        assert_eq!(moment("2000-02-29T00:59:59+01:00", 5), Ok(951_782_399_000));
+        for text in ["", "tomorrow", "2027-05-01", "1969-01-01T00:00:00Z", "2027-05-01T00:00:00"] {
+            assert!(moment(text, 5).is_err(), "{text}");
+        }
     }
 }

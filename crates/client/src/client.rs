@@ -12,6 +12,8 @@
 //!
 //! A node that answers for a key names the leader of its shard if that is another node. The client
 //! asks that node first from then on, which saves a forward; the given nodes follow in their order.
+//! A client with a token does so only if that node was given too. It follows no redirects, so the
+//! token reaches only nodes that were given to it, with TLS or on this machine.
 
 use std::io::{self, Read};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -29,6 +31,7 @@ use ureq::tls::{RootCerts, TlsConfig};
 use crate::connection::ClientOptions;
 use crate::error::CliError;
 use crate::node_url::NodeUrl;
+use crate::token::Token;
 
 /// Timeout of a connection attempt: long enough for any network of a cluster, short enough to try
 /// the next node.
@@ -90,6 +93,8 @@ pub struct Response {
     pub leader: Option<NodeUrl>,
     /// The whole body, without its transfer coding.
     pub body: Vec<u8>,
+    /// Whether the request had a token.
+    pub had_token: bool,
 }
 
 impl Response {
@@ -119,7 +124,26 @@ impl Response {
             Ok(Problem { title, detail, .. }) => format!("{title}: {detail}"),
             Err(_) => String::from_utf8_lossy(&self.body).trim().chars().take(200).collect(),
         };
-        CliError::Refused(format!("{} answered {}: {explanation}", self.url, self.status))
+        let text = format!("{} answered {}: {explanation}", self.url, self.status);
+        match self.advice() {
+            Some(advice) => CliError::Refused(format!("{text}\n{advice}")),
+            None => CliError::Refused(text),
+        }
+    }
+
+    /// What to do about a refusal that concerns the token.
+    fn advice(&self) -> Option<&'static str> {
+        let problem = self.problem().unwrap_or_default();
+        Some(match (self.status, problem.as_str(), self.had_token) {
+            (401, _, false) => "no token: run `tidelock login`, or give --token-file",
+            (401, _, true) => "the token is wrong, expired or deleted: run `tidelock login` with another one",
+            (403, "forbidden", true) => "`tidelock auth whoami` shows what the token allows",
+            (403, "forbidden", false) => "no token: run `tidelock login`, or give --token-file",
+            (503, "permissions-unknown", _) => {
+                "nothing was done: the node has no recent permissions; try again, or ask another node"
+            }
+            _ => return None,
+        })
     }
 
     /// The error for an answer that no Tidelock node gives.
@@ -144,13 +168,14 @@ pub struct Client {
     nodes: Vec<NodeUrl>,
     /// The leader that the last answer named, until it cannot be reached.
     leader: Mutex<Option<NodeUrl>>,
+    token: Option<Token>,
 }
 
 impl Client {
     /// A client that asks the nodes of `options` in their order, each for at most `timeout`. Nodes
     /// with TLS must show a certificate of one of its authorities. Opens no connection yet.
     pub fn new(options: ClientOptions, timeout: Duration) -> Client {
-        let ClientOptions { urls: nodes, authorities } = options;
+        let ClientOptions { urls: nodes, authorities, token } = options;
         let trusted = authorities.as_ref().map_or(&[][..], |authorities| authorities.certificates());
         let tls = TlsConfig::builder()
             .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -168,7 +193,7 @@ impl Client {
             .timeout_connect(Some(CONNECT_TIMEOUT.min(timeout)))
             .user_agent(concat!("tidelock/", env!("CARGO_PKG_VERSION")))
             .build();
-        Client { agent: agent.into(), nodes, leader: Mutex::default() }
+        Client { agent: agent.into(), nodes, leader: Mutex::default(), token }
     }
 
     /// The nodes that are asked, in this order.
@@ -176,9 +201,9 @@ impl Client {
         &self.nodes
     }
 
-    /// A client that asks other nodes, otherwise as this one.
+    /// A client that asks other nodes of the same cluster, otherwise as this one.
     pub fn of(&self, nodes: Vec<NodeUrl>) -> Client {
-        Client { agent: self.agent.clone(), nodes, leader: Mutex::default() }
+        Client { agent: self.agent.clone(), nodes, leader: Mutex::default(), token: self.token.clone() }
     }
 
     /// The first answer that settles the call.
@@ -196,7 +221,9 @@ impl Client {
     /// again.
     fn learn(&self, was_leader: bool, attempt: &Attempt) {
         match attempt {
-            Attempt::Answered(Response { leader: Some(leader), .. }) => {
+            Attempt::Answered(Response { leader: Some(leader), .. })
+                if self.token.is_none() || self.nodes.contains(leader) =>
+            {
                 *self.leader() = Some(leader.clone());
             }
             Attempt::Answered(answer) if answer.status < 500 => {}
@@ -215,6 +242,9 @@ impl Client {
     }
 
     fn attempt(&self, node: &NodeUrl, call: &Call<'_>) -> Attempt {
+        if let Err(error) = self.check_token_path(node) {
+            return Attempt::NotSent(error);
+        }
         // The HTTP library's errors do not say for certain whether a request had left. For a write
         // that must be known, so a connection of our own shows first that the node can be reached
         // at all.
@@ -236,9 +266,22 @@ impl Client {
         }
     }
 
+    /// Fails if the token must not be sent to the node.
+    fn check_token_path(&self, node: &NodeUrl) -> Result<(), String> {
+        if self.token.is_some() { node.check_token_path() } else { Ok(()) }
+    }
+
+    /// A request with the token, if there is one.
+    fn request(&self, method: http::Method, url: String) -> http::request::Builder {
+        let request = http::Request::builder().method(method).uri(url);
+        match &self.token {
+            Some(token) => request.header(http::header::AUTHORIZATION, token.authorization()),
+            None => request,
+        }
+    }
+
     fn send(&self, node: &NodeUrl, call: &Call<'_>) -> Result<Response, ureq::Error> {
-        let mut request =
-            http::Request::builder().method(call.method.clone()).uri(format!("{node}{}", call.target));
+        let mut request = self.request(call.method.clone(), format!("{node}{}", call.target));
         if let Some((name, value)) = &call.condition {
             request = request.header(name, value);
         }
@@ -255,6 +298,7 @@ impl Client {
             version: head.headers.get(http::header::ETAG).and_then(|value| version(value.as_bytes())),
             leader: head.headers.get(LEADER_HEADER).and_then(|value| value.to_str().ok()?.parse().ok()),
             body: body.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?,
+            had_token: self.token.is_some(),
         })
     }
 }
@@ -266,16 +310,20 @@ impl Client {
     pub fn download(&self, target: &str) -> Result<(String, impl Read + Send + use<>), CliError> {
         let mut body = None;
         let answer = first_answer(&self.nodes, false, |node| {
-            match self.begin_download(&format!("{node}{target}")) {
+            if let Err(error) = self.check_token_path(node) {
+                return Attempt::NotSent(error);
+            }
+            let (url, had_token) = (node.to_string(), self.token.is_some());
+            match self.begin_download(format!("{node}{target}")) {
                 Ok((200, found)) => {
                     body = Some(found);
-                    Attempt::Answered(Response { url: node.to_string(), status: 200, ..Response::default() })
+                    Attempt::Answered(Response { url, status: 200, ..Response::default() })
                 }
                 Ok((status, found)) => {
                     // Only the first bytes of a refusal are read.
                     let said = found.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
                     let body = said.unwrap_or_default();
-                    Attempt::Answered(Response { url: node.to_string(), status, body, ..Response::default() })
+                    Attempt::Answered(Response { url, status, body, had_token, ..Response::default() })
                 }
                 Err(error) => Attempt::Broken(error.to_string()),
             }
@@ -286,9 +334,11 @@ impl Client {
         }
     }
 
-    fn begin_download(&self, url: &str) -> Result<(u16, ureq::Body), ureq::Error> {
-        let request = self.agent.get(url).config().timeout_global(None);
-        let response = request.timeout_recv_response(Some(DOWNLOAD_HEAD_TIMEOUT)).build().call()?;
+    fn begin_download(&self, url: String) -> Result<(u16, ureq::Body), ureq::Error> {
+        let request = self.request(http::Method::GET, url).body(())?;
+        let request = self.agent.configure_request(request).timeout_global(None);
+        let request = request.timeout_recv_response(Some(DOWNLOAD_HEAD_TIMEOUT)).build();
+        let response = self.agent.run(request)?;
         let (head, body) = response.into_parts();
         Ok((head.status.as_u16(), body))
     }
@@ -407,7 +457,7 @@ mod tests {
 
     #[test]
     fn the_leader_is_asked_first_until_it_fails() {
-        let connection = ClientOptions { urls: nodes(), authorities: None };
+        let connection = ClientOptions { urls: nodes(), authorities: None, token: None };
         let client = Client::new(connection, Duration::from_secs(1));
         let named = |url: &str| {
             Attempt::Answered(Response {

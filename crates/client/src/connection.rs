@@ -1,26 +1,21 @@
-//! How commands reach a cluster: the nodes, and whose certificates to trust.
+//! How commands reach a cluster: the nodes, whose certificates to trust, and the token to send.
 //!
-//! Owns the flags and environment variables for that, the file of profiles, and which of them
-//! applies: a flag or variable before a profile, a profile before the default. Nothing of a profile
-//! is used for nodes that are not in it.
+//! Owns the flags and environment variables for that, and what applies: a flag or variable before a
+//! profile, a profile before the default. Nothing of a profile is used for nodes that are not in
+//! it.
 
-use std::collections::BTreeMap;
-use std::env;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Deserialize;
 
 use crate::authorities::CertificateAuthorities;
 use crate::error::CliError;
 use crate::node_url::NodeUrl;
+use crate::profiles::{DEFAULT_PROFILE, Profile, Profiles, TokenSource, settings_directory};
+use crate::token::Token;
 
-/// The profile that is used if none is named.
-const DEFAULT_PROFILE: &str = "default";
-
-const DEFAULT_URL: &str = "http://127.0.0.1:8001";
+/// The node that is asked if none is named.
+pub const DEFAULT_URL: &str = "http://127.0.0.1:8001";
 
 /// How to reach a cluster: flags and variables.
 #[derive(Clone, Debug, Default, Args)]
@@ -34,6 +29,10 @@ pub struct ConnectionArgs {
     /// https:// needs it, here or in the profile
     #[arg(long = "ca", env = "TIDELOCK_CA", value_name = "FILE", global = true)]
     pub ca: Option<PathBuf>,
+    /// File with the token to send, which only you may read (mode 600). No flag takes the token
+    /// itself, because a list of processes would show it [default: of the profile]
+    #[arg(long, env = "TIDELOCK_TOKEN_FILE", value_name = "FILE", global = true)]
+    pub token_file: Option<PathBuf>,
     /// The profile to use, of ~/.config/tidelock/config.toml [default: `default`, if there is one]
     #[arg(long, env = "TIDELOCK_PROFILE", value_name = "NAME", global = true)]
     pub profile: Option<String>,
@@ -46,53 +45,8 @@ pub struct ClientOptions {
     pub urls: Vec<NodeUrl>,
     /// The authorities whose certificates are accepted; none if `None`.
     pub authorities: Option<CertificateAuthorities>,
-}
-
-/// One cluster in the file of profiles.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Profile {
-    /// The nodes.
-    urls: Vec<String>,
-    /// Path of the certificates of the authorities.
-    ca: Option<PathBuf>,
-}
-
-/// The file of profiles.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Profiles {
-    /// By name.
-    #[serde(default)]
-    profile: BTreeMap<String, Profile>,
-}
-
-/// The directory of the user's settings: `$XDG_CONFIG_HOME/tidelock`, or `~/.config/tidelock`.
-fn settings_directory() -> Option<PathBuf> {
-    let given = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let base = given("XDG_CONFIG_HOME").or_else(|| Some(given("HOME")?.join(".config")));
-    Some(base?.join("tidelock"))
-}
-
-impl Profiles {
-    /// Reads the profiles in a directory of settings. Without a file there are none.
-    ///
-    /// # Errors
-    /// When the file cannot be read or is malformed.
-    fn read(directory: &Path) -> Result<Profiles, CliError> {
-        let path = Profiles::path(directory);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Profiles::default()),
-            Err(error) => return Err(CliError::io(path.display().to_string())(error)),
-        };
-        toml::from_str(&text).map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))
-    }
-
-    /// The path of the file in a directory of settings.
-    fn path(directory: &Path) -> PathBuf {
-        directory.join("config.toml")
-    }
+    /// The token that every request carries, if there is one.
+    pub token: Option<Token>,
 }
 
 impl ConnectionArgs {
@@ -115,7 +69,16 @@ impl ConnectionArgs {
         };
         let profile = profile.unwrap_or_default();
         let ca = self.ca.as_deref().or(profile.ca.as_deref());
-        ClientOptions::new(urls, ca)
+        let source = match &self.token_file {
+            Some(path) => Some(TokenSource::File(path.clone())),
+            None => profile.token_source()?,
+        };
+        let options = ClientOptions::new(urls, ca)?;
+        match source {
+            Some(TokenSource::File(path)) => options.with_token(|| Token::read(&path)),
+            Some(TokenSource::Command(command)) => options.with_token(|| Token::from_command(&command)),
+            None => Ok(options),
+        }
     }
 
     /// The profile that applies. One that is not named applies only if all given nodes are in it.
@@ -148,23 +111,30 @@ impl ClientOptions {
     /// When the file cannot be used.
     pub fn new(urls: Vec<NodeUrl>, ca: Option<&Path>) -> Result<ClientOptions, CliError> {
         let authorities = ca.map(CertificateAuthorities::read).transpose().map_err(CliError::Usage)?;
-        Ok(ClientOptions { urls, authorities })
+        Ok(ClientOptions { urls, authorities, token: None })
     }
-}
 
-impl Profile {
-    /// The nodes.
+    /// Also sends a token, which is obtained only if it may be sent to all nodes.
     ///
     /// # Errors
-    /// When the file has something else than URLs.
-    fn nodes(&self) -> Result<Vec<NodeUrl>, CliError> {
-        let parse = |url: &String| url.parse().map_err(|error| CliError::Usage(format!("`{url}`: {error}")));
-        self.urls.iter().map(parse).collect()
+    /// When a connection to a node is not encrypted and leaves this machine, or that of `obtain`.
+    pub fn with_token(
+        mut self,
+        obtain: impl FnOnce() -> Result<Token, CliError>,
+    ) -> Result<ClientOptions, CliError> {
+        for url in &self.urls {
+            url.check_token_path().map_err(|error| CliError::Usage(format!("{error}: use https://")))?;
+        }
+        self.token = Some(obtain()?);
+        Ok(self)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn resolve(urls: &[&str], profile: Option<&str>) -> Result<Vec<String>, String> {
@@ -189,6 +159,53 @@ mod tests {
         assert!(refused.contains("not a node of the profile `default`"), "{refused}");
         let refused = resolve(&[], Some("other")).expect_err("no profile");
         assert!(refused.contains("there are: default, local"), "{refused}");
+    }
+
+    const TOKEN: &str = "tdl_0123456789abcdef_Abcdefghij-lmnopqrstuv_xyzABCDEFGHIJKLMNOPQ_89abcdef";
+
+    /// The number of the token that is sent, with these settings of the profile `default`.
+    fn token(settings: &str, urls: &[&str], file: Option<&Path>) -> Result<Option<String>, String> {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let text = format!("[profile.default]\nurls = [\"https://a:1\", \"http://b:1\"]\n{settings}\n");
+        fs::write(Profiles::path(directory.path()), text).expect("a file");
+        let urls = urls.iter().map(|url| url.parse().expect("a URL")).collect();
+        let token_file = file.map(Path::to_owned);
+        let args = ConnectionArgs { urls, token_file, ..ConnectionArgs::default() };
+        let options = args.resolve_in(Some(directory.path())).map_err(|error| error.to_string())?;
+        Ok(options.token.map(|token| token.id().to_owned()))
+    }
+
+    #[test]
+    fn a_token_comes_from_the_file_then_from_the_profile() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("token");
+        fs::write(&path, TOKEN).expect("a file");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a mode");
+        let id = |number: &str| Ok(Some(number.to_owned()));
+        let other = TOKEN.replace("0123", "4567");
+        let command = format!("token_command = [\"echo\", \"{other}\"]");
+        let file = format!("token_file = {path:?}");
+        let node = ["https://a:1"];
+        assert_eq!(token("", &node, None), Ok(None));
+        assert_eq!(token("", &node, Some(&path)), id("0123456789abcdef"));
+        assert_eq!(token(&command, &node, None), id("4567456789abcdef"));
+        assert_eq!(token(&command, &node, Some(&path)), id("0123456789abcdef"));
+        assert_eq!(token(&file, &node, None), id("0123456789abcdef"));
+        let both = token(&format!("{file}\n{command}"), &node, None).expect_err("two sources");
+        assert!(both.contains("not both"), "{both}");
+        assert_eq!(token(&file, &["https://c:1"], None), Ok(None), "not a node of the profile");
+        let misplaced = token(&format!("token = \"{TOKEN}\""), &node, None).expect_err("no such setting");
+        assert!(misplaced.contains("line 3: unknown field `token`"), "{misplaced}");
+        assert!(!misplaced.contains(TOKEN), "{misplaced}");
+    }
+
+    #[test]
+    fn a_token_is_not_read_for_a_node_that_must_not_get_it() {
+        let failing = "token_command = [\"false\"]";
+        let said = token(failing, &["http://b:1"], None).expect_err("no TLS");
+        assert!(said.contains("not sent to b without TLS") && said.contains("use https://"), "{said}");
+        let said = token(failing, &["https://a:1"], None).expect_err("the command fails");
+        assert!(said.contains("token_command `false`"), "{said}");
     }
 
     #[test]

@@ -54,6 +54,11 @@ impl TypedValueParser for KeyParser {
     }
 }
 
+/// A name as one segment of a path.
+pub fn segment(name: &str) -> String {
+    percent_encode(name.as_bytes(), RESERVED).to_string()
+}
+
 /// The path of `key` in the native API.
 pub fn path(key: &[u8]) -> String {
     format!("/v1/keys/{}", percent_encode(key, RESERVED_IN_PATH))

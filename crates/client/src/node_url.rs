@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use ureq::http;
 
+use crate::token::Token;
+
 /// An endpoint of a node: `http://host:port` or `https://host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeUrl {
@@ -29,6 +31,11 @@ impl NodeUrl {
     /// Whether it is reached with TLS.
     pub fn is_https(&self) -> bool {
         self.is_https
+    }
+
+    /// Checks that nobody on the way to it can read a token.
+    pub(crate) fn check_token_path(&self) -> Result<(), String> {
+        Token::check_path(self.host(), self.is_https)
     }
 
     fn scheme(&self) -> &'static str {

@@ -3,6 +3,7 @@
 //! Owns syntax only. The settings of `serve` are declared by the server crate, which also reads
 //! them from a file: [`RawSettings`].
 
+mod auth;
 mod backup;
 mod cluster;
 mod config;
@@ -18,6 +19,10 @@ pub use tidelock_client::Output;
 use tidelock_client::{CliError, Client, ConnectionArgs};
 use tidelock_server::config::RawSettings;
 
+pub use auth::{
+    AuthArgs, AuthCommand, CreateTokenArgs, LoginArgs, PrincipalCommand, PutRoleArgs, RoleCommand,
+    TokenCommand,
+};
 pub use backup::{BackupArgs, BackupCommand, FileArgs, RestoreArgs, SaveArgs};
 pub use cluster::{
     AddShardArgs, ClientsArgs, ClusterArgs, ClusterCommand, ExplainArgs, MoveSlotsArgs, RemoveShardArgs,
@@ -88,6 +93,15 @@ pub enum Command {
     Cluster(ClusterArgs),
     /// Save all keys to a file, and restore them
     Backup(BackupArgs),
+    /// Store the address of a cluster and your token, so that other commands need neither
+    ///
+    /// Asks for the token, or reads one line of standard input if that is no terminal, checks it,
+    /// and stores both in ~/.config/tidelock: the profile in config.toml, the token in
+    /// PROFILE.token, which only you may read. There is no flag for the token, because a list of
+    /// processes would show it.
+    Login(LoginArgs),
+    /// Show who you are, and change roles, principals, tokens and whether they are required
+    Auth(Box<AuthArgs>),
     /// Make certificates for the hosts of a cluster
     Tls(TlsArgs),
     /// Measure the latency of a cluster under load, checking every answer, and the speed of a disk
@@ -224,6 +238,19 @@ mod tests {
             "tidelock atomic get a --stale",
             "tidelock atomic exchange a -5 --output json",
             "tidelock atomic cas a -1 -2 --url http://127.0.0.1:1",
+            "tidelock login",
+            "tidelock login https://a:1,https://b:1 --ca f --profile blue --output json",
+            "tidelock auth whoami --token-file f --url https://a:1 --output json",
+            "tidelock auth role list",
+            "tidelock auth role put app --grant cluster:read --grant read --ends 30d",
+            "tidelock auth role delete app",
+            "tidelock auth principal put ann --role admin --role app",
+            "tidelock auth principal delete ann",
+            "tidelock auth token create ann --expires 90d --out f",
+            "tidelock auth token rotate 0123456789abcdef --out f",
+            "tidelock auth token delete 0123456789abcdef",
+            "tidelock auth require",
+            "tidelock auth off",
             "tidelock bench atomic -t 3 -d 1 --id-prefix a: --url http://a:1,http://b:2",
             "tidelock bench kv -c 64 -P 2 -t 2 -n 100 --reads 90 --keys 5 --distribution zipf --via leader --json",
             "tidelock bench kv -d 0.5 --warm-up-s 0 --rate 1000 --consistency stale --url http://a:1,http://b:2",
@@ -257,6 +284,13 @@ mod tests {
             "tidelock kv get k --url ftp://127.0.0.1:1",
             "tidelock cluster",
             "tidelock cluster status --wait-s 10",
+            "tidelock login ftp://a:1",
+            "tidelock login --token t",
+            "tidelock auth",
+            "tidelock auth role put app",
+            "tidelock auth principal put ann",
+            "tidelock auth token create",
+            "tidelock kv get k --token t",
             "tidelock backup",
             "tidelock backup save",
             "tidelock backup restore",

@@ -31,8 +31,10 @@ pub(super) struct Change {
 impl Change {
     /// Prepares the request for `goal`; sends nothing yet.
     pub fn new(goal: Goal, args: ClientArgs) -> Result<Change, CliError> {
-        let client = args.client()?;
-        let watch = Watch::new(&args, goal.leaving())?;
+        // Once: a profile may run a program for the token.
+        let (options, timeout) = (args.connection.resolve()?, Duration::from_millis(args.timeout_ms));
+        let client = Client::new(options.clone(), timeout);
+        let watch = Watch::new(options, timeout, goal.leaving());
         Ok(Change { goal, client, watch, format: args.output })
     }
 

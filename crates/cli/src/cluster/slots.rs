@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tidelock_api::shards::{AddShardRequest, ChangedShard};
 use tidelock_api::slots::{Moves, RequestedMoves, SlotMove, WantedSlots};
-use tidelock_client::{Call, CliError, output};
+use tidelock_client::{Call, CliError, Client, output};
 
 use super::retry;
 use crate::args::{AddShardArgs, ClientArgs, MoveSlotsArgs, Output, RemoveShardArgs, WaitForMoves};
@@ -44,21 +44,22 @@ pub(super) fn remove_shard(args: &RemoveShardArgs, client: &ClientArgs) -> Resul
 }
 
 pub(super) fn rebalance(wait: &WaitForMoves, client: &ClientArgs) -> Result<(), CliError> {
-    let asked = ask(&Call::post("/v1/cluster/rebalance", b""), wait, client)?;
-    follow(&asked, wait, client)
+    let (asker, format) = (client.client()?, client.output);
+    let asked = ask(&Call::post("/v1/cluster/rebalance", b""), wait, &asker)?;
+    follow(&asked, wait, (&asker, format))
 }
 
 pub(super) fn move_slots(args: &MoveSlotsArgs, client: &ClientArgs) -> Result<(), CliError> {
     let target = format!("/v1/cluster/shards/{}/slots", args.to);
     let body = encode(&WantedSlots { slots: args.slots.clone() });
-    let asked = ask(&Call::post(target, &body), &args.wait, client)?;
-    follow(&asked, &args.wait, client)
+    let (asker, format) = (client.client()?, client.output);
+    let asked = ask(&Call::post(target, &body), &args.wait, &asker)?;
+    follow(&asked, &args.wait, (&asker, format))
 }
 
 /// Requests moves until a leader has recorded them or the time is over.
-fn ask(call: &Call<'_>, wait: &WaitForMoves, client: &ClientArgs) -> Result<RequestedMoves, CliError> {
+fn ask(call: &Call<'_>, wait: &WaitForMoves, client: &Client) -> Result<RequestedMoves, CliError> {
     let end = Instant::now() + Duration::from_secs(wait.wait_s);
-    let client = client.client()?;
     let answer = retry::until(end, Some("slots-moving"), || client.ask(call), output::progress)?;
     answer.accept(202)?.json()
 }
@@ -70,9 +71,13 @@ pub(super) fn show(client: &ClientArgs) -> Result<(), CliError> {
 
 /// Waits until all moves requested so far are done, and prints the remaining ones whenever they
 /// change.
-fn follow(asked: &RequestedMoves, wait: &WaitForMoves, client: &ClientArgs) -> Result<(), CliError> {
+fn follow(
+    asked: &RequestedMoves,
+    wait: &WaitForMoves,
+    (asker, format): (&Client, Output),
+) -> Result<(), CliError> {
     let &RequestedMoves { moves, last } = asked;
-    let is_text = client.output == Output::Text;
+    let is_text = format == Output::Text;
     if !is_text {
         output::line(&String::from_utf8_lossy(&encode(asked)))?;
     } else if wait.wait_s == 0 {
@@ -82,7 +87,7 @@ fn follow(asked: &RequestedMoves, wait: &WaitForMoves, client: &ClientArgs) -> R
         })?;
     }
     let (began, timeout) = (Instant::now(), Duration::from_secs(wait.wait_s));
-    let (mut shown, asker) = (None, client.client()?);
+    let mut shown = None;
     while began.elapsed() < timeout {
         // The node that answers may be behind the one that took the request, or briefly
         // unreachable.

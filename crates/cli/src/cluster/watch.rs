@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use tidelock_api::cluster::Cluster;
 use tidelock_api::membership::Progress;
-use tidelock_client::{Call, CliError, Client, NodeUrl};
-
-use crate::args::ClientArgs;
+use tidelock_client::{Call, CliError, Client, ClientOptions, NodeUrl};
 
 /// Interval between polls: goals take election timeouts or seconds, and an answer costs a node
 /// little.
@@ -37,11 +35,9 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Prepares polls of the given nodes, and of the hosts that they name.
-    pub fn new(args: &ClientArgs, leaving: Option<u64>) -> Result<Watch, CliError> {
-        let timeout = LOOK_TIMEOUT.min(Duration::from_millis(args.timeout_ms));
-        let connection = args.connection.resolve()?;
-        let given = connection.urls.clone();
-        Ok(Watch { client: Client::new(connection, timeout), given, leaving, seen: None })
+    pub fn new(options: ClientOptions, timeout: Duration, leaving: Option<u64>) -> Watch {
+        let given = options.urls.clone();
+        Watch { client: Client::new(options, LOOK_TIMEOUT.min(timeout)), given, leaving, seen: None }
     }
 
     /// Learns which nodes to ask once a leaving node has stopped. Does nothing if no node answers.
@@ -148,7 +144,6 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use tidelock_api::cluster::Host;
-    use tidelock_client::ClientOptions;
 
     use super::*;
 
@@ -217,7 +212,7 @@ mod tests {
             (url(port), Cluster { node, hosts, ..Cluster::default() })
         });
         let given: Vec<NodeUrl> = given.iter().copied().map(url).collect();
-        let connection = ClientOptions { urls: given.clone(), authorities: None };
+        let connection = ClientOptions { urls: given.clone(), authorities: None, token: None };
         let client = Client::new(connection, LOOK_TIMEOUT);
         let watch = Watch { client, given, leaving, seen };
         let port = |url: NodeUrl| url.to_string().rsplit(':').next().and_then(|port| port.parse().ok());

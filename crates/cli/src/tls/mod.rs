@@ -7,14 +7,14 @@
 mod issue;
 
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tidelock_client::CliError;
+use tidelock_client::private_file::replace;
 use tidelock_core::certified_host::CertifiedHost;
 use tidelock_server::tls::{AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, certified_host};
 use uuid::Uuid;
@@ -88,9 +88,9 @@ fn init(args: &InitArgs) -> Result<(), CliError> {
         let certified = certified(host, &directory, &args.cluster_name)?;
         let (certificate, key) = authority.issue(&host.name, &certified, validity).map_err(failed)?;
         create_directory(&directory)?;
-        write(&directory.join(AUTHORITY_FILE), authority.certificate().as_bytes(), 0o644)?;
-        write(&directory.join(KEY_FILE), key.as_bytes(), 0o600)?;
-        write(&directory.join(CERTIFICATE_FILE), certificate.as_bytes(), 0o644)?;
+        replace(&directory.join(AUTHORITY_FILE), authority.certificate().as_bytes(), 0o644)?;
+        replace(&directory.join(KEY_FILE), key.as_bytes(), 0o600)?;
+        replace(&directory.join(CERTIFICATE_FILE), certificate.as_bytes(), 0o644)?;
     }
     let text = instructions(args, &hosts, (is_new, validity));
     io::stdout().write_all(text.as_bytes()).map_err(CliError::io("standard output"))
@@ -115,8 +115,8 @@ fn authority(out: &Path, cluster_name: &str, now: u64) -> Result<(Authority, boo
                 )));
             }
             let (authority, key) = Authority::new(cluster_name, now).map_err(failed)?;
-            write(&key_path, key.as_bytes(), 0o600)?;
-            write(&certificate_path, authority.certificate().as_bytes(), 0o644)?;
+            replace(&key_path, key.as_bytes(), 0o600)?;
+            replace(&certificate_path, authority.certificate().as_bytes(), 0o644)?;
             Ok((authority, true))
         }
         Err(error) => Err(CliError::io(key_path.display().to_string())(error)),
@@ -202,23 +202,6 @@ fn instructions(args: &InitArgs, hosts: &[HostArg], (is_new, validity): (bool, V
 
 fn create_directory(path: &Path) -> Result<(), CliError> {
     fs::create_dir_all(path).map_err(CliError::io(path.display().to_string()))
-}
-
-/// Replaces a file at once.
-fn write(path: &Path, contents: &[u8], mode: u32) -> Result<(), CliError> {
-    let partial = path.with_extension("new");
-    let write = || {
-        // A file of an interrupted run may have another mode.
-        match fs::remove_file(&partial) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&partial)?;
-        file.write_all(contents)?;
-        file.sync_all()?;
-        fs::rename(&partial, path)
-    };
-    write().map_err(CliError::io(path.display().to_string()))
 }
 
 fn unusable(path: &Path, error: &dyn std::error::Error) -> CliError {

@@ -7,6 +7,7 @@ pub mod history;
 pub mod load;
 pub mod namespaces;
 pub mod ports;
+pub mod recorder;
 pub mod resp;
 pub mod shell;
 pub mod slow_disk;

@@ -1,0 +1,144 @@
+//! `tidelock login`: stores an address and a token once, so that all other commands need neither.
+//!
+//! Owns asking for the token. The token is checked at a node before anything is stored. Invariant:
+//! a terminal shows what is typed again after the command, also if a signal ends it.
+
+use std::io::{self, BufRead, IsTerminal, Read};
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use tidelock_api::auth::Whoami;
+use tidelock_client::profiles::{self, DEFAULT_PROFILE, Login, Profile, Profiles};
+use tidelock_client::{Call, CliError, Client, ClientOptions, DEFAULT_URL, NodeUrl, Token, output};
+use tokio::runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::args::{LoginArgs, Output};
+use crate::auth;
+
+/// A longer line is no token.
+const LINE_BYTES_MAX: u64 = 4096;
+
+/// Checks a token and stores the profile.
+pub fn run(args: LoginArgs) -> Result<(), CliError> {
+    let name = args.profile.as_deref().unwrap_or(DEFAULT_PROFILE);
+    profiles::check_name(name)?;
+    let directory = profiles::settings_directory();
+    let directory = directory.ok_or_else(|| {
+        CliError::Usage("there is no directory for settings: set HOME or XDG_CONFIG_HOME".to_owned())
+    })?;
+    let known = Profiles::read(&directory)?.profile.remove(name).unwrap_or_default();
+    let (urls, ca) = connection(&args, &known)?;
+    let token = || Token::parse(&ask()?).map_err(|error| CliError::Usage(format!("standard input: {error}")));
+    let options = ClientOptions::new(urls.clone(), ca.as_deref())?.with_token(token)?;
+    let token = options.token.clone().expect("invariant: the options have a token");
+    let client = Client::new(options, Duration::from_millis(args.timeout_ms));
+    let answer = client.ask_for(200, &Call::get("/v1/auth/whoami"))?;
+    let whoami: Whoami = answer.json()?;
+    if whoami.principal.is_none() {
+        let text = format!("{} does not know this token; nothing was stored", answer.url);
+        return Err(CliError::Refused(text));
+    }
+    let path = Login::new(name, urls, ca.as_deref(), token)?.store(&directory)?;
+    output::answer(args.output, &answer, || Ok(auth::describe(&whoami)))?;
+    if args.output == Output::Text {
+        output::progress(&format!("Stored as the profile `{name}`; the token is in {}.", path.display()));
+    }
+    Ok(())
+}
+
+/// The nodes and the authorities' file. Those of the profile are kept if it has the given nodes.
+fn connection(args: &LoginArgs, known: &Profile) -> Result<(Vec<NodeUrl>, Option<PathBuf>), CliError> {
+    let nodes = known.nodes()?;
+    let is_known = !nodes.is_empty() && args.urls.iter().all(|url| nodes.contains(url));
+    let urls = match (is_known, args.urls.is_empty()) {
+        (true, _) => nodes,
+        (false, true) => vec![DEFAULT_URL.parse().expect("invariant: the default is a URL")],
+        (false, false) => args.urls.clone(),
+    };
+    let ca = args.ca.clone().or_else(|| known.ca.clone().filter(|_| is_known));
+    Ok((urls, ca))
+}
+
+/// The line that is typed or piped.
+fn ask() -> Result<String, CliError> {
+    if !io::stdin().is_terminal() {
+        return read_line().map_err(CliError::io("standard input"));
+    }
+    let failed = || CliError::io("the terminal");
+    let runtime = runtime::Builder::new_current_thread().enable_io().build().map_err(failed())?;
+    runtime.block_on(async {
+        // Signals are caught before the terminal changes, so that none leaves it changed.
+        let mut signals = Signals::new().map_err(failed())?;
+        let _hidden = HiddenInput::begin().map_err(failed())?;
+        eprint!("Token: ");
+        let (sender, receiver) = oneshot::channel();
+        // Nothing ends a read of a terminal; the thread ends with the process.
+        thread::spawn(move || sender.send(read_line()));
+        tokio::select! {
+            line = receiver => match line {
+                Ok(line) => line.map_err(failed()),
+                Err(_) => Err(CliError::Stopped("no token was typed".to_owned())),
+            },
+            () = signals.next() => Err(CliError::Stopped("interrupted; nothing was stored".to_owned())),
+        }
+    })
+}
+
+fn read_line() -> io::Result<String> {
+    let mut line = String::new();
+    io::stdin().lock().take(LINE_BYTES_MAX).read_line(&mut line)?;
+    Ok(line.trim().to_owned())
+}
+
+/// The signals that end a command.
+struct Signals([Signal; 4]);
+
+impl Signals {
+    fn new() -> io::Result<Signals> {
+        Ok(Signals([
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+            signal(SignalKind::quit())?,
+        ]))
+    }
+
+    /// Returns at the first signal.
+    async fn next(&mut self) {
+        let [interrupt, terminate, hangup, quit] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+            _ = quit.recv() => {}
+        }
+    }
+}
+
+/// The terminal does not show what is typed until this is dropped.
+struct HiddenInput {
+    before: Termios,
+}
+
+impl HiddenInput {
+    fn begin() -> io::Result<HiddenInput> {
+        let before = tcgetattr(io::stdin())?;
+        let mut hidden = before.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        // The end of the line is shown.
+        hidden.local_modes.insert(LocalModes::ECHONL);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &hidden)?;
+        Ok(HiddenInput { before })
+    }
+}
+
+impl Drop for HiddenInput {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no restoring.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+    }
+}
