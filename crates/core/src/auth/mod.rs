@@ -2,17 +2,19 @@
 //!
 //! Owns demands and grants, the text form of grants, the rule by which a grant covers a demand, and
 //! the rows of roles, principals and tokens. It does not know requests: `command::demands` says
-//! what each of them demands. `control::access` holds the rows, and decides what a caller may do.
+//! what each of them demands. `control::access` changes the rows.
 //!
 //! Grants only allow; nothing is allowed that no grant covers. One grant covers a demand as a
 //! whole: two grants that cover a range of keys only together do not.
 
+mod access;
 mod caller;
 mod demand;
 mod grant;
 mod principal;
 mod text;
 
+pub use access::Access;
 pub use caller::Caller;
 pub use demand::{Demand, Scope, Verb};
 pub use grant::{ClusterLevel, ConfigAccess, Grant, Grants, KeyAccess, Namespaces};

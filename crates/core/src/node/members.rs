@@ -109,8 +109,8 @@ impl Node {
         self.set_peers(peers);
     }
 
-    /// Whether there may be changes of roles, principals or tokens that this node has not applied at
-    /// its start: there are some in its registry or its log, or it has joined and not seen the
+    /// Whether there may be changes of roles, principals or tokens that this node has not applied
+    /// at its start: there are some in its registry or its log, or it has joined and not seen the
     /// registry since.
     pub(super) fn may_miss_access(&self) -> bool {
         let own = &self.options.host;

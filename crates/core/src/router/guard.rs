@@ -6,9 +6,10 @@
 //! refused.
 //!
 //! While no role, principal or token was ever stored, there is nothing to check, and a request costs
-//! one branch. From the first of them on, a node must confirm its registry, even if authentication is
-//! not required by it: it may have missed that it is now. A node that cannot know whether there are
-//! any, because it has just joined or has not applied all of its log, confirms its registry first.
+//! one branch. From the first of them on, a node must confirm its registry, even if authentication
+//! is not required by it: it may have missed that it is now. A node that cannot know whether there
+//! are any, because it has just joined or has not applied all of its log, confirms its registry
+//! first.
 
 use alloc::string::ToString;
 use alloc::sync::Arc;

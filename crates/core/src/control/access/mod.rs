@@ -1,130 +1,139 @@
-//! Roles, principals and tokens: who may do what.
+//! Changes of roles, principals and tokens.
 //!
-//! Owns the rows in the registry, how they refer to each other, and the answers to two questions:
-//! whose token this is, and whether a caller may make a request. The registry applies changes to
-//! them. Nodes ask for every request, so an answer allocates nothing.
+//! Owns how the rows refer to each other. The registry applies changes to them.
 //!
 //! Invariants:
 //! - A role of a principal exists, and a principal of a token.
 //! - The built-in role exists and has every grant. It is not among the stored rows.
 //! - While authentication is required, no change removes the last way to become an administrator.
 
-mod changes;
-mod snapshot;
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::vec;
 
-use crate::auth::{ADMIN_ROLE, Caller, Demand, Principal, Role, Scope, SecretDigest, Token, TokenId, Verb};
-use crate::types::{LogIndex, UnixMillis};
-
-/// All roles, principals and tokens of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// Log index of the last change; 0 before the first.
-    revision: LogIndex,
-    is_required: bool,
-    roles: BTreeMap<String, Role>,
-    principals: BTreeMap<String, Principal>,
-    tokens: BTreeMap<TokenId, Token>,
-    /// The built-in role, which is always the same.
-    admin: Role,
-}
-
-impl Default for Access {
-    fn default() -> Access {
-        Access {
-            revision: LogIndex(0),
-            is_required: false,
-            roles: BTreeMap::new(),
-            principals: BTreeMap::new(),
-            tokens: BTreeMap::new(),
-            admin: Role::admin(),
-        }
-    }
-}
+use crate::auth::{ADMIN_ROLE, Access, Principal, Role, SecretDigest, Token, TokenId};
+use crate::command::{AccessChange, AccessWrite, Denial, WriteReply};
+use crate::limits;
+use crate::types::{LogIndex, UnixMillis, Version};
 
 impl Access {
-    /// Log index of the last change; 0 before the first.
-    pub fn revision(&self) -> LogIndex {
-        self.revision
+    /// The rows after the change of the entry at `index`, or the answer if nothing changes.
+    ///
+    /// # Errors
+    /// The answer: a denial, a failed condition, or that the rows are already so.
+    pub(in crate::control) fn changed(
+        &self,
+        index: LogIndex,
+        write: AccessWrite,
+    ) -> Result<Access, WriteReply> {
+        let AccessWrite { at, seen, change } = write;
+        if seen.is_some_and(|seen| seen != self.revision) {
+            return Err(WriteReply::ConditionFailed { current: Version(self.revision.0) });
+        }
+        let mut next = self.clone();
+        next.make(change, at).map_err(WriteReply::Denied)?;
+        if next == *self {
+            return Err(WriteReply::AccessChanged { revision: self.revision });
+        }
+        if next.is_required && !next.has_administrator(at) {
+            if !self.is_required {
+                return Err(WriteReply::Denied(Denial::NoAdministrator));
+            }
+            // If the last one has expired already, the change takes nothing away.
+            if self.has_administrator(at) {
+                return Err(WriteReply::Denied(Denial::LastAdministrator));
+            }
+        }
+        next.revision = index;
+        Ok(next)
     }
 
-    /// Whether requests without an authenticated principal are refused.
-    pub fn is_required(&self) -> bool {
-        self.is_required
+    fn make(&mut self, change: AccessChange, at: UnixMillis) -> Result<(), Denial> {
+        match change {
+            AccessChange::PutRole { name, role } => self.put_role(name, role),
+            AccessChange::DeleteRole { name } => self.delete_role(&name),
+            AccessChange::PutPrincipal { name, principal } => self.put_principal(name, principal),
+            AccessChange::DeletePrincipal { name } => {
+                self.principals.remove(&name).ok_or(Denial::UnknownPrincipal)?;
+                self.tokens.retain(|_, token| token.principal != name);
+                Ok(())
+            }
+            AccessChange::AddToken { id, principal, digest, lifetime_ms } => {
+                let expires = lifetime_ms.map(|lifetime| UnixMillis(at.0.saturating_add(lifetime)));
+                self.add_token(id, Token { principal, digests: vec![digest], created: at, expires })
+            }
+            AccessChange::RotateToken { id, digest } => self.rotate_token(id, digest),
+            AccessChange::DeleteToken { id } => self.tokens.remove(&id).map(drop).ok_or(Denial::UnknownToken),
+            AccessChange::Require(is_required) => {
+                self.is_required = is_required;
+                Ok(())
+            }
+        }
     }
 
-    /// Every role, by name, the built-in one first.
-    pub fn roles(&self) -> impl Iterator<Item = (&str, &Role)> {
-        let stored = self.roles.iter().map(|(name, role)| (name.as_str(), role));
-        core::iter::once((ADMIN_ROLE, &self.admin)).chain(stored)
+    fn put_role(&mut self, name: String, role: Role) -> Result<(), Denial> {
+        if name == ADMIN_ROLE {
+            return Err(Denial::BuiltInRole);
+        }
+        if !self.roles.contains_key(&name) && self.roles.len() >= limits::ROLES_MAX {
+            return Err(Denial::TooManyRoles);
+        }
+        self.roles.insert(name, role);
+        Ok(())
     }
 
-    /// The role of a name.
-    pub fn role(&self, name: &str) -> Option<&Role> {
-        if name == ADMIN_ROLE { Some(&self.admin) } else { self.roles.get(name) }
+    fn delete_role(&mut self, name: &str) -> Result<(), Denial> {
+        if name == ADMIN_ROLE {
+            return Err(Denial::BuiltInRole);
+        }
+        if self.principals.values().any(|principal| principal.roles.contains(name)) {
+            return Err(Denial::RoleInUse);
+        }
+        self.roles.remove(name).map(drop).ok_or(Denial::UnknownRole)
     }
 
-    /// Every principal, by name.
-    pub fn principals(&self) -> &BTreeMap<String, Principal> {
-        &self.principals
-    }
-
-    /// Every token.
-    pub fn tokens(&self) -> &BTreeMap<TokenId, Token> {
-        &self.tokens
-    }
-
-    /// The principal of a token, if the secret is right and the token has not expired at `now`.
-    pub fn authenticate(&self, id: TokenId, secret: &SecretDigest, now: UnixMillis) -> Option<&str> {
-        let token = self.tokens.get(&id).filter(|token| token.is_in_force(now))?;
-        // Every digest is compared, so that the time does not show which one is right.
-        let is_right = token.digests.iter().fold(false, |found, digest| found | digest.matches(secret));
-        is_right.then_some(token.principal.as_str())
-    }
-
-    /// The principal that a name of a client certificate proves.
-    pub fn principal_of_certificate(&self, certificate_name: &str) -> Option<&str> {
-        let has_name = |principal: &Principal| principal.certificate_names.contains(certificate_name);
-        let found = self.principals.iter().find(|(_, principal)| has_name(principal));
-        found.map(|(name, _)| name.as_str())
-    }
-
-    /// Whether a grant of the caller covers the demand at `now`. If the time is not known, roles
-    /// that end at some time allow nothing. It does not depend on whether authentication is
-    /// required.
-    pub fn covers(&self, caller: &Caller, demand: &Demand<'_>, now: Option<UnixMillis>) -> bool {
-        let name = match caller {
-            Caller::Anonymous => return false,
-            Caller::Node => return true,
-            Caller::Principal(name) => &**name,
+    fn put_principal(&mut self, name: String, principal: Principal) -> Result<(), Denial> {
+        if principal.roles.iter().any(|role| self.role(role).is_none()) {
+            return Err(Denial::UnknownRole);
+        }
+        let is_taken = |(other, row): (&String, &Principal)| {
+            *other != name && !row.certificate_names.is_disjoint(&principal.certificate_names)
         };
-        let Some(principal) = self.principals.get(name) else { return false };
-        let is_in_force = |role: &Role| role.ends.is_none() || now.is_some_and(|now| role.is_in_force(now));
-        let covered = |demand: &Demand<'_>| {
-            let mut roles = principal.roles.iter().filter_map(|role| self.role(role));
-            roles.any(|role| is_in_force(role) && role.grants.cover_alone(demand))
-        };
-        // One role may allow to watch, and another one to read.
-        covered(demand)
-            && (demand.verb != Verb::Watch || covered(&Demand { verb: Verb::Read, scope: demand.scope }))
+        if self.principals.iter().any(is_taken) {
+            return Err(Denial::CertificateNameTaken);
+        }
+        if !self.principals.contains_key(&name) && self.principals.len() >= limits::PRINCIPALS_MAX {
+            return Err(Denial::TooManyPrincipals);
+        }
+        self.principals.insert(name, principal);
+        Ok(())
     }
 
-    /// Whether somebody can prove at `now` to be a principal that may change permissions. A name of
-    /// a certificate does not count, because nodes need not ask for certificates.
-    fn has_administrator(&self, now: UnixMillis) -> bool {
-        let demand = Demand { verb: Verb::Administer, scope: Scope::Cluster };
-        let is_admin = |principal: &Principal| {
-            let mut roles = principal.roles.iter().filter_map(|role| self.role(role));
-            roles.any(|role| role.is_in_force(now) && role.grants.cover(&demand))
-        };
-        self.principals.iter().any(|(name, principal)| {
-            let has_token =
-                || self.tokens.values().any(|token| token.principal == *name && token.is_in_force(now));
-            is_admin(principal) && has_token()
-        })
+    fn add_token(&mut self, id: TokenId, token: Token) -> Result<(), Denial> {
+        if !self.principals.contains_key(&token.principal) {
+            return Err(Denial::UnknownPrincipal);
+        }
+        if let Some(known) = self.tokens.get(&id) {
+            // A repetition of the same command, after an answer was lost.
+            let is_same = known.principal == token.principal && known.digests == token.digests;
+            return if is_same { Ok(()) } else { Err(Denial::TokenExists) };
+        }
+        if self.tokens.len() >= limits::TOKENS_MAX {
+            return Err(Denial::TooManyTokens);
+        }
+        self.tokens.insert(id, token);
+        Ok(())
+    }
+
+    fn rotate_token(&mut self, id: TokenId, digest: SecretDigest) -> Result<(), Denial> {
+        let token = self.tokens.get_mut(&id).ok_or(Denial::UnknownToken)?;
+        if token.digests.last() != Some(&digest) {
+            token.digests.push(digest);
+            let surplus = token.digests.len().saturating_sub(limits::TOKEN_SECRETS_MAX);
+            token.digests.drain(..surplus);
+        }
+        Ok(())
     }
 }

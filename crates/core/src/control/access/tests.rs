@@ -5,11 +5,8 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::auth::Grants;
+use crate::auth::{Caller, Demand, Grants, Scope, Verb};
 use crate::codec::Decoder;
-use crate::command::{AccessChange, AccessWrite, Denial, WriteReply};
-use crate::limits;
-use crate::types::Version;
 
 /// The rows of a cluster, changed by one command after another.
 #[derive(Default)]

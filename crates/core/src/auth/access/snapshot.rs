@@ -10,7 +10,7 @@ use crate::limits;
 use crate::types::LogIndex;
 
 impl Access {
-    pub(in crate::control) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_varint(out, self.revision.0);
         out.push(u8::from(self.is_required));
         codec::put_varint(out, self.roles.len() as u64);
@@ -30,7 +30,7 @@ impl Access {
         }
     }
 
-    pub(in crate::control) fn decode(decoder: &mut Decoder<'_>) -> Result<Access, DecodeError> {
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Access, DecodeError> {
         let (revision, is_required) = (LogIndex(decoder.varint()?), decoder.bool()?);
         let mut roles = BTreeMap::new();
         for _ in 0..decoder.bounded(limits::ROLES_MAX as u64, "number of roles")? {
