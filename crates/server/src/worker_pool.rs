@@ -31,6 +31,7 @@ use crate::offload::Offload;
 use crate::remote::{HandoverCounters, Remote, WorkerLink};
 use crate::resp::{self, Acceptors, RespContext, RespOptions};
 use crate::store::Store;
+use crate::throttle::FailureThrottle;
 use crate::tls::TlsAcceptor;
 use crate::transport::TransportCounters;
 use crate::turns::TurnGauges;
@@ -55,6 +56,7 @@ pub(crate) struct SharedContext {
     pub offload: Offload,
     pub tls: Option<TlsAcceptor>,
     pub memory: Memory,
+    pub throttle: Arc<FailureThrottle>,
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -120,6 +122,7 @@ impl WorkerContext {
             offload: shared.offload,
             tls: shared.tls,
             memory: shared.memory,
+            throttle: shared.throttle,
             backup: Some(shared.backup),
         };
         let (for_http, for_resp) = self.acceptors;

@@ -100,7 +100,7 @@ pub enum WriteReply {
         /// The last move ever planned, including these.
         last: MigrationId,
     },
-    /// Answer to [`RegistryWrite::Access`](super::RegistryWrite::Access): the rows are as requested.
+    /// Answer to [`RegistryWrite::Access`](super::RegistryWrite::Access): the rows are so now.
     AccessChanged {
         /// Log index of the last change of any row.
         revision: LogIndex,
