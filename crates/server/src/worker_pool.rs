@@ -101,6 +101,7 @@ impl WorkerContext {
         let options = RespOptions { connections_max: descriptors.resp_max, ..RespOptions::default() };
         let mut resp = RespContext::new(options, clock);
         (resp.counters, resp.started) = (self.resp.clone(), self.started);
+        resp.throttle = shared.throttle.clone();
         (resp.memory, resp.tls) = (shared.memory.clone(), shared.tls.clone());
         let http = HttpContext {
             options: HttpOptions { connections_max: descriptors.http_max, ..HttpOptions::default() },

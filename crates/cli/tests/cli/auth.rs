@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::client::Raw;
+use crate::harness::resp::Client;
 use crate::harness::{Cluster, Response, eventually};
 
 /// A cluster that requires authentication.
@@ -33,7 +34,12 @@ impl Guarded {
         assert_eq!(issued.status, 201, "{}", issued.text());
         let admin = issued.json()["token"].as_str().expect("a token").to_owned();
         put("/v1/auth", json!({ "required": true }));
-        Guarded { cluster, admin }
+        let guarded = Guarded { cluster, admin };
+        for node in guarded.nodes() {
+            // Until the node has confirmed that it knows the current permissions, this is repeated.
+            assert_eq!(guarded.send(node, "GET /v1/auth", &guarded.admin, b"").status, 200);
+        }
+        guarded
     }
 
     /// A request with a token.
@@ -254,6 +260,136 @@ fn a_gathered_backup_needs_an_administrator() {
         let saved = guarded.send(node, "GET /v1/backup", &guarded.admin, b"");
         assert_eq!(saved.status, 200, "{}", saved.text());
     }
+}
+
+/// A connection of the Redis protocol.
+fn redis(guarded: &Guarded, node: usize) -> Client {
+    let mut address = guarded.cluster.address(node);
+    address.set_port(address.port() + 1);
+    Client::connect(address).expect("the node listens")
+}
+
+#[test]
+fn redis_clients_authenticate_first() {
+    let guarded = Guarded::start(3);
+    let (app, _) = guarded.principal("app", &["read keys:app/", "write keys:app/"]);
+    let wrong = guarded.deleted_token();
+    for node in guarded.nodes() {
+        let mut client = redis(&guarded, node);
+        for command in [
+            "GET app/1",
+            "PING",
+            "INFO",
+            "CONFIG GET save",
+            "CLIENT LIST",
+            "CLUSTER SLOTS",
+            "CLUSTER KEYSLOT a",
+            "SCAN 0",
+            "KEYS *",
+            "DBSIZE",
+            "MULTI",
+            "COMMAND",
+            "TIME",
+            "ACL WHOAMI",
+            "SELECT 0",
+            "RESET",
+            "READONLY",
+            "nonsense",
+        ] {
+            assert_eq!(client.ask(command), "-NOAUTH Authentication required.", "{command}");
+        }
+        assert!(client.ask("HELLO 2").starts_with("-NOAUTH HELLO must be called"), "HELLO");
+        let refused = "-WRONGPASS invalid username-password pair or user is disabled.";
+        assert_eq!(client.ask(&format!("AUTH {wrong}")), refused);
+        assert_eq!(client.ask(&format!("AUTH other {app}")), refused);
+        assert_eq!(client.ask("GET app/1"), "-NOAUTH Authentication required.");
+        assert_eq!(client.ask(&format!("AUTH app {app}")), "+OK");
+        assert_eq!(client.ask("ACL WHOAMI"), "app");
+        assert_eq!(client.ask("SET app/1 v"), "+OK");
+        assert_eq!(client.ask("GET app/1"), "v");
+        let denied = |reply: String| assert!(reply.starts_with("-NOPERM "), "{reply}");
+        for command in [
+            "GET other",
+            "MGET app/1 other",
+            "MSET app/1 v other v",
+            "WATCH other",
+            "SCAN 0",
+            "KEYS app/*",
+            "DBSIZE",
+            "INFO",
+            "CONFIG GET save",
+            "CLUSTER SLOTS",
+            "CLUSTER SHARDS",
+            "CLUSTER GETKEYSINSLOT 0 1",
+        ] {
+            denied(client.ask(command));
+        }
+        assert_eq!(client.ask("RESET"), "+RESET");
+        assert_eq!(client.ask("PING"), "-NOAUTH Authentication required.");
+        assert_eq!(client.ask(&format!("AUTH default {app}")), "+OK");
+        assert_eq!(client.ask("PING"), "+PONG");
+        let mut admin = redis(&guarded, node);
+        assert_eq!(admin.ask(&format!("AUTH {}", guarded.admin)), "+OK");
+        assert!(admin.ask("DBSIZE").starts_with(':'), "DBSIZE");
+        assert!(admin.ask("INFO").contains("tidelock"), "INFO");
+    }
+}
+
+#[test]
+fn only_the_command_that_is_not_allowed_is_refused() {
+    let guarded = Guarded::start(3);
+    let (app, id) = guarded.principal("app", &["read keys:app/", "write keys:app/"]);
+    for node in guarded.nodes() {
+        let mut client = redis(&guarded, node);
+        assert_eq!(client.ask(&format!("AUTH {app}")), "+OK");
+        let key = |number: usize| if number == 333 { "other".to_owned() } else { format!("app/{number}") };
+        let burst: String = (0..500).map(|number| format!("SET {} v\r\n", key(number))).collect();
+        client.send(&burst).expect("sent");
+        for number in 0..500 {
+            let reply = client.reply().expect("a reply");
+            let expected =
+                if number == 333 { "-NOPERM this needs the permission `write keys:other`" } else { "+OK" };
+            assert!(reply.starts_with(expected), "{number}: {reply}");
+        }
+        for (command, expected) in [
+            ("MULTI", "+OK"),
+            ("SET app/x{a} new", "+QUEUED"),
+            ("GET other{a}", "-NOPERM"),
+            ("EXEC", "-EXECABORT"),
+            ("EXISTS app/x{a}", ":0"),
+        ] {
+            let reply = client.ask(command);
+            assert!(reply.starts_with(expected), "{command}: {reply}");
+        }
+    }
+    let other = guarded.send(1, "GET /v1/keys/other", &guarded.admin, b"");
+    assert_eq!(other.status, 404, "nothing was written");
+    let mut open = redis(&guarded, 2);
+    assert_eq!(open.ask(&format!("AUTH {app}")), "+OK");
+    assert_eq!(open.ask("MULTI"), "+OK");
+    assert_eq!(open.ask("SET app/late v"), "+QUEUED");
+    guarded.administer(&format!("DELETE /v1/auth/tokens/{id}"), &json!({}));
+    assert_eq!(open.ask("EXEC"), "-NOAUTH Authentication required.");
+    assert_eq!(open.ask("PING"), "-NOAUTH Authentication required.");
+    let late = guarded.send(1, "GET /v1/keys/app/late", &guarded.admin, b"");
+    assert_eq!(late.status, 404, "nothing was written");
+}
+
+#[test]
+fn before_a_token_commands_are_short() {
+    let guarded = Guarded::start(1);
+    for (bytes, error) in [
+        ("*11\r\n", "unauthenticated multibulk length"),
+        ("*2\r\n$4\r\nAUTH\r\n$16385\r\n", "unauthenticated bulk length"),
+    ] {
+        let mut client = redis(&guarded, 1);
+        client.send(bytes).expect("sent");
+        assert_eq!(client.reply().expect("a reply"), format!("-ERR Protocol error: {error}"));
+        assert!(client.reply().is_err(), "the connection is closed");
+    }
+    let mut client = redis(&guarded, 1);
+    assert_eq!(client.ask(&format!("AUTH {}", guarded.admin)), "+OK");
+    assert_eq!(client.ask(&format!("SET k {}", "v".repeat(20_000))), "+OK");
 }
 
 #[test]
