@@ -9,8 +9,8 @@
 //! ```
 //!
 //! `frame` parses commands, `encode` encodes replies; neither does I/O. `dispatch` holds the table
-//! of commands, `authentication` who may run them, `commands` what each does, `session` the state of
-//! one client. The pipeline, which the simulator runs too, is
+//! of commands, `authentication` who may run them, `commands` what each does, `session` the state
+//! of one client. The pipeline, which the simulator runs too, is
 //! [`tidelock_core::clients::pipeline`]. It keeps the order of operations and replies, and combines
 //! operations into few commands. `replies` holds the form of each reply. `connection` moves the
 //! bytes, `server` accepts.
