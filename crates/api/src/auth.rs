@@ -145,6 +145,7 @@ pub struct Tokens {
 /// The answer to a change of roles, principals or tokens: where it is in force. It is stored; a
 /// node where it is not in force yet applies it as soon as it hears of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "AccessChange")]
 pub struct Change {
     /// Number of the change, which grows.
     pub revision: u64,

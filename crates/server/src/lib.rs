@@ -2,6 +2,7 @@
 //! decision is the core's.
 
 pub mod accept;
+pub mod access;
 pub mod backup;
 pub mod clients;
 pub mod clock;
@@ -29,7 +30,9 @@ pub mod serve;
 pub mod shutdown;
 mod status_log;
 pub mod store;
+pub mod throttle;
 pub mod tls;
+pub mod token;
 pub mod transport;
 pub mod turns;
 mod waiting;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::HOST;
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -75,24 +75,35 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Sends a request without a body to `HOST:PORT`, and waits for the head of the answer. Requires a
+/// The HTTP listener of another node, and how it is asked.
+#[derive(Clone, Debug)]
+pub struct PeerEndpoint {
+    /// `HOST:PORT`.
+    pub address: String,
+    /// The handshake with it; `None`: it is asked without TLS.
+    pub tls: Option<TlsAcceptor>,
+    /// The header `Authorization` of the client's request that causes requests to the node, which
+    /// checks it again.
+    pub authorization: Option<HeaderValue>,
+}
+
+/// Sends a request without a body, and waits for the head of the answer. Requires a
 /// context for local tasks.
 ///
 /// # Errors
 /// When the node cannot be reached, or does not answer in time.
-pub async fn send(
-    address: &str,
-    tls: Option<&TlsAcceptor>,
-    method: Method,
-    target: &str,
-) -> Result<PeerAnswer, PeerHttpError> {
+pub async fn send(peer: &PeerEndpoint, method: Method, target: &str) -> Result<PeerAnswer, PeerHttpError> {
+    let PeerEndpoint { address, tls, authorization } = peer;
     let unreachable = |source| PeerHttpError::Unreachable { address: address.to_owned(), source };
     let (stream, reached) = connect(address).await.map_err(unreachable)?;
-    let (mut sender, guard) = match tls {
+    let (mut sender, guard) = match tls.as_ref() {
         None => begin(stream).await?,
         Some(tls) => begin(secure(tls, stream).await.map_err(unreachable)?).await?,
     };
-    let request = Request::builder().method(method).uri(target).header(HOST, reached.to_string());
+    let mut request = Request::builder().method(method).uri(target).header(HOST, reached.to_string());
+    if let Some(authorization) = authorization {
+        request = request.header(AUTHORIZATION, authorization);
+    }
     let request = request.body(Empty::<Bytes>::new()).expect("invariant: targets are built from numbers");
     let answer = timeout(HEAD_TIMEOUT, sender.send_request(request)).await;
     let answer = answer.map_err(|_| PeerHttpError::Silent(HEAD_TIMEOUT))??;
@@ -202,16 +213,20 @@ mod tests {
         }));
     }
 
+    fn peer(address: &str) -> PeerEndpoint {
+        PeerEndpoint { address: address.to_owned(), tls: None, authorization: None }
+    }
+
     #[test]
     fn an_answer_is_read_as_it_comes_and_whole() {
         let answer = b"HTTP/1.1 409 Conflict\r\ncontent-length: 5\r\n\r\nhello";
         with_answer(answer, |address| async move {
-            let answer = send(&address, None, Method::GET, "/v1/x?a=1").await.unwrap();
+            let answer = send(&peer(&address), Method::GET, "/v1/x?a=1").await.unwrap();
             assert_eq!(answer.status, StatusCode::CONFLICT);
             assert_eq!(answer.whole(5).await.unwrap(), b"hello");
         });
         with_answer(answer, |address| async move {
-            let answer = send(&address, None, Method::GET, "/v1/x?a=1").await.unwrap();
+            let answer = send(&peer(&address), Method::GET, "/v1/x?a=1").await.unwrap();
             assert!(matches!(answer.whole(4).await, Err(PeerHttpError::TooLong(4))));
         });
     }
@@ -219,12 +234,12 @@ mod tests {
     #[test]
     fn an_answer_that_breaks_off_is_an_error() {
         with_answer(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello", |address| async move {
-            let mut answer = send(&address, None, Method::GET, "/v1/x?a=1").await.unwrap();
+            let mut answer = send(&peer(&address), Method::GET, "/v1/x?a=1").await.unwrap();
             assert_eq!(answer.next().await.unwrap().unwrap(), &b"hello"[..]);
             assert!(matches!(answer.next().await, Err(PeerHttpError::Broken(_))));
         });
         with_answer(b"", |address| async move {
-            let broken = send(&address, None, Method::GET, "/v1/x?a=1").await;
+            let broken = send(&peer(&address), Method::GET, "/v1/x?a=1").await;
             assert!(matches!(broken, Err(PeerHttpError::Broken(_))), "{broken:?}");
         });
     }
@@ -236,7 +251,7 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap().to_string();
             drop(listener);
-            let refused = send(&address, None, Method::GET, "/").await.unwrap_err().to_string();
+            let refused = send(&peer(&address), Method::GET, "/").await.unwrap_err().to_string();
             assert!(refused.contains(&address), "{refused}");
         }));
     }

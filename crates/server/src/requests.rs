@@ -4,16 +4,19 @@
 //! requests hold the operations of many commands, take replies apart themselves.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use tidelock_core::auth::Access;
 use tidelock_core::clients::Unanswered;
 use tidelock_core::command::config::{ConfigError, ConfigWritten};
 use tidelock_core::command::{
-    ClusterView, Condition, ConfigRead, ConfigReply, ConfigWrite, Consistency, Denial, Exchange, Explanation,
-    HostInfo, LoadView, NodeReply, Operation, OperationReply, Operations, Page, Read, ReadReply, Refusal,
-    RegistryView, RegistryWrite, Rejection, Reply, Request, ScanStep, StoredValue, Write, WriteReply,
+    AccessChange, AccessWrite, ClusterView, Condition, ConfigRead, ConfigReply, ConfigWrite, Consistency,
+    Denial, Exchange, Explanation, HostInfo, LoadView, NodeReply, Operation, OperationReply, Operations,
+    Page, Read, ReadReply, Refusal, RegistryView, RegistryWrite, Rejection, Reply, Request, ScanStep,
+    StoredValue, Write, WriteReply,
 };
-use tidelock_core::types::{MigrationId, NodeId, ReplicaId, ShardId, Version};
+use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Version};
 
 /// A request that is answered by an `A`.
 #[derive(Debug)]
@@ -225,6 +228,20 @@ pub fn move_slots(write: RegistryWrite) -> TypedRequest<Result<(u64, MigrationId
         WriteReply::Denied(denial) => Some(Err(denial)),
         _ => None,
     })
+}
+
+/// A change of roles, principals or tokens. The answer is its revision.
+pub fn change_access(change: AccessChange) -> TypedRequest<Result<LogIndex, Denial>> {
+    TypedRequest::write(RegistryWrite::Access(AccessWrite::new(change)), |reply| match reply {
+        WriteReply::AccessChanged { revision } => Some(Ok(revision)),
+        WriteReply::Denied(denial) => Some(Err(denial)),
+        _ => None,
+    })
+}
+
+/// See [`Request::Access`].
+pub fn access() -> TypedRequest<Arc<Access>> {
+    TypedRequest::node(Request::Access, answer!(NodeReply::Access(access) => access))
 }
 
 /// Takes a host into the cluster. The answer is its number, and its replica of the prime shard.

@@ -20,6 +20,7 @@ use tidelock_core::event::NodeStatus;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{ClientId, ShardId};
 
+use crate::access::PublishedAccess;
 use crate::leaders::LeaderUrls;
 use crate::memory::Reservation;
 use crate::requests::{NoAnswer, TypedRequest};
@@ -65,6 +66,9 @@ pub trait Store: Clone + 'static {
 
     /// Where the leaders of shards that other nodes lead are reached.
     fn leaders(&self) -> &LeaderUrls;
+
+    /// Roles, principals and tokens, as this node has applied them.
+    fn access(&self) -> &Arc<PublishedAccess>;
 
     /// The watchers of configuration on this worker.
     fn watch_registry(&self) -> &Arc<WatchRegistry>;

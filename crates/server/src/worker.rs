@@ -45,6 +45,7 @@ use tidelock_core::version::ClusterVersion;
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
+use crate::access::{AccessPublisher, PublishedAccess};
 use crate::clock::{LeaderClocks, WallClock};
 use crate::exchange::{Exchange, WorkerMessage, WorkerRequest};
 use crate::leaders::LeaderUrls;
@@ -167,6 +168,7 @@ struct WorkerState {
     watch_registry: Arc<WatchRegistry>,
     clocks: LeaderClocks,
     leaders: LeaderUrls,
+    access: AccessPublisher,
     durable_seen: Cell<u64>,
     events_since_drive: Cell<u32>,
     /// Why the disk takes no writes, as last reported to the node.
@@ -185,6 +187,7 @@ impl Worker {
     pub fn new(node: Node, reports: Arc<DiskReports>) -> Worker {
         let inner = WorkerState {
             slots: RefCell::new(node.slot_map().clone()),
+            access: AccessPublisher::new(node.access()),
             node: RefCell::new(node),
             waiting: Waiting::default(),
             turns: Turns::default(),
@@ -211,7 +214,8 @@ impl Worker {
         others.push(Other { exchange: exchange.clone(), messages: Vec::new() });
         let (slots, watch_registry) = (self.0.slots.borrow().clone(), self.0.watch_registry.beside().into());
         let (clocks, leaders) = (self.0.clocks.clone(), self.0.leaders.clone());
-        WorkerLink { exchange, slots, watch_registry, clocks, leaders }
+        let access = self.0.access.published().clone();
+        WorkerLink { exchange, slots, watch_registry, clocks, leaders, access }
     }
 
     /// Disconnects all other workers, which notice it.
@@ -441,6 +445,8 @@ impl Worker {
     fn drive(&self, sinks: &impl ActionSinks) -> Option<Contradiction> {
         let mut actions = self.0.actions.borrow_mut();
         self.0.node.borrow_mut().drive(&mut actions);
+        // Before the replies: a change of permissions that is answered is in force on this node.
+        self.0.access.publish(self.0.node.borrow().access());
         if let Some(version) = actions.version.take() {
             sinks.record_version(version);
         }
@@ -536,6 +542,10 @@ impl Store for Worker {
 
     fn leaders(&self) -> &LeaderUrls {
         &self.0.leaders
+    }
+
+    fn access(&self) -> &Arc<PublishedAccess> {
+        self.0.access.published()
     }
 
     fn watch_registry(&self) -> &Arc<WatchRegistry> {

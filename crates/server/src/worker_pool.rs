@@ -31,6 +31,7 @@ use crate::offload::Offload;
 use crate::remote::{HandoverCounters, Remote, WorkerLink};
 use crate::resp::{self, Acceptors, RespContext, RespOptions};
 use crate::store::Store;
+use crate::throttle::FailureThrottle;
 use crate::tls::TlsAcceptor;
 use crate::transport::TransportCounters;
 use crate::turns::TurnGauges;
@@ -55,6 +56,7 @@ pub(crate) struct SharedContext {
     pub offload: Offload,
     pub tls: Option<TlsAcceptor>,
     pub memory: Memory,
+    pub throttle: Arc<FailureThrottle>,
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -99,6 +101,7 @@ impl WorkerContext {
         let options = RespOptions { connections_max: descriptors.resp_max, ..RespOptions::default() };
         let mut resp = RespContext::new(options, clock);
         (resp.counters, resp.started) = (self.resp.clone(), self.started);
+        resp.throttle = shared.throttle.clone();
         (resp.memory, resp.tls) = (shared.memory.clone(), shared.tls.clone());
         let http = HttpContext {
             options: HttpOptions { connections_max: descriptors.http_max, ..HttpOptions::default() },
@@ -120,6 +123,7 @@ impl WorkerContext {
             offload: shared.offload,
             tls: shared.tls,
             memory: shared.memory,
+            throttle: shared.throttle,
             backup: Some(shared.backup),
         };
         let (for_http, for_resp) = self.acceptors;

@@ -21,7 +21,7 @@ pub struct AccessWrite {
     /// When it is made. The leader of the prime shard replaces it by its own time.
     pub at: UnixMillis,
     /// Makes the change only if no row has changed since this
-    /// [revision](crate::control::access::Access::revision).
+    /// [revision](crate::auth::Access::revision).
     pub seen: Option<LogIndex>,
     /// What is changed.
     pub change: AccessChange,
@@ -32,7 +32,7 @@ pub struct AccessWrite {
 pub enum AccessChange {
     /// Creates or replaces a role.
     PutRole {
-        /// See [`validate_name`]. The built-in role cannot be replaced.
+        /// 1 to 64 plain characters. The built-in role cannot be replaced.
         name: String,
         /// Its new content.
         role: Role,
@@ -44,7 +44,7 @@ pub enum AccessChange {
     },
     /// Creates or replaces a principal. Its tokens stay.
     PutPrincipal {
-        /// See [`validate_name`].
+        /// 1 to 64 plain characters.
         name: String,
         /// Its roles must exist. No other principal may have one of its certificate names.
         principal: Principal,

@@ -10,7 +10,7 @@ use super::{
     ClusterView, Denial, Explanation, LoadView, MoveReply, OperationReplies, OperationReply, Refusal,
     RegistryView,
 };
-use crate::control::access::Access;
+use crate::auth::Access;
 use crate::slots::slot_set::SlotSet;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, UnixMillis, Version};
 

@@ -9,11 +9,13 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use uuid::Uuid;
 
 use super::Node;
+use crate::auth::Access;
 use crate::auth::Caller;
 use crate::command::{HostChange, HostRole, NodeReply, Refusal, RegistryWrite, Reply, Write};
 use crate::control::placement;
@@ -63,6 +65,11 @@ impl Node {
     /// node.
     pub fn host_entry(&self, node: NodeId) -> Option<&HostEntry> {
         self.registry().host_entries().get(&node)
+    }
+
+    /// Roles, principals and tokens, as this node has applied them. Replaced when they change.
+    pub fn access(&self) -> &Arc<Access> {
+        self.registry().access()
     }
 
     /// Disk uuid and peer address of every host that belongs to the cluster, for the control file.

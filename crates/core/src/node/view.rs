@@ -2,7 +2,6 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use uuid::Uuid;
 
@@ -10,7 +9,6 @@ use super::Node;
 use crate::command::{
     ClusterView, Explanation, HostInfo, HostRole, HostView, RegistryView, ReplicaView, ShardView,
 };
-use crate::control::access::Access;
 use crate::control::placement;
 use crate::membership::Role;
 use crate::raft::Group;
@@ -46,11 +44,6 @@ impl Node {
         let leader = self.leader(shard).filter(|leader| *leader != self.options.host.node)?;
         let address = &self.host_entry(leader)?.host.as_ref()?.info.http_address;
         (!address.is_empty()).then_some(address)
-    }
-
-    /// The roles, principals and tokens, as this node has applied them.
-    pub fn access(&self) -> &Arc<Access> {
-        self.registry().access()
     }
 
     /// The tables of the registry, as this node has applied them.

@@ -15,9 +15,9 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 
 use super::{Router, Work};
+use crate::auth::Access;
 use crate::auth::{Caller, Demand};
 use crate::command::{Read, Refusal, Request, ShardError, ShardRefusal, Write};
-use crate::control::access::Access;
 use crate::deliberate::{Fault, Faults};
 use crate::raft::Groups;
 use crate::types::{LogIndex, ShardId, Ticks, UnixMillis};

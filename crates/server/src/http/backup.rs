@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::Method;
+use hyper::header::{AUTHORIZATION, HeaderValue};
 use tidelock_core::clients::backup::{
     BackupAction, BackupFailure, BackupRequest, SnapshotStatus, SourceError,
 };
@@ -24,6 +25,7 @@ use super::response::{self, Response};
 use super::service::Call;
 use super::snapshots::{self, RemoteSource};
 use crate::backup::{BackupSource, OpenBackup, OpenSnapshots, PartialStream};
+use crate::peer_http::PeerEndpoint;
 use crate::requests;
 use crate::store::Store;
 use crate::tls::TlsAcceptor;
@@ -39,7 +41,8 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         return Err(Problem::new(ProblemKind::Overloaded, detail));
     };
     let tls = call.context.tls.clone();
-    let sources = Sources { store: call.store().clone(), own: source.clone(), tls };
+    let authorization = call.headers().get(AUTHORIZATION).cloned();
+    let sources = Sources { store: call.store().clone(), own: source.clone(), tls, authorization };
     let open = select(&sources, is_stale).await?;
     Ok(response::parts(source.read(open, place)))
 }
@@ -100,6 +103,8 @@ struct Sources<S> {
     own: Arc<BackupSource>,
     /// The handshake with other nodes, if they are asked with TLS.
     tls: Option<TlsAcceptor>,
+    /// The header of the client, which other nodes check too.
+    authorization: Option<HeaderValue>,
 }
 
 /// The opened snapshots of one node.
@@ -141,7 +146,9 @@ impl<S: Store> Sources<S> {
         let host = view.hosts.iter().find(|host| host.info.node == node);
         let address = host.map(|host| host.info.http_address.clone()).filter(|address| !address.is_empty());
         let address = address.ok_or_else(|| no_answer("its HTTP address is not known".to_owned()))?;
-        Ok(RemoteSource { cluster: self.own.cluster, node, address, tls: self.tls.clone() })
+        let (tls, authorization) = (self.tls.clone(), self.authorization.clone());
+        let endpoint = PeerEndpoint { address, tls, authorization };
+        Ok(RemoteSource { cluster: self.own.cluster, node, endpoint })
     }
 }
 

@@ -6,6 +6,7 @@
 //! request.
 
 use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -56,6 +57,11 @@ impl HttpConnection {
             handover: Handover::default(),
             client,
         }
+    }
+
+    /// The address of the client.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.client.address.map(|address| address.ip())
     }
 
     /// The hand-over from the HTTP parser to streamed events.

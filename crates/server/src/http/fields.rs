@@ -4,7 +4,7 @@
 //! two lookups.
 
 use hyper::HeaderMap;
-use hyper::header::{HOST, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, ORIGIN};
+use hyper::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, ORIGIN};
 
 pub(super) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -31,6 +31,7 @@ pub(super) struct Fields<'a> {
     pub host: Field<'a>,
     pub if_match: Field<'a>,
     pub if_none_match: Field<'a>,
+    pub authorization: Field<'a>,
     /// Whether there is `Origin` or `Sec-Fetch-Site`, as browsers send them.
     pub has_origin: bool,
 }
@@ -47,6 +48,8 @@ impl<'a> Fields<'a> {
                 fields.if_match.add(value);
             } else if *name == IF_NONE_MATCH {
                 fields.if_none_match.add(value);
+            } else if *name == AUTHORIZATION {
+                fields.authorization.add(value);
             } else if *name == ORIGIN || *name == SEC_FETCH_SITE {
                 fields.has_origin = true;
             }

@@ -14,8 +14,9 @@
 //! authority cross_origin          which hosts a request may name, and which pages may change data
 //! operations   one row for each method of each path: what there is
 //! route        method and path -> endpoint, by these rows
-//! native atomics list cluster membership checkpoint backup snapshots restore | config | kv1 form |
-//!              raftdb | health openapi                  the parts, one module each
+//! authentication                  who sends a request, and the demand of its endpoint
+//! native atomics list cluster auth membership checkpoint backup snapshots restore | config |
+//!              kv1 form | raftdb | health openapi                  the parts, one module each
 //!   uri          keys and parameters
 //!   conditions   If-Match and If-None-Match
 //!   duration ttl   how long something takes or lives
@@ -30,6 +31,8 @@
 //! sending.
 
 mod atomics;
+mod auth;
+mod authentication;
 mod authority;
 mod backup;
 mod body;
@@ -87,6 +90,7 @@ use crate::metrics::RespCounters;
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
 use crate::offload::Offload;
 use crate::remote::HandoverCounters;
+use crate::throttle::FailureThrottle;
 use crate::tls::TlsAcceptor;
 use crate::transport::TransportCounters;
 use crate::turns::TurnGauges;
@@ -201,6 +205,8 @@ pub struct HttpContext {
     pub offload: Offload,
     /// The handshake of new connections; `None`: clients connect without TLS.
     pub tls: Option<TlsAcceptor>,
+    /// How soon clients are told that their tokens are wrong.
+    pub throttle: Arc<FailureThrottle>,
     /// The source of backups; `None` if backups are not available.
     pub backup: Option<Arc<BackupSource>>,
 }

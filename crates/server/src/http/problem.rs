@@ -181,6 +181,16 @@ impl Problem {
         Problem::new(ProblemKind::NoSuchRoute, "nothing is served under this path")
     }
 
+    /// Authentication is required, and there is no token, or one that is not accepted.
+    pub fn unauthenticated(is_wrong: bool) -> Problem {
+        let detail = if is_wrong {
+            "the token is not accepted: it is wrong, was deleted or has expired; nothing was done"
+        } else {
+            "authentication is required: send `Authorization: Bearer TOKEN`; nothing was done"
+        };
+        Problem::new(ProblemKind::Unauthenticated, detail)
+    }
+
     /// The key's version differs from the one that the client requires.
     pub fn condition_failed(current: Version) -> Problem {
         let detail = match current {

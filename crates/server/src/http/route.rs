@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use hyper::Method;
 
 use super::atomics::Registers;
+use super::auth::Auth;
 use super::cluster::Cluster;
 use super::config::Config;
 use super::health::Health;
@@ -28,6 +29,7 @@ pub(super) enum Endpoint {
     Kv1(Kv1),
     Config(Config),
     Cluster(Cluster),
+    Auth(Auth),
     Health(Health),
 }
 
@@ -237,7 +239,9 @@ impl Endpoint {
     /// The label of the interface in metrics.
     pub fn dialect(self) -> Dialect {
         match self {
-            Endpoint::Keys(_) | Endpoint::Registers(_) | Endpoint::Cluster(_) => Dialect::Native,
+            Endpoint::Keys(_) | Endpoint::Registers(_) | Endpoint::Cluster(_) | Endpoint::Auth(_) => {
+                Dialect::Native
+            }
             Endpoint::Raftdb(_) => Dialect::Raftdb,
             Endpoint::Kv1(_) => Dialect::Kv1,
             Endpoint::Config(_) => Dialect::Config,
@@ -250,7 +254,7 @@ impl Endpoint {
         let is_read = matches!(*method, Method::GET | Method::HEAD);
         match self {
             Endpoint::Keys(Keys::List) => Kind::List,
-            Endpoint::Cluster(_) | Endpoint::Health(_) => Kind::Other,
+            Endpoint::Cluster(_) | Endpoint::Auth(_) | Endpoint::Health(_) => Kind::Other,
             _ if is_read => Kind::Read,
             _ => Kind::Write,
         }
@@ -258,7 +262,11 @@ impl Endpoint {
 
     /// Whether a request is for the prime shard, which holds the registry.
     pub fn is_of_registry(self) -> bool {
-        matches!(self, Endpoint::Cluster(cluster) if cluster.is_of_registry())
+        match self {
+            Endpoint::Cluster(cluster) => cluster.is_of_registry(),
+            Endpoint::Auth(_) => true,
+            _ => false,
+        }
     }
 }
 
@@ -271,7 +279,7 @@ macro_rules! endpoints {
         })*
     };
 }
-endpoints!(Keys, Registers, Raftdb, Kv1, Config, Cluster, Health);
+endpoints!(Keys, Registers, Raftdb, Kv1, Config, Cluster, Auth, Health);
 
 /// Whether a path at the root is never a key: its first segment belongs to an interface, or is
 /// reserved for a future one.

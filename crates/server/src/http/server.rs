@@ -20,11 +20,13 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::authentication::Authentication;
 use super::config::Events;
 use super::connections::{ConnectionEntry, ConnectionTimeouts, Connections, WatchedStream};
 use super::hijack::{self, HijackedConnection};
 use super::problem::{Problem, ProblemKind};
 use super::response::AllowsPauses;
+use super::service::HttpClient;
 use super::{HttpContext, service};
 use crate::accept::{
     Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter, tls_handshake,
@@ -199,10 +201,12 @@ async fn serve_connection<S: Store>(
     context: &HttpContext,
 ) -> Option<HijackedConnection> {
     let connection = place.connection.clone();
+    let authentication = Authentication::new(connection.address());
     let service = service_fn(|request: hyper::Request<Incoming>| async {
         let _answering = connection.begin_answer();
         let (method, version) = (request.method().clone(), request.version());
-        let response = service::answer(request, store, context).await;
+        let client = HttpClient { store, context, authentication: &authentication };
+        let response = service::answer(request, client).await;
         if response.extensions().get::<AllowsPauses>().is_some() {
             connection.allow_pauses();
         }

@@ -16,6 +16,7 @@ use tidelock_core::command::{Consistency, Item, Page, Read, StoredValue};
 use tidelock_core::limits;
 use tidelock_core::types::ShardId;
 
+use super::authentication::{Authentication, Identity};
 use super::body::{BodyLimit, RequestBody};
 use super::config::ApiError;
 use super::fields::Fields;
@@ -23,7 +24,7 @@ use super::problem::{Problem, ProblemKind};
 use super::response::{AnswerBody, Response};
 use super::route::{Endpoint, NoRoute, Route};
 use super::uri::Parameters;
-use super::{HttpContext, atomics, cluster, config, cross_origin, health, kv1, native, raftdb};
+use super::{HttpContext, atomics, auth, cluster, config, cross_origin, health, kv1, native, raftdb};
 use crate::memory::{CONNECTION_BYTES, MemoryExhausted, Reservation};
 use crate::metrics::{Dialect, Kind, MethodClass, Observation, StatusClass};
 use crate::requests::{self, TypedRequest};
@@ -34,6 +35,7 @@ pub(super) struct Call<'a, S> {
     store: &'a S,
     /// What the server shares with its node.
     pub context: &'a HttpContext,
+    identity: &'a Identity,
     head: &'a Parts,
     fields: &'a Fields<'a>,
     body: &'a mut RequestBody,
@@ -50,6 +52,11 @@ impl<'a, S: Store> Call<'a, S> {
 
     pub fn headers(&self) -> &'a HeaderMap {
         &self.head.headers
+    }
+
+    /// Who sends the request.
+    pub fn identity(&self) -> &'a Identity {
+        self.identity
     }
 
     /// The fields that most requests are checked for.
@@ -139,11 +146,18 @@ const ITEM_BYTES: usize = size_of::<Item>() + 48;
 /// that sends its next request there saves a forward.
 const LEADER: HeaderName = HeaderName::from_static(tidelock_api::LEADER_HEADER);
 
+/// What a connection keeps from one request to the next.
+pub(super) struct HttpClient<'a, S> {
+    pub store: &'a S,
+    pub context: &'a HttpContext,
+    pub authentication: &'a Authentication,
+}
+
 pub(super) async fn answer<S: Store>(
     request: hyper::Request<Incoming>,
-    store: &S,
-    context: &HttpContext,
+    client: HttpClient<'_, S>,
 ) -> Response {
+    let HttpClient { store, context, authentication } = client;
     let started = Instant::now();
     let (head, incoming) = request.into_parts();
     let mut body = RequestBody::new(incoming, &head.headers, context.options.body_read_timeout);
@@ -154,9 +168,25 @@ pub(super) async fn answer<S: Store>(
     let checked = check_head(&head, &fields, context).and_then(|()| checked_route(&head, &route));
     let result = match checked {
         Ok(route) => {
-            let (head, fields, body, memory) = (&head, &fields, &mut body, &mut memory);
-            let led_elsewhere = &led_elsewhere;
-            dispatch(Call { store, context, head, fields, body, memory, led_elsewhere }, route).await
+            // The only place that decides who makes the requests of a handler.
+            let identity = authentication.identify(&fields, store.access(), context.clock);
+            let as_caller = identity.proof().map(|proof| store.for_caller(proof.caller()));
+            let store = as_caller.as_ref().unwrap_or(store);
+            let is_required = store.access().state().is_required();
+            let admitted = if is_required {
+                authentication.check(route.endpoint, (&identity, store), (&head, context)).await
+            } else {
+                Ok(())
+            };
+            match admitted {
+                Ok(()) => {
+                    let (head, fields, body, memory) = (&head, &fields, &mut body, &mut memory);
+                    let (identity, led_elsewhere) = (&identity, &led_elsewhere);
+                    let call = Call { store, context, identity, head, fields, body, memory, led_elsewhere };
+                    dispatch(call, route).await
+                }
+                Err(problem) => Err(problem),
+            }
         }
         Err(problem) => Err(problem),
     };
@@ -245,6 +275,7 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         // Boxed because these are rare and large: unboxed, every request would reserve memory for
         // them.
         Endpoint::Cluster(operation) => Box::pin(cluster::answer(call, operation, arguments)).await,
+        Endpoint::Auth(operation) => Box::pin(auth::answer(call, operation, arguments)).await,
         Endpoint::Health(operation) => Box::pin(health::answer(&call, operation)).await,
     }
 }

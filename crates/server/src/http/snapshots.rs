@@ -21,9 +21,8 @@ use super::response::{self, Response};
 use super::service::Call;
 use super::uri;
 use crate::backup::{BackupSource, PartialStream};
-use crate::peer_http::{self, PeerAnswer};
+use crate::peer_http::{self, PeerAnswer, PeerEndpoint};
 use crate::store::Store;
-use crate::tls::TlsAcceptor;
 
 /// The path of the routes.
 const PATH: &str = "/v1/snapshots";
@@ -116,10 +115,8 @@ pub(super) struct RemoteSource {
     pub cluster: Uuid,
     /// Its number.
     pub node: NodeId,
-    /// `HOST:PORT` of its HTTP listener.
-    pub address: String,
-    /// The handshake with it, if nodes are asked with TLS.
-    pub tls: Option<TlsAcceptor>,
+    /// Its HTTP listener.
+    pub endpoint: PeerEndpoint,
 }
 
 impl RemoteSource {
@@ -166,8 +163,7 @@ impl RemoteSource {
 
     /// Sends a request, and passes an answer of success on.
     async fn send(&self, method: Method, target: &str) -> Result<PeerAnswer, SourceError> {
-        let answer =
-            peer_http::send(&self.address, self.tls.as_ref(), method, target).await.map_err(no_answer)?;
+        let answer = peer_http::send(&self.endpoint, method, target).await.map_err(no_answer)?;
         let status = answer.status;
         if status.is_success() {
             return Ok(answer);
@@ -188,7 +184,7 @@ impl RemoteSource {
         if Uuid::try_parse(cluster) == Ok(self.cluster) && node == self.node.0 {
             return Ok(());
         }
-        let address = &self.address;
+        let address = &self.endpoint.address;
         Err(SourceError::NoAnswer(format!(
             "at its address {address}, node {node} of cluster {cluster} answers"
         )))
@@ -220,7 +216,8 @@ mod tests {
     #[test]
     fn an_answer_of_another_node_is_refused() {
         let cluster = Uuid::from_u128(7);
-        let source = RemoteSource { cluster, node: NodeId(2), address: "h:8001".into(), tls: None };
+        let endpoint = PeerEndpoint { address: "h:8001".into(), tls: None, authorization: None };
+        let source = RemoteSource { cluster, node: NodeId(2), endpoint };
         assert_eq!(source.check(&cluster.to_string(), 2), Ok(()));
         for (cluster, node) in [(cluster.to_string(), 3), (Uuid::nil().to_string(), 2), (String::new(), 2)] {
             let SourceError::NoAnswer(reason) = source.check(&cluster, node).unwrap_err() else {

@@ -24,6 +24,7 @@ use tidelock_core::slots::slot_of;
 use tidelock_core::types::{ClientId, ShardId, Token};
 use tokio::sync::oneshot;
 
+use crate::access::PublishedAccess;
 use crate::clock::LeaderClocks;
 use crate::counters::{Counter, PerWorker};
 use crate::exchange::{Exchange, WorkerMessage, WorkerRequest};
@@ -40,6 +41,7 @@ pub struct WorkerLink {
     pub(crate) watch_registry: Arc<WatchRegistry>,
     pub(crate) clocks: LeaderClocks,
     pub(crate) leaders: LeaderUrls,
+    pub(crate) access: Arc<PublishedAccess>,
 }
 
 impl Drop for WorkerLink {
@@ -169,6 +171,10 @@ impl Store for Remote {
 
     fn leaders(&self) -> &LeaderUrls {
         &self.0.link.leaders
+    }
+
+    fn access(&self) -> &Arc<PublishedAccess> {
+        &self.0.link.access
     }
 
     fn watch_registry(&self) -> &Arc<WatchRegistry> {

@@ -5,11 +5,13 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tidelock_core::auth::Caller;
 use tidelock_core::command::{Reply, Request};
 use tidelock_core::event::NodeStatus;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{ClientId, ShardId};
 
+use crate::access::PublishedAccess;
 use crate::requests::{NoAnswer, TypedRequest};
 use crate::store::{Mailbox, Store};
 
@@ -17,6 +19,12 @@ use crate::store::{Mailbox, Store};
 pub trait Access {
     /// As [`Store::for_client`].
     fn for_client(&self, client: ClientId) -> Rc<dyn Access>;
+
+    /// As [`Store::for_caller`].
+    fn for_caller(&self, caller: Caller) -> Rc<dyn Access>;
+
+    /// As [`Store::access`].
+    fn access(&self) -> &Arc<PublishedAccess>;
 
     /// As [`Store::submit`].
     fn submit(&self, request: Request) -> Pin<Box<dyn Future<Output = Reply>>>;
@@ -49,6 +57,14 @@ impl dyn Access + '_ {
 impl<S: Store> Access for S {
     fn for_client(&self, client: ClientId) -> Rc<dyn Access> {
         Rc::new(Store::for_client(self, client))
+    }
+
+    fn for_caller(&self, caller: Caller) -> Rc<dyn Access> {
+        Rc::new(Store::for_caller(self, caller))
+    }
+
+    fn access(&self) -> &Arc<PublishedAccess> {
+        Store::access(self)
     }
 
     fn submit(&self, request: Request) -> Pin<Box<dyn Future<Output = Reply>>> {

@@ -45,6 +45,10 @@ const HELD_BYTES_MAX: usize = 8 << 20;
 const INPUT_BYTES_KEPT: usize = 4 << 10;
 const OUT_BYTES_KEPT: usize = 4 << 10;
 
+/// Most bytes of replies that a client leaves unread before it sends a valid token, while
+/// authentication is required.
+const UNREAD_BYTES_MAX: usize = 4 << 10;
+
 /// Iterations after which a connection yields.
 const TURNS_MAX: u32 = 8;
 
@@ -264,6 +268,7 @@ impl RespConnection {
         }
         while !self.is_closing && self.pending.is_none() && self.has_room() {
             let input = &self.input[consumed..];
+            self.parser.limit(self.session.authentication.is_awaited());
             let length = match self.parser.parse(input) {
                 Ok(Some(length)) => length,
                 Ok(None) => {
@@ -303,7 +308,9 @@ impl RespConnection {
 
     /// Whether another command may be executed.
     fn has_room(&self) -> bool {
-        self.session.encoded_bytes() - self.sent < OUT_BYTES_CLOSE
+        let unread_max =
+            if self.session.authentication.is_awaited() { UNREAD_BYTES_MAX } else { OUT_BYTES_CLOSE };
+        self.session.encoded_bytes() - self.sent < unread_max
             && self.session.owed() < OWED_MAX
             && self.session.expected_held_bytes() - self.sent < HELD_BYTES_MAX
     }

@@ -6,6 +6,7 @@
 use crate::metrics::Family;
 use std::collections::HashMap;
 
+use super::authentication::CommandDemand;
 use super::commands::{
     cluster, connection, expiry, keys, node, numbers, scan, strings, transactions, versions,
 };
@@ -43,14 +44,27 @@ pub struct CommandSpec {
     /// The metric that counts its executions.
     pub family: Family,
     pub when: When,
+    /// What it needs from its client.
+    demand: CommandDemand,
     handler: Handler,
 }
 
+/// A command with operations on keys, or with requests to the core, which are checked themselves.
 const fn spec(name: &'static str, arity: i64, family: Family, handler: Handler) -> CommandSpec {
-    CommandSpec { name, arity, flags: &["fast"], keys: (0, 0, 0), family, when: When::InOrder, handler }
+    let (demand, when) = (CommandDemand::ByRequest, When::InOrder);
+    CommandSpec { name, arity, flags: &["fast"], keys: (0, 0, 0), family, when, demand, handler }
+}
+
+/// A command that shows nothing but its own connection, or what any client may know.
+const fn plain(name: &'static str, arity: i64, family: Family, handler: Handler) -> CommandSpec {
+    spec(name, arity, family, handler).demanding(CommandDemand::ValidToken)
 }
 
 impl CommandSpec {
+    const fn demanding(self, demand: CommandDemand) -> CommandSpec {
+        CommandSpec { demand, ..self }
+    }
+
     const fn reads(self) -> CommandSpec {
         CommandSpec { flags: &["readonly", "fast"], keys: (1, 1, 1), ..self }
     }
@@ -101,30 +115,31 @@ pub const COMMANDS: &[CommandSpec] = &[
     spec("expiretime", 2, Family::Expiry, expiry::expiretime).reads(),
     spec("pexpiretime", 2, Family::Expiry, expiry::pexpiretime).reads(),
     spec("persist", 2, Family::Expiry, expiry::persist).writes(),
-    spec("multi", 1, Family::Transactions, transactions::multi).when(When::Control),
-    spec("exec", 1, Family::Transactions, transactions::exec).when(When::Watched),
-    spec("discard", 1, Family::Transactions, transactions::discard).when(When::Control),
+    plain("multi", 1, Family::Transactions, transactions::multi).when(When::Control),
+    plain("exec", 1, Family::Transactions, transactions::exec).when(When::Watched),
+    plain("discard", 1, Family::Transactions, transactions::discard).when(When::Control),
     spec("watch", -2, Family::Transactions, transactions::watch).reads().of_keys(-1, 1).when(When::Control),
-    spec("unwatch", 1, Family::Transactions, transactions::unwatch),
-    spec("scan", -2, Family::Scan, scan::scan).when(When::Alone),
-    spec("keys", 2, Family::Scan, scan::keys).when(When::Alone),
-    spec("dbsize", 1, Family::Scan, scan::dbsize).when(When::Alone),
+    plain("unwatch", 1, Family::Transactions, transactions::unwatch),
+    spec("scan", -2, Family::Scan, scan::scan).when(When::Alone).demanding(CommandDemand::AllKeys),
+    spec("keys", 2, Family::Scan, scan::keys).when(When::Alone).demanding(CommandDemand::AllKeys),
+    spec("dbsize", 1, Family::Scan, scan::dbsize).when(When::Alone).demanding(CommandDemand::AllKeys),
     spec("cluster", -2, Family::Cluster, cluster::cluster).when(When::Alone),
-    spec("readonly", 1, Family::Cluster, cluster::readonly).when(When::Alone),
-    spec("readwrite", 1, Family::Cluster, cluster::readwrite).when(When::Alone),
-    spec("asking", 1, Family::Cluster, cluster::asking),
-    spec("hello", -1, Family::Node, connection::hello).when(When::Alone),
-    spec("auth", -2, Family::Node, connection::auth),
-    spec("client", -2, Family::Node, connection::client),
-    spec("select", 2, Family::Node, connection::select),
-    spec("ping", -1, Family::Node, connection::ping),
-    spec("echo", 2, Family::Node, connection::echo),
-    spec("quit", -1, Family::Node, connection::quit).when(When::Settled),
-    spec("reset", 1, Family::Node, connection::reset).when(When::Settled),
-    spec("command", -1, Family::Node, node::command),
-    spec("config", -2, Family::Node, node::config),
-    spec("info", -1, Family::Node, node::info).when(When::Alone),
-    spec("time", 1, Family::Node, node::time),
+    plain("readonly", 1, Family::Cluster, cluster::readonly).when(When::Alone),
+    plain("readwrite", 1, Family::Cluster, cluster::readwrite).when(When::Alone),
+    plain("asking", 1, Family::Cluster, cluster::asking),
+    spec("hello", -1, Family::Node, connection::hello).when(When::Alone).demanding(CommandDemand::Open),
+    spec("auth", -2, Family::Node, connection::auth).when(When::Alone).demanding(CommandDemand::Open),
+    plain("acl", -2, Family::Node, connection::acl),
+    plain("client", -2, Family::Node, connection::client),
+    plain("select", 2, Family::Node, connection::select),
+    plain("ping", -1, Family::Node, connection::ping),
+    plain("echo", 2, Family::Node, connection::echo),
+    spec("quit", -1, Family::Node, connection::quit).when(When::Settled).demanding(CommandDemand::Open),
+    plain("reset", 1, Family::Node, connection::reset).when(When::Settled),
+    plain("command", -1, Family::Node, node::command),
+    spec("config", -2, Family::Node, node::config).demanding(CommandDemand::NodeState),
+    spec("info", -1, Family::Node, node::info).when(When::Alone).demanding(CommandDemand::NodeState),
+    plain("time", 1, Family::Node, node::time),
 ];
 
 /// Looks up commands by name.
@@ -168,7 +183,9 @@ impl CommandTable {
             session.owe_encoded(WrongPort::Resp.answer());
             return Dispatched::Action(Action::Close);
         }
+        let admitted = session.check_command(spec.map_or(CommandDemand::ValidToken, |spec| spec.demand));
         let result = match spec {
+            _ if admitted.is_err() => admitted.map(|()| Action::Done),
             None => Err(unknown(name, arguments)),
             Some(spec) if !admits(spec.arity, arguments.len()) => Err(wrong_arity(spec.name)),
             Some(spec) if spec.when == When::Alone && session.is_in_multi() => {

@@ -19,6 +19,12 @@ pub const ARGUMENTS_MAX: usize = 1 << 20;
 /// Longest inline command in bytes. (Redis' own limit.)
 pub const INLINE_BYTES_MAX: usize = 64 << 10;
 
+/// Most arguments of a command of a client that has yet to send a valid token. (Redis' own limit.)
+pub const UNAUTHENTICATED_ARGUMENTS_MAX: usize = 10;
+
+/// Longest argument of such a command in bytes. (Redis' own limit.)
+pub const UNAUTHENTICATED_BYTES_MAX: usize = 16 << 10;
+
 /// Longest line with a number, in bytes without the line end.
 const NUMBER_BYTES_MAX: usize = 20;
 
@@ -37,6 +43,12 @@ pub enum CommandParseError {
     /// A bulk string is not followed by a line end.
     #[error("expected a line end after a string")]
     ExpectedLineEnd,
+    /// More than [`UNAUTHENTICATED_ARGUMENTS_MAX`] arguments.
+    #[error("unauthenticated multibulk length")]
+    UnauthenticatedArguments,
+    /// An argument is longer than [`UNAUTHENTICATED_BYTES_MAX`].
+    #[error("unauthenticated bulk length")]
+    UnauthenticatedLength,
     /// Longer than [`FRAME_BYTES_MAX`].
     #[error("a command longer than 8 MiB")]
     TooLong,
@@ -58,6 +70,8 @@ pub struct Parser {
     /// Arguments of an inline command, copied because they may contain escapes.
     inline: Vec<u8>,
     is_inline: bool,
+    /// Whether the client has yet to send a valid token.
+    is_limited: bool,
     /// How many bytes of the first frame were parsed.
     offset: usize,
     /// Number of arguments of the frame, once known.
@@ -91,6 +105,11 @@ impl Parser {
         Ok(self.complete)
     }
 
+    /// Sets whether the limits for clients hold that have yet to send a valid token.
+    pub fn limit(&mut self, is_limited: bool) {
+        self.is_limited = is_limited;
+    }
+
     /// The arguments of the complete command at the front of `input`.
     pub fn arguments<'a>(&'a self, input: &'a [u8]) -> CommandArguments<'a> {
         CommandArguments { bytes: if self.is_inline { &self.inline } else { input }, spans: &self.spans }
@@ -120,6 +139,9 @@ impl Parser {
                 if count > ARGUMENTS_MAX as i64 {
                     return Err(CommandParseError::ArrayLength);
                 }
+                if self.is_limited && count > UNAUTHENTICATED_ARGUMENTS_MAX as i64 {
+                    return Err(CommandParseError::UnauthenticatedArguments);
+                }
                 self.offset = behind;
                 // A negative length means an empty command, like an empty array.
                 *self.expected.insert(count.max(0) as usize)
@@ -137,6 +159,9 @@ impl Parser {
                 return Ok(None);
             };
             let length = usize::try_from(length).map_err(|_| CommandParseError::BulkLength)?;
+            if self.is_limited && length > UNAUTHENTICATED_BYTES_MAX {
+                return Err(CommandParseError::UnauthenticatedLength);
+            }
             if length > FRAME_BYTES_MAX || start + length + 2 > FRAME_BYTES_MAX {
                 return Err(CommandParseError::TooLong);
             }

@@ -9,14 +9,16 @@
 //! ```
 //!
 //! `frame` parses commands, `encode` encodes replies; neither does I/O. `dispatch` holds the table
-//! of commands, `commands` what each does, `session` the state of one client. The pipeline, which
-//! the simulator runs too, is [`tidelock_core::clients::pipeline`]. It keeps the order of
-//! operations and replies, and combines operations into few commands. `replies` holds the form of
-//! each reply. `connection` moves the bytes, `server` accepts.
+//! of commands, `authentication` who may run them, `commands` what each does, `session` the state
+//! of one client. The pipeline, which the simulator runs too, is
+//! [`tidelock_core::clients::pipeline`]. It keeps the order of operations and replies, and combines
+//! operations into few commands. `replies` holds the form of each reply. `connection` moves the
+//! bytes, `server` accepts.
 //!
 //! `docs/resp.md` describes what is supported, and the differences from Redis.
 
 mod access;
+mod authentication;
 mod commands;
 mod connection;
 pub(crate) mod dispatch;
@@ -30,6 +32,7 @@ mod session;
 pub use server::{Acceptors, serve};
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::clock::WallClock;
@@ -37,6 +40,7 @@ use crate::counters::PerWorker;
 pub use crate::descriptors::CONNECTIONS_MAX;
 use crate::memory::Memory;
 use crate::metrics::RespCounters;
+use crate::throttle::FailureThrottle;
 use crate::tls::TlsAcceptor;
 use dispatch::CommandTable;
 
@@ -81,6 +85,8 @@ pub struct RespContext {
     pub table: CommandTable,
     /// The memory budget of the node for its clients.
     pub memory: Memory,
+    /// How soon clients are told that their tokens are wrong.
+    pub throttle: Arc<FailureThrottle>,
     /// The handshake of new connections; `None`: clients connect without TLS.
     pub tls: Option<TlsAcceptor>,
     /// Shared by all reads from sockets, so that no connection needs a large buffer of its own.
@@ -100,6 +106,7 @@ impl RespContext {
             counters: PerWorker::default(),
             table: CommandTable::new(),
             memory: Memory::default(),
+            throttle: Arc::default(),
             tls: None,
             read_buffer: RefCell::new(vec![0; READ_BYTES].into()),
         }

@@ -223,6 +223,7 @@ impl ConnectionHandler for Listener {
         let store = server.store.for_client(client.id);
         let mut session = Session::new(client.id.0, context.clone(), store);
         session.is_cluster = self.is_cluster;
+        session.address = client.address.map(|address| address.ip());
         tokio::task::spawn_local(async move {
             let secured =
                 tls_handshake(stream, server.context.tls.as_ref(), &server.rejections, plain_resp_refusal);

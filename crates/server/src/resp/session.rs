@@ -6,6 +6,7 @@
 //! transactions and watched keys are the [`Pipeline`]'s.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -16,6 +17,7 @@ use tidelock_core::deliberate::Faults;
 
 use super::RespContext;
 use super::access::Access;
+use super::authentication::{Authentication, CommandDemand};
 use super::encode::{Encoder, Protocol};
 use super::replies::{
     Encoded, Gathered, Item, Render, RenderMany, ReplyEncoder, RespReplies, Style, refusal_text,
@@ -53,6 +55,9 @@ pub struct Session {
     pub is_cluster: bool,
     pub context: Rc<RespContext>,
     pub store: Rc<dyn Access>,
+    /// The address of the client.
+    pub address: Option<IpAddr>,
+    pub authentication: Authentication,
     pipeline: Pipeline<RespReplies>,
     out: Vec<u8>,
 }
@@ -69,7 +74,9 @@ impl Session {
             is_readonly: false,
             is_cluster: false,
             context,
+            authentication: Authentication::new(store.access()),
             store,
+            address: None,
             pipeline: Pipeline::new(map_version, Faults::NONE),
             out: Vec::new(),
         }
@@ -81,8 +88,37 @@ impl Session {
         self.pipeline.follow_slot_map(store.slot_map().version, |key| store.shard_of(key))
     }
 
+    /// Checks whether the client may use a command, by its token and the current permissions.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn check_command(&mut self, demand: CommandDemand) -> Result<(), Failure> {
+        let clock = self.context.clock;
+        if self.authentication.follow(self.store.access(), clock) {
+            self.adopt_caller();
+        }
+        self.authentication.check_command(demand, clock)
+    }
+
+    /// Makes the requests of the client those of the caller that it has proved to be.
+    pub fn adopt_caller(&mut self) {
+        self.store = self.store.for_caller(self.authentication.caller());
+    }
+
+    fn check_operations<'a>(
+        &self,
+        mut operations: impl Iterator<Item = Operation<'a>>,
+    ) -> Result<(), Failure> {
+        if !self.authentication.is_required() {
+            return Ok(());
+        }
+        let clock = self.context.clock;
+        operations.try_for_each(|operation| self.authentication.check_operation(operation, clock))
+    }
+
     /// Executes one operation and owes its reply.
     pub fn one(&mut self, operation: &Operation<'_>, render: Render) -> Result<Action, Failure> {
+        self.check_operations([*operation].into_iter())?;
         if self.is_in_multi() {
             return self.queue([*operation].into_iter(), Item::One(render));
         }
@@ -97,6 +133,7 @@ impl Session {
         operations: impl ExactSizeIterator<Item = Operation<'a>> + Clone,
         render: RenderMany,
     ) -> Result<Action, Failure> {
+        self.check_operations(operations.clone())?;
         if self.is_in_multi() {
             let item = Item::Many(render, operations.len());
             return self.queue(operations, item);
@@ -117,6 +154,7 @@ impl Session {
         if self.is_in_multi() {
             return self.many(operations, render);
         }
+        self.check_operations(operations.clone())?;
         let store = &self.store;
         self.pipeline
             .push_transaction(operations, |key| store.shard_of(key), Gathered::new(render))
@@ -199,6 +237,7 @@ impl Session {
             self.owe(|encoder| encoder.error("ERR WATCH inside MULTI is not allowed"));
             return Ok(Action::Done);
         }
+        self.check_operations(keys.clone().map(|key| Operation::Describe { key }))?;
         let store = &self.store;
         self.pipeline.watch(keys, |key| store.shard_of(key)).map_err(failure)?;
         Ok(Action::Done)
@@ -217,6 +256,8 @@ impl Session {
     /// Resets what the client has set (`RESET`).
     pub fn reset(&mut self) {
         self.pipeline.reset();
+        self.authentication.reset();
+        self.adopt_caller();
         self.name = Bytes::new();
         self.protocol = Protocol::default();
         self.is_readonly = false;

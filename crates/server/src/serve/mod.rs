@@ -339,6 +339,7 @@ impl NodeParts {
             offload: Offload::default(),
             tls: None,
             memory: Memory::new(settings.memory_limit),
+            throttle: Arc::default(),
             stopping,
         }
     }

@@ -16,6 +16,7 @@ use tidelock_core::founding::Founding;
 use tidelock_core::machine::Machine;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ShardId, UnixMillis};
+use tidelock_server::access::PublishedAccess;
 use tidelock_server::leaders::LeaderUrls;
 use tidelock_server::store::{Mailbox, Store};
 use tidelock_server::watch::WatchRegistry;
@@ -27,6 +28,7 @@ pub struct FakeStore {
     state: Arc<Mutex<State>>,
     open: watch::Sender<bool>,
     watch_registry: Arc<WatchRegistry>,
+    access: Arc<PublishedAccess>,
     pub leaders: LeaderUrls,
 }
 
@@ -62,6 +64,7 @@ impl FakeStore {
             state: Arc::new(Mutex::new(state)),
             open: watch::Sender::new(true),
             watch_registry: Arc::default(),
+            access: Arc::default(),
             leaders: LeaderUrls::default(),
         }
     }
@@ -112,6 +115,10 @@ impl Store for FakeStore {
 
     fn leaders(&self) -> &LeaderUrls {
         &self.leaders
+    }
+
+    fn access(&self) -> &Arc<PublishedAccess> {
+        &self.access
     }
 
     fn watch_registry(&self) -> &Arc<WatchRegistry> {

@@ -11,9 +11,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tidelock_core::auth::Access;
 use tidelock_core::auth::Caller;
 use tidelock_core::command::Request;
-use tidelock_core::control::access::Access;
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Ticks, Token};
 
 use super::Violation;

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidelock_core::address_book::AddressBook;
+use tidelock_core::auth::Access;
 use tidelock_core::auth::Caller;
 use tidelock_core::command::{
     ConfigRead, Consistency, HostInfo, HostRole, Read, RegistryView, Reply, Request, Write as Command,
 };
-use tidelock_core::control::access::Access;
 use tidelock_core::event::{
     Actions, ConfigUpdate, Contradiction, Event, NodeOptions, NodeStatus, OutgoingFrame, StallReason,
 };

@@ -123,6 +123,19 @@ impl Raw {
         }))
     }
 
+    /// Reads until the other side closes the connection.
+    pub fn read_to_end(&mut self) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.reader.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads lines up to one that contains a text.
+    pub fn read_until(&mut self, text: &str) -> io::Result<()> {
+        while !self.line()?.contains(text) {}
+        Ok(())
+    }
+
     /// Reads one response to anything but `HEAD`: its status and its body.
     pub fn read(&mut self) -> io::Result<(u16, Vec<u8>)> {
         let status_line = self.line()?;

@@ -65,6 +65,16 @@ impl Request {
     }
 }
 
+impl<'a> Operation<'a> {
+    /// As [`Request::check`], for an operation that becomes a part of a request.
+    ///
+    /// # Errors
+    /// The demand that was denied.
+    pub fn check(self, mut covers: impl FnMut(&Demand<'a>) -> bool) -> Result<(), Demand<'a>> {
+        of_operation(self, &mut covers)
+    }
+}
+
 impl Write {
     /// As [`Request::check`], for a write that a peer has forwarded.
     pub(crate) fn check<'a>(&'a self, mut covers: impl FnMut(&Demand<'a>) -> bool) -> Verdict<'a> {
@@ -109,13 +119,15 @@ fn of_operations<'a, F: FnMut(&Demand<'a>) -> bool>(
     operations: &'a Operations,
     covers: &mut F,
 ) -> Verdict<'a> {
-    operations.iter().try_for_each(|operation| {
-        let Effect { key, writes, reads } = Effect::of(operation);
-        if writes {
-            demand(Verb::Write, Scope::Key(key), covers)?;
-        }
-        if reads { demand(Verb::Read, Scope::Key(key), covers) } else { Ok(()) }
-    })
+    operations.iter().try_for_each(|operation| of_operation(operation, covers))
+}
+
+fn of_operation<'a, F: FnMut(&Demand<'a>) -> bool>(operation: Operation<'a>, covers: &mut F) -> Verdict<'a> {
+    let Effect { key, writes, reads } = Effect::of(operation);
+    if writes {
+        demand(Verb::Write, Scope::Key(key), covers)?;
+    }
+    if reads { demand(Verb::Read, Scope::Key(key), covers) } else { Ok(()) }
 }
 
 /// What an operation does with its key.

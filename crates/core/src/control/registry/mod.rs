@@ -25,10 +25,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 
+use crate::auth::Access;
 use crate::command::{
     AccessWrite, Denial, HostChange, HostInfo, HostRole, RegistryView, RegistryWrite, WriteReply,
 };
-use crate::control::access::Access;
 use crate::control::division::AUTOMATIC_TAG;
 use crate::deliberate::{Fault, Faults};
 use crate::founding::{Founding, FoundingReplica};

@@ -5,9 +5,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{Host, HostEntry, Registry};
+use crate::auth::Access;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{HostInfo, HostRole};
-use crate::control::access::Access;
 use crate::deliberate::Faults;
 use crate::slots::slot_map::SlotMap;
 use crate::topology::{self, Migration, Replica, Shard};

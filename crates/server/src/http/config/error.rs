@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use hyper::StatusCode;
-use hyper::header::{ALLOW, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use tidelock_core::clients::import::ImportFailure;
 use tidelock_core::clients::watcher::WatchError;
 use tidelock_core::command::Refusal;
@@ -85,6 +85,9 @@ impl ApiError {
         show::push(&mut body, &tidelock_api::config::ConfigError { errcode, errmsg, data: () });
         let mut response = response::typed(self.status, "application/json", body);
         let headers = response.headers_mut();
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }

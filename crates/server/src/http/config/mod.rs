@@ -213,9 +213,13 @@ fn offset(parameters: Parameters<'_>) -> Result<usize, ApiError> {
     Ok(number(parameters, "offset")?.map_or(0, |offset| usize::try_from(offset).unwrap_or(usize::MAX)))
 }
 
-/// Author and message of a change from the parameters, with this node's time.
+/// Author and message of a change, with this node's time.
 fn stamp<S: Store>(call: &Call<'_, S>) -> Result<Stamp, ApiError> {
     let parameters = call.parameters();
     let part = |name| Ok::<Arc<str>, ApiError>(text(parameters, name)?.unwrap_or_default().into());
-    Ok(Stamp { author: part("author")?, time_ms: call.context.clock.now().0, message: part("message")? })
+    let author = match call.identity().proof() {
+        Some(proof) => proof.principal.clone(),
+        None => part("author")?,
+    };
+    Ok(Stamp { author, time_ms: call.context.clock.now().0, message: part("message")? })
 }

@@ -26,6 +26,8 @@ use tidelock_core::command::{ConfigRead, Consistency};
 use tidelock_core::deliberate::Faults;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
+use super::super::authentication::until_denied;
+use super::super::problem::{Problem, ProblemKind};
 use super::super::response::{self, Response};
 use super::super::service::Call;
 use super::error::ApiError;
@@ -60,9 +62,16 @@ pub(super) async fn watch<S: Store>(
     let Some(watch) = watch_registry.watch(namespace, key) else {
         return Err(ApiError::overloaded("as many watchers as this node serves are there; nothing was done"));
     };
+    let (access, namespace) = (call.store().access().clone(), watch.namespace().clone());
+    let mut denied: Denied =
+        Box::pin(until_denied(call.identity().clone(), access, call.context.clock, namespace));
     if index.is_some() || wait.is_some() {
         let wait = wait.map_or(Ok(WAIT), |text| duration(&text))?;
-        return poll(call.store(), &watch, index, wait).await;
+        return tokio::select! {
+            biased;
+            () = &mut denied => Err(withdrawn().into()),
+            polled = poll(call.store(), &watch, index, wait) => polled,
+        };
     }
     let last = call.headers().get("last-event-id").map(|id| {
         let id = super::uri::parse_u64(id.as_bytes());
@@ -80,12 +89,19 @@ pub(super) async fn watch<S: Store>(
         memory: call.context.memory.clone(),
         reservation: None,
         asking: None,
+        denied,
         heartbeat: Box::pin(sleep(HEARTBEAT)),
     };
     first.into_iter().for_each(|notice| events.take(notice));
     let mut response = response::events(Events(Box::new(events)));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
+}
+
+/// The answer to a long poll whose permission ends while it waits.
+fn withdrawn() -> Problem {
+    let detail = "the permission to read the namespace has ended; nothing was done";
+    Problem::new(ProblemKind::Forbidden, detail)
 }
 
 /// A duration with a unit, or a number of seconds.
@@ -172,6 +188,9 @@ impl Events {
 /// A lookup in progress.
 type Asking = Pin<Box<dyn Future<Output = Result<ConfigReply, WatchError>>>>;
 
+/// Ends when the client may not read the namespace any more.
+type Denied = Pin<Box<dyn Future<Output = ()>>>;
+
 /// The events of one watcher.
 struct EventStream<S> {
     store: S,
@@ -185,6 +204,7 @@ struct EventStream<S> {
     /// Memory for the next event.
     reservation: Option<Reservation>,
     asking: Option<Asking>,
+    denied: Denied,
     heartbeat: Pin<Box<Sleep>>,
 }
 
@@ -236,6 +256,10 @@ impl<S: Store> EventStream<S> {
 
 impl<S: Store> Source for EventStream<S> {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        // Before what is queued: nothing more is shown.
+        if self.denied.as_mut().poll(context).is_ready() {
+            return Poll::Ready(None);
+        }
         loop {
             if let Some(bytes) = self.outbox.pop_front() {
                 if self.outbox.is_empty() {

@@ -35,7 +35,10 @@ impl WriteOptions {
     /// Takes them from the body, or else from the parameters.
     fn with_body<S: Store>(call: &Call<'_, S>, body: BodyTerms) -> Result<WriteOptions, ApiError> {
         let mut options = WriteOptions::of(call)?;
-        if let Some(author) = body.author {
+        // The principal that a token proves is the author, whatever name the client states.
+        if let Some(author) = body.author
+            && call.identity().proof().is_none()
+        {
             options.stamp.author = author;
         }
         if let Some(message) = body.message {

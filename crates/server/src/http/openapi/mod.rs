@@ -43,6 +43,7 @@ fn document() -> Value {
             { "name": "configuration", "description": "Typed pairs, containers that refer to them, history, watching" },
             { "name": "dialects", "description": "The interfaces of other stores over the same keys" },
             { "name": "cluster", "description": "Hosts, shards, replicas, backups" },
+            { "name": "authentication", "description": "Roles, principals and tokens" },
             { "name": "operations", "description": "Health, numbers, this document" },
         ],
         "paths": paths,

@@ -4,6 +4,7 @@
 //! of a request by these tables, and `openapi` shows them as a document; tests check every answer
 //! in the golden scripts against them.
 
+mod auth;
 mod config;
 mod dialects;
 mod native;
@@ -15,6 +16,7 @@ pub(super) use operation::{Operation, number, number_in};
 /// All rows. They are built for each call.
 pub(super) fn all() -> Vec<Operation> {
     let mut all = native::operations();
+    all.extend(auth::operations());
     all.extend(dialects::operations());
     all.extend(config::operations());
     all

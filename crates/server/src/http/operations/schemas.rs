@@ -9,8 +9,8 @@ use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use tidelock_api::{
-    atomics, certificate, checkpoints, clients, cluster, config, keys, load, membership, problem, shards,
-    slots, snapshots, version,
+    atomics, auth, certificate, checkpoints, clients, cluster, config, keys, load, membership, problem,
+    shards, slots, snapshots, version,
 };
 use tidelock_core::limits;
 
@@ -29,7 +29,9 @@ type Bodies = (
     (problem::Problem<'static>, keys::Versioned, keys::KeyPage),
     (atomics::Register<'static>, atomics::ExchangeRequest, atomics::CompareExchangeRequest),
     (atomics::Exchanged<'static>, cluster::Cluster, clients::Clients, checkpoints::Checkpoints),
-    (certificate::Certificate,),
+    (certificate::Certificate, auth::Authentication, auth::Whoami, auth::Change),
+    (auth::PutRole, auth::Roles, auth::PutPrincipal, auth::Principals),
+    (auth::CreateToken, auth::IssuedToken, auth::Tokens),
     (membership::WantedOfHost, membership::WantedOfShard, membership::Progress, slots::Moves),
     (slots::WantedSlots, slots::RequestedMoves, load::Load, shards::DefaultPlacement),
     (version::Version, version::Hold, snapshots::Snapshots, snapshots::BegunSnapshots),

@@ -14,6 +14,9 @@ const NAME_BYTES_MAX: usize = 256;
 
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you \
                            sure your configuration is correct?";
+const HELLO_NOAUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> \
+                            <pass> option can be used to authenticate the client and select the RESP protocol version at the \
+                            same time";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 /// `HELLO [2|3 [AUTH user password] [SETNAME name]]`
@@ -26,17 +29,25 @@ pub fn hello(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
         Some(_) => return Err("ERR Protocol version is not an integer or out of range".into()),
     };
     let mut rest = arguments.from(2);
-    let mut name = None;
+    let (mut name, mut credentials) = (None, None);
     while let Some(option) = rest.next() {
         if is(option, "auth") {
-            let (Some(user), Some(_)) = (rest.next(), rest.next()) else { return syntax() };
-            check_user(user)?;
+            let (Some(user), Some(token)) = (rest.next(), rest.next()) else { return syntax() };
+            credentials = Some((user, token));
         } else if is(option, "setname") {
             name = Some(checked_name(rest.next().ok_or(super::SYNTAX)?)?);
         } else {
             let text = format!("ERR Syntax error in HELLO option '{}'", String::from_utf8_lossy(option));
             return Err(text.into());
         }
+    }
+    if let Some((user, token)) = credentials
+        && let Err(refused) = authenticate(session, Some(user), token)
+    {
+        return refused;
+    }
+    if session.authentication.is_awaited() {
+        return Err(HELLO_NOAUTH.into());
     }
     session.protocol = protocol;
     if let Some(name) = name {
@@ -77,20 +88,52 @@ fn greeting(encoder: &mut Encoder<'_>, protocol: Protocol, id: u64, shown: ModeA
     encoder.array(0);
 }
 
-/// `AUTH [user] password`: there is one user, without a password.
+/// `AUTH [principal] token`
 pub fn auth(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    match arguments.len() {
-        2 => Err(NO_PASSWORD.into()),
-        3 => {
-            check_user(&arguments[1])?;
-            session.ok()
-        }
-        _ => syntax(),
+    let authenticated = match arguments.len() {
+        2 => authenticate(session, None, &arguments[1]),
+        3 => authenticate(session, Some(&arguments[1]), &arguments[2]),
+        _ => return syntax(),
+    };
+    match authenticated {
+        Ok(()) => session.ok(),
+        Err(refused) => refused,
     }
 }
 
-fn check_user(user: &[u8]) -> Result<()> {
-    if user == b"default" { Ok(()) } else { Err(WRONG_PASSWORD.into()) }
+/// Checks a token, and takes the client for its principal. While authentication is not required,
+/// what is no valid token is answered as by a Redis without a password.
+fn authenticate(session: &mut Session, user: Option<&[u8]>, token: &[u8]) -> std::result::Result<(), Result> {
+    let (store, clock) = (session.store.clone(), session.context.clock);
+    if session.authentication.prove(user, token, (store.access(), clock)) {
+        session.adopt_caller();
+        return Ok(());
+    }
+    if !session.authentication.is_required() {
+        return match user {
+            Some(b"default") => Ok(()),
+            Some(_) => Err(Err(WRONG_PASSWORD.into())),
+            None => Err(Err(NO_PASSWORD.into())),
+        };
+    }
+    let (context, address, protocol) = (session.context.clone(), session.address, session.protocol);
+    Err(Ok(Action::Wait(Box::pin(async move {
+        context.throttle.failed(address).await;
+        encoded(protocol, |encoder| encoder.error(WRONG_PASSWORD))
+    }))))
+}
+
+/// `ACL WHOAMI`
+pub fn acl(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+    if arguments.len() == 2 && is(&arguments[1], "whoami") {
+        let principal = session.authentication.principal().unwrap_or("default").to_owned();
+        return session.reply(|encoder| encoder.bulk(principal.as_bytes()));
+    }
+    let subcommand = String::from_utf8_lossy(&arguments[1]);
+    let text = format!(
+        "ERR unknown subcommand or wrong number of arguments for 'acl|{subcommand}'; known is WHOAMI"
+    );
+    Err(text.into())
 }
 
 /// `CLIENT subcommand`

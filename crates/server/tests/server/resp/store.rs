@@ -22,6 +22,7 @@ use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::topology::Migration;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis};
+use tidelock_server::access::PublishedAccess;
 use tidelock_server::leaders::LeaderUrls;
 use tidelock_server::store::{Mailbox, Store};
 use tidelock_server::watch::WatchRegistry;
@@ -40,6 +41,7 @@ pub struct RespStore {
     state: Arc<Mutex<State>>,
     /// Without watchers.
     watch_registry: Arc<WatchRegistry>,
+    access: Arc<PublishedAccess>,
     pub leaders: LeaderUrls,
 }
 
@@ -68,7 +70,8 @@ impl RespStore {
             commands: 0,
             leader_ahead_ms: 0,
         }));
-        RespStore { state, watch_registry: Arc::default(), leaders: LeaderUrls::default() }
+        let leaders = LeaderUrls::default();
+        RespStore { state, watch_registry: Arc::default(), access: Arc::default(), leaders }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -104,6 +107,10 @@ impl Store for RespStore {
 
     fn leaders(&self) -> &LeaderUrls {
         &self.leaders
+    }
+
+    fn access(&self) -> &Arc<PublishedAccess> {
+        &self.access
     }
 
     fn watch_registry(&self) -> &Arc<WatchRegistry> {

@@ -1,0 +1,407 @@
+//! Authentication: tokens over HTTP at leaders and followers, what each of them may do, and its
+//! end.
+
+use serde_json::{Value, json};
+
+use crate::harness::client::Raw;
+use crate::harness::resp::Client;
+use crate::harness::{Cluster, Response, eventually};
+
+/// A cluster that requires authentication.
+struct Guarded {
+    cluster: Cluster,
+    admin: String,
+}
+
+impl Guarded {
+    fn start(nodes: u16) -> Guarded {
+        let cluster = Cluster::start(nodes);
+        eventually("the cluster has the version of permissions", || {
+            let version = cluster.get(1, "/v1/cluster/version").json();
+            (version["next"].is_null() && version["waiting_for"].as_array()?.is_empty()).then_some(())
+        });
+        let put = |path: &str, body: Value| {
+            let answer = cluster.put(1, path, body.to_string().as_bytes());
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            answer.json()
+        };
+        let refused = cluster.put(1, "/v1/auth", br#"{"required":true}"#);
+        assert!(refused.is_problem("last-administrator"), "{}", refused.text());
+        let change = put("/v1/auth/principals/root", json!({ "roles": ["admin"] }));
+        let all: Vec<Value> = (1..=nodes).map(Value::from).collect();
+        assert_eq!((&change["in_force"], &change["not_yet"]), (&json!(all), &json!([])));
+        let issued = cluster.send(1, "POST /v1/auth/tokens", &[], br#"{"principal":"root"}"#);
+        assert_eq!(issued.status, 201, "{}", issued.text());
+        let admin = issued.json()["token"].as_str().expect("a token").to_owned();
+        put("/v1/auth", json!({ "required": true }));
+        let guarded = Guarded { cluster, admin };
+        for node in guarded.nodes() {
+            // Until the node has confirmed that it knows the current permissions, this is repeated.
+            assert_eq!(guarded.send(node, "GET /v1/auth", &guarded.admin, b"").status, 200);
+        }
+        guarded
+    }
+
+    /// A request with a token.
+    fn send(&self, node: usize, request: &str, token: &str, body: &[u8]) -> Response {
+        self.cluster.send(node, request, &[&format!("Authorization: Bearer {token}")], body)
+    }
+
+    /// A request of the administrator, which is allowed.
+    fn administer(&self, request: &str, body: &Value) -> Value {
+        let answer = self.send(1, request, &self.admin, body.to_string().as_bytes());
+        assert!([200, 201].contains(&answer.status), "{request}: {}", answer.text());
+        answer.json()
+    }
+
+    /// A principal with these grants: its token, and the token's number.
+    fn principal(&self, name: &str, grants: &[&str]) -> (String, String) {
+        self.administer(&format!("PUT /v1/auth/roles/{name}"), &json!({ "grants": grants }));
+        self.administer(&format!("PUT /v1/auth/principals/{name}"), &json!({ "roles": [name] }));
+        let issued = self.administer("POST /v1/auth/tokens", &json!({ "principal": name }));
+        let text = |member: &str| issued[member].as_str().expect("a text").to_owned();
+        (text("token"), text("id"))
+    }
+
+    /// A token that was deleted.
+    fn deleted_token(&self) -> String {
+        let issued = self.administer("POST /v1/auth/tokens", &json!({ "principal": "root" }));
+        let id = issued["id"].as_str().expect("a number");
+        self.administer(&format!("DELETE /v1/auth/tokens/{id}"), &json!({}));
+        issued["token"].as_str().expect("a token").to_owned()
+    }
+
+    fn nodes(&self) -> Vec<usize> {
+        self.cluster.numbers()
+    }
+}
+
+/// Every method of every path of the document, with parameters filled in.
+fn rows(guarded: &Guarded) -> Vec<String> {
+    let document = guarded.cluster.get(1, "/openapi.json").json();
+    let mut rows = Vec::new();
+    for (path, item) in document["paths"].as_object().expect("paths") {
+        let path = path.replace("{node}", "1").replace("{shard}", "1").replace("{token}", "0123456789abcdef");
+        let path = path.replace(['{', '}'], "");
+        let path = if path.ends_with("/transfer") { path + "?to=1" } else { path };
+        for method in ["get", "put", "post", "delete"] {
+            if item.get(method).is_some() {
+                rows.push(format!("{} {path}", method.to_uppercase()));
+            }
+        }
+    }
+    assert!(rows.len() > 90, "{rows:?}");
+    rows
+}
+
+const OPEN: [&str; 3] = ["GET /livez", "GET /readyz", "GET /openapi.json"];
+
+#[test]
+fn every_route_demands_a_token_and_a_grant() {
+    let guarded = Guarded::start(3);
+    let (nobody, _) = guarded.principal("nobody", &[]);
+    let (rows, wrong) = (rows(&guarded), guarded.deleted_token());
+    for node in guarded.nodes() {
+        for row in &rows {
+            let answer = guarded.cluster.send(node, row, &[], b"");
+            if OPEN.contains(&row.as_str()) {
+                assert_eq!(answer.status, 200, "{row}");
+                continue;
+            }
+            assert_eq!(answer.status, 401, "{row} without a token: {}", answer.text());
+        }
+        let verbose = guarded.cluster.get(node, "/readyz?verbose");
+        assert!(verbose.is_problem("unauthenticated"), "{}", verbose.text());
+        let mut forbidden = 0;
+        for row in rows.iter().filter(|row| !OPEN.contains(&row.as_str())) {
+            let answer = guarded.send(node, row, &nobody, b"");
+            if row == "GET /v1/auth/whoami" {
+                assert_eq!(answer.json()["principal"], "nobody");
+                continue;
+            }
+            // A request that is malformed may be refused before its demands are known.
+            assert!([400, 403].contains(&answer.status), "{row}: {} {}", answer.status, answer.text());
+            forbidden += usize::from(answer.status == 403);
+        }
+        assert!(forbidden > 70, "{forbidden} of {}", rows.len());
+        for row in ["GET /v1/keys/a", "GET /metrics", "PUT /v1/keys/a", "GET /api/namespaces"] {
+            assert_eq!(guarded.send(node, row, &wrong, b"").status, 401, "{row} with a wrong token");
+        }
+        for row in
+            ["GET /v1/cluster", "GET /metrics", "GET /readyz?verbose", "GET /v1/cluster/clients", "GET /"]
+        {
+            assert_eq!(guarded.send(node, row, &guarded.admin, b"").status, 200, "{row}");
+        }
+    }
+}
+
+#[test]
+fn grants_for_keys_hold_in_every_dialect_and_at_every_node() {
+    let guarded = Guarded::start(3);
+    let (exact, _) = guarded.principal("app", &["read keys:app/", "write keys:app/"]);
+    let (reader, _) = guarded.principal("reader", &["read keys:app/"]);
+    let (slash, _) = guarded.principal("slash", &["read keys:/app/", "write keys:/app/"]);
+    for node in guarded.nodes() {
+        for key in 0..8 {
+            let path = format!("/v1/keys/app/{node}-{key}");
+            assert_eq!(guarded.send(node, &format!("PUT {path}"), &exact, b"v").status, 201);
+            assert_eq!(guarded.send(node, &format!("GET {path}"), &reader, b"").status, 200);
+            assert_eq!(guarded.send(node, &format!("GET {path}?stale"), &slash, b"").status, 403);
+            let refused = guarded.send(node, &format!("PUT {path}"), &reader, b"v");
+            assert!(refused.is_problem("forbidden"), "{}", refused.text());
+            assert!(refused.text().contains("`write keys:app/"), "{}", refused.text());
+        }
+        for (request, token, status) in [
+            ("PUT /v1/keys/other", &exact, 403),
+            ("GET /v1/keys?prefix=app/", &reader, 200),
+            ("GET /v1/keys?prefix=app", &reader, 403),
+            ("GET /v1/keys", &reader, 403),
+            ("PUT /db/app/raw", &exact, 200),
+            ("PUT /db/app/raw", &slash, 403),
+            ("GET /db/app/raw", &reader, 200),
+            ("GET /app/versioned", &slash, 404),
+            ("GET /app/versioned", &exact, 403),
+            ("PUT /app/versioned?val=1", &reader, 403),
+            ("GET /v1/atomics/app/n", &reader, 200),
+            ("GET /api/namespaces", &exact, 403),
+            ("POST /api/namespaces/web", &exact, 403),
+            ("GET /v1/cluster", &exact, 403),
+        ] {
+            let answer = guarded.send(node, request, token, b"1");
+            assert_eq!(answer.status, status, "{request} at node {node}: {}", answer.text());
+        }
+    }
+    let config = guarded.send(1, "POST /api/namespaces/web", &exact, b"");
+    assert_eq!(config.json()["errcode"], 40300, "{}", config.text());
+}
+
+#[test]
+fn rotated_deleted_and_expired_tokens_end() {
+    let guarded = Guarded::start(3);
+    let (first, id) = guarded.principal("app", &["read keys:"]);
+    let status = |node: usize, token: &str| guarded.send(node, "GET /v1/keys/a", token, b"").status;
+    let rotate = || {
+        let issued = guarded.administer(&format!("POST /v1/auth/tokens/{id}/rotate"), &json!({}));
+        issued["token"].as_str().expect("a token").to_owned()
+    };
+    let second = rotate();
+    assert_eq!((status(2, &first), status(2, &second)), (404, 404), "both secrets are valid");
+    let third = rotate();
+    assert_eq!((status(3, &first), status(3, &second), status(3, &third)), (401, 404, 404));
+    let listed = guarded.administer("GET /v1/auth/tokens", &json!({}));
+    let row = listed["tokens"].as_array().expect("tokens").iter().find(|row| row["id"] == id.as_str());
+    assert_eq!(row.expect("the token")["secrets"], 2);
+    let change = guarded.administer(&format!("DELETE /v1/auth/tokens/{id}"), &json!({}));
+    assert_eq!(change["in_force"], json!([1, 2, 3]));
+    for node in guarded.nodes() {
+        assert_eq!(status(node, &third), 401, "deleted");
+    }
+    let body = json!({ "principal": "app", "expires_in_s": 1 });
+    let short = guarded.administer("POST /v1/auth/tokens", &body)["token"].as_str().expect("it").to_owned();
+    eventually("the token expires", || (status(1, &short) == 401).then_some(()));
+    let last = guarded.send(1, "DELETE /v1/auth/principals/root", &guarded.admin, b"");
+    assert!(last.is_problem("last-administrator"), "{}", last.text());
+    for (request, body, status, words) in [
+        ("PUT /v1/auth/roles/a%20b", r#"{"grants":[]}"#, 400, "letters, digits"),
+        ("PUT /v1/auth/roles/r", r#"{"grants":["fly"]}"#, 400, "fly"),
+        ("PUT /v1/auth/principals/p", r#"{"roles":["none"]}"#, 404, "none"),
+        ("POST /v1/auth/tokens", r#"{"principal":"nobody"}"#, 404, "no such principal"),
+        ("DELETE /v1/auth/roles/app", "", 409, "principal has this role"),
+        ("DELETE /v1/auth/tokens/xyz", "", 400, "hexadecimal"),
+    ] {
+        let answer = guarded.send(1, request, &guarded.admin, body.as_bytes());
+        assert_eq!(answer.status, status, "{request}: {}", answer.text());
+        assert!(answer.text().contains(words), "{request}: {}", answer.text());
+    }
+}
+
+#[test]
+fn an_event_stream_ends_with_its_permission_and_the_author_is_the_principal() {
+    let guarded = Guarded::start(3);
+    let (watcher, id) = guarded.principal("watcher", &["read config:web"]);
+    let (other, _) = guarded.principal("other", &["read config:web"]);
+    guarded.administer("POST /api/namespaces/web", &json!({}));
+    let publication = json!({ "author": "somebody else", "changes": [
+        { "pair": "p", "value": 1 },
+        { "container": "c", "fields": [{ "key": "f", "fieldType": 1, "value": "p" }] },
+    ]});
+    let published = guarded.send(
+        1,
+        "POST /api/namespaces/web/publish",
+        &guarded.admin,
+        publication.to_string().as_bytes(),
+    );
+    assert!([200, 201].contains(&published.status), "{}", published.text());
+    let history = guarded.send(2, "GET /api/namespaces/web/history", &watcher, b"");
+    assert!(history.text().contains(r#""author":"root""#), "{}", history.text());
+    let watch = |token: &str| {
+        let mut raw = Raw::connect(guarded.cluster.address(2)).expect("a connection");
+        let request = format!(
+            "GET /api/namespaces/web/containers/c/watch HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n"
+        );
+        raw.write(request.as_bytes()).expect("sent");
+        raw.read_until("retry: 1000").expect("the stream begins");
+        raw
+    };
+    let (mut revoked, mut narrowed) = (watch(&watcher), watch(&other));
+    guarded.administer(&format!("DELETE /v1/auth/tokens/{id}"), &json!({}));
+    revoked.read_to_end().expect("the stream ends");
+    guarded.administer("PUT /v1/auth/roles/other", &json!({ "grants": ["read config:db"] }));
+    narrowed.read_to_end().expect("the stream ends");
+}
+
+#[test]
+fn a_gathered_backup_needs_an_administrator() {
+    let guarded = Guarded::start(6);
+    let (operator, _) = guarded.principal("operator", &["cluster:operate", "read keys:", "read config:*"]);
+    for node in guarded.nodes() {
+        let refused = guarded.send(node, "GET /v1/backup", &operator, b"");
+        assert!(refused.is_problem("forbidden"), "{}", refused.text());
+        let saved = guarded.send(node, "GET /v1/backup", &guarded.admin, b"");
+        assert_eq!(saved.status, 200, "{}", saved.text());
+    }
+}
+
+/// A connection of the Redis protocol.
+fn redis(guarded: &Guarded, node: usize) -> Client {
+    let mut address = guarded.cluster.address(node);
+    address.set_port(address.port() + 1);
+    Client::connect(address).expect("the node listens")
+}
+
+#[test]
+fn redis_clients_authenticate_first() {
+    let guarded = Guarded::start(3);
+    let (app, _) = guarded.principal("app", &["read keys:app/", "write keys:app/"]);
+    let wrong = guarded.deleted_token();
+    for node in guarded.nodes() {
+        let mut client = redis(&guarded, node);
+        for command in [
+            "GET app/1",
+            "PING",
+            "INFO",
+            "CONFIG GET save",
+            "CLIENT LIST",
+            "CLUSTER SLOTS",
+            "CLUSTER KEYSLOT a",
+            "SCAN 0",
+            "KEYS *",
+            "DBSIZE",
+            "MULTI",
+            "COMMAND",
+            "TIME",
+            "ACL WHOAMI",
+            "SELECT 0",
+            "RESET",
+            "READONLY",
+            "nonsense",
+        ] {
+            assert_eq!(client.ask(command), "-NOAUTH Authentication required.", "{command}");
+        }
+        assert!(client.ask("HELLO 2").starts_with("-NOAUTH HELLO must be called"), "HELLO");
+        let refused = "-WRONGPASS invalid username-password pair or user is disabled.";
+        assert_eq!(client.ask(&format!("AUTH {wrong}")), refused);
+        assert_eq!(client.ask(&format!("AUTH other {app}")), refused);
+        assert_eq!(client.ask("GET app/1"), "-NOAUTH Authentication required.");
+        assert_eq!(client.ask(&format!("AUTH app {app}")), "+OK");
+        assert_eq!(client.ask("ACL WHOAMI"), "app");
+        assert_eq!(client.ask("SET app/1 v"), "+OK");
+        assert_eq!(client.ask("GET app/1"), "v");
+        let denied = |reply: String| assert!(reply.starts_with("-NOPERM "), "{reply}");
+        for command in [
+            "GET other",
+            "MGET app/1 other",
+            "MSET app/1 v other v",
+            "WATCH other",
+            "SCAN 0",
+            "KEYS app/*",
+            "DBSIZE",
+            "INFO",
+            "CONFIG GET save",
+            "CLUSTER SLOTS",
+            "CLUSTER SHARDS",
+            "CLUSTER GETKEYSINSLOT 0 1",
+        ] {
+            denied(client.ask(command));
+        }
+        assert_eq!(client.ask("RESET"), "+RESET");
+        assert_eq!(client.ask("PING"), "-NOAUTH Authentication required.");
+        assert_eq!(client.ask(&format!("AUTH default {app}")), "+OK");
+        assert_eq!(client.ask("PING"), "+PONG");
+        let mut admin = redis(&guarded, node);
+        assert_eq!(admin.ask(&format!("AUTH {}", guarded.admin)), "+OK");
+        assert!(admin.ask("DBSIZE").starts_with(':'), "DBSIZE");
+        assert!(admin.ask("INFO").contains("tidelock"), "INFO");
+    }
+}
+
+#[test]
+fn only_the_command_that_is_not_allowed_is_refused() {
+    let guarded = Guarded::start(3);
+    let (app, id) = guarded.principal("app", &["read keys:app/", "write keys:app/"]);
+    for node in guarded.nodes() {
+        let mut client = redis(&guarded, node);
+        assert_eq!(client.ask(&format!("AUTH {app}")), "+OK");
+        let key = |number: usize| if number == 333 { "other".to_owned() } else { format!("app/{number}") };
+        let burst: String = (0..500).map(|number| format!("SET {} v\r\n", key(number))).collect();
+        client.send(&burst).expect("sent");
+        for number in 0..500 {
+            let reply = client.reply().expect("a reply");
+            let expected =
+                if number == 333 { "-NOPERM this needs the permission `write keys:other`" } else { "+OK" };
+            assert!(reply.starts_with(expected), "{number}: {reply}");
+        }
+        for (command, expected) in [
+            ("MULTI", "+OK"),
+            ("SET app/x{a} new", "+QUEUED"),
+            ("GET other{a}", "-NOPERM"),
+            ("EXEC", "-EXECABORT"),
+            ("EXISTS app/x{a}", ":0"),
+        ] {
+            let reply = client.ask(command);
+            assert!(reply.starts_with(expected), "{command}: {reply}");
+        }
+    }
+    let other = guarded.send(1, "GET /v1/keys/other", &guarded.admin, b"");
+    assert_eq!(other.status, 404, "nothing was written");
+    let mut open = redis(&guarded, 2);
+    assert_eq!(open.ask(&format!("AUTH {app}")), "+OK");
+    assert_eq!(open.ask("MULTI"), "+OK");
+    assert_eq!(open.ask("SET app/late v"), "+QUEUED");
+    guarded.administer(&format!("DELETE /v1/auth/tokens/{id}"), &json!({}));
+    assert_eq!(open.ask("EXEC"), "-NOAUTH Authentication required.");
+    assert_eq!(open.ask("PING"), "-NOAUTH Authentication required.");
+    let late = guarded.send(1, "GET /v1/keys/app/late", &guarded.admin, b"");
+    assert_eq!(late.status, 404, "nothing was written");
+}
+
+#[test]
+fn before_a_token_commands_are_short() {
+    let guarded = Guarded::start(1);
+    for (bytes, error) in [
+        ("*11\r\n", "unauthenticated multibulk length"),
+        ("*2\r\n$4\r\nAUTH\r\n$16385\r\n", "unauthenticated bulk length"),
+    ] {
+        let mut client = redis(&guarded, 1);
+        client.send(bytes).expect("sent");
+        assert_eq!(client.reply().expect("a reply"), format!("-ERR Protocol error: {error}"));
+        assert!(client.reply().is_err(), "the connection is closed");
+    }
+    let mut client = redis(&guarded, 1);
+    assert_eq!(client.ask(&format!("AUTH {}", guarded.admin)), "+OK");
+    assert_eq!(client.ask(&format!("SET k {}", "v".repeat(20_000))), "+OK");
+}
+
+#[test]
+fn without_required_authentication_tokens_only_say_who_asks() {
+    let guarded = Guarded::start(1);
+    let (app, _) = guarded.principal("app", &["read keys:app/"]);
+    let wrong = guarded.deleted_token();
+    guarded.administer("PUT /v1/auth", &json!({ "required": false }));
+    assert_eq!(guarded.send(1, "PUT /v1/keys/other", &wrong, b"v").status, 201);
+    assert_eq!(guarded.send(1, "GET /v1/keys/other", &app, b"").status, 200);
+    let who = |token: &str| guarded.send(1, "GET /v1/auth/whoami", token, b"").json();
+    assert_eq!(who(&app)["principal"], "app");
+    assert_eq!(who(&app)["grants"], json!(["read keys:app/"]));
+    assert_eq!(who(&wrong), json!({ "required": false, "roles": [], "grants": [] }));
+}

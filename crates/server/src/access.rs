@@ -1,0 +1,127 @@
+//! Roles, principals and tokens as this node has applied them, for all of its workers.
+//!
+//! Owns how the rows reach the workers, and the proof that a client is a principal. The worker that
+//! owns the node publishes the rows when they change. The other workers see one number, which
+//! changes with the rows, and look at the rows only then. So a connection that sends the same token
+//! again costs one atomic load a request.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidelock_core::auth::Access;
+use tidelock_core::auth::{Caller, SecretDigest, TokenId};
+use tidelock_core::types::UnixMillis;
+use tokio::sync::watch;
+
+use crate::token::BearerToken;
+
+/// The rows that all workers of a node check tokens against.
+#[derive(Debug, Default)]
+pub struct PublishedAccess {
+    /// Twice the number of changes so far, and 1 more if authentication is required.
+    state: AtomicU64,
+    rows: watch::Sender<Arc<Access>>,
+}
+
+/// The state of the rows at some moment. Another one means that the rows may have changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccessState(u64);
+
+impl AccessState {
+    /// Whether requests without a valid token are refused.
+    #[inline]
+    pub fn is_required(self) -> bool {
+        self.0 & 1 != 0
+    }
+}
+
+impl PublishedAccess {
+    /// The current state.
+    #[inline]
+    pub fn state(&self) -> AccessState {
+        AccessState(self.state.load(Ordering::Acquire))
+    }
+
+    /// The current rows.
+    pub fn rows(&self) -> Arc<Access> {
+        self.rows.borrow().clone()
+    }
+
+    /// Waits until changed rows do not allow something any more.
+    pub async fn until_denied(&self, allows: impl Fn(&Access) -> bool) {
+        let mut rows = self.rows.subscribe();
+        // The sender lives as long as this.
+        drop(rows.wait_for(|rows| !allows(rows)).await);
+    }
+}
+
+/// Publishes the rows of the worker that owns the node.
+#[derive(Debug)]
+pub(crate) struct AccessPublisher {
+    published: Arc<PublishedAccess>,
+    last: RefCell<Arc<Access>>,
+}
+
+impl AccessPublisher {
+    pub fn new(rows: &Arc<Access>) -> AccessPublisher {
+        let publisher = AccessPublisher { published: Arc::default(), last: RefCell::default() };
+        publisher.publish(rows);
+        publisher
+    }
+
+    pub fn published(&self) -> &Arc<PublishedAccess> {
+        &self.published
+    }
+
+    /// Publishes the rows if they have changed.
+    pub fn publish(&self, rows: &Arc<Access>) {
+        if Arc::ptr_eq(&self.last.borrow(), rows) {
+            return;
+        }
+        *self.last.borrow_mut() = rows.clone();
+        let published = &self.published;
+        published.rows.send_replace(rows.clone());
+        // After the rows, so that a worker that sees the new state finds the new rows.
+        let state = ((published.state.load(Ordering::Relaxed) >> 1) + 1) << 1;
+        published.state.store(state | u64::from(rows.is_required()), Ordering::Release);
+    }
+}
+
+/// The proof that a client is a principal: a token whose secret was right.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Proof {
+    /// The name of the principal.
+    pub principal: Arc<str>,
+    /// The token.
+    pub token: TokenId,
+    /// When the token expires; `None` if it does not.
+    pub expires: Option<UnixMillis>,
+    digest: SecretDigest,
+}
+
+impl Proof {
+    /// Checks a token. `None` if there is no such token, its secret is wrong or it has expired.
+    pub fn of(token: &BearerToken, rows: &Access, now: UnixMillis) -> Option<Proof> {
+        let digest = token.digest();
+        let principal = rows.authenticate(token.id, &digest, now)?.into();
+        let expires = rows.tokens().get(&token.id).and_then(|row| row.expires);
+        Some(Proof { principal, token: token.id, expires, digest })
+    }
+
+    /// Whether the token is still accepted by these rows.
+    pub fn holds(&self, rows: &Access, now: UnixMillis) -> bool {
+        rows.authenticate(self.token, &self.digest, now) == Some(&*self.principal)
+    }
+
+    /// Whether the token has expired.
+    #[inline]
+    pub fn has_expired(&self, now: impl FnOnce() -> UnixMillis) -> bool {
+        self.expires.is_some_and(|expires| now() >= expires)
+    }
+
+    /// The caller of the client's requests.
+    pub fn caller(&self) -> Caller {
+        Caller::Principal(self.principal.clone())
+    }
+}

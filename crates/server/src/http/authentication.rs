@@ -1,0 +1,371 @@
+//! Who sends a request, and whether that is enough for its route.
+//!
+//! Owns the only place that turns the header `Authorization` into a caller, and the demand of each
+//! route. The core checks every request that it is asked. A route that shows or does something
+//! without such a request is checked here, so that none escapes: the demand of an endpoint is an
+//! exhaustive match.
+//!
+//! While authentication is not required nothing is refused. A valid token still says who makes the
+//! request, for `whoami` and as the author of a change; an invalid one is ignored.
+
+use std::cell::RefCell;
+use std::future::pending;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::header::HeaderValue;
+use hyper::http::request::Parts;
+use tidelock_core::auth::Access;
+use tidelock_core::auth::{Caller, Demand, Scope, Verb};
+use tidelock_core::command::Refusal;
+use tidelock_core::command::config::Name;
+use tokio::time::sleep;
+
+use super::HttpContext;
+use super::atomics::Registers;
+use super::auth::Auth;
+use super::cluster::Cluster;
+use super::config::Config;
+use super::fields::{Field, Fields};
+use super::health::Health;
+use super::kv1::Kv1;
+use super::native::Keys;
+use super::problem::Problem;
+use super::raftdb::Raftdb;
+use super::route::Endpoint;
+use super::uri::Parameters;
+use crate::access::{AccessState, Proof, PublishedAccess};
+use crate::clock::WallClock;
+use crate::requests;
+use crate::store::Store;
+use crate::token::BearerToken;
+
+/// What an endpoint needs from its caller, once authentication is required.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndpointDemand {
+    /// Nothing.
+    Open,
+    /// Nothing, or [`EndpointDemand::NodeState`] with the parameter `verbose`.
+    OpenUnlessVerbose,
+    /// A valid token.
+    ValidToken,
+    /// A valid token, and the demands of its requests to the core.
+    ByRequest,
+    /// `cluster:read`. The node shows its own state without a request to the core, so that it can
+    /// be observed under any load and without a leader. The rows that it knows decide.
+    NodeState,
+    /// `cluster:admin`, which the core checks even if there is no other request to it.
+    Administrator,
+}
+
+impl Endpoint {
+    /// What the endpoint needs from its caller.
+    pub fn demand(self) -> EndpointDemand {
+        match self {
+            Endpoint::Keys(Keys::Get | Keys::Put | Keys::Delete | Keys::List)
+            | Endpoint::Registers(Registers::Get | Registers::Exchange | Registers::CompareExchange)
+            | Endpoint::Raftdb(Raftdb::Get | Raftdb::Put)
+            | Endpoint::Kv1(Kv1::Get | Kv1::Put) => EndpointDemand::ByRequest,
+            Endpoint::Config(operation) => of_config(operation),
+            Endpoint::Cluster(operation) => of_cluster(operation),
+            Endpoint::Auth(operation) => match operation {
+                Auth::Whoami => EndpointDemand::ValidToken,
+                Auth::Show
+                | Auth::Require
+                | Auth::Roles
+                | Auth::PutRole
+                | Auth::DeleteRole
+                | Auth::Principals
+                | Auth::PutPrincipal
+                | Auth::DeletePrincipal
+                | Auth::Tokens
+                | Auth::CreateToken
+                | Auth::RotateToken
+                | Auth::DeleteToken => EndpointDemand::Administrator,
+            },
+            Endpoint::Health(operation) => match operation {
+                Health::Live | Health::OpenApi => EndpointDemand::Open,
+                Health::Ready => EndpointDemand::OpenUnlessVerbose,
+                Health::Welcome | Health::Metrics => EndpointDemand::NodeState,
+            },
+        }
+    }
+}
+
+fn of_config(operation: Config) -> EndpointDemand {
+    match operation {
+        Config::Namespaces
+        | Config::Namespace
+        | Config::CreateNamespace
+        | Config::DeleteNamespace
+        | Config::Pairs
+        | Config::Pair
+        | Config::PutPair
+        | Config::DeletePair
+        | Config::RollBackPair
+        | Config::PairHistory
+        | Config::Containers
+        | Config::Container
+        | Config::PutContainer
+        | Config::DeleteContainer
+        | Config::RollBackContainer
+        | Config::ContainerHistory
+        | Config::ContainerDiff
+        | Config::DownloadContainer
+        | Config::ImportContainer
+        | Config::WatchContainer
+        | Config::Publish
+        | Config::RollBack
+        | Config::SetPolicy
+        | Config::Export
+        | Config::Import
+        | Config::History
+        | Config::Diff => EndpointDemand::ByRequest,
+    }
+}
+
+fn of_cluster(operation: Cluster) -> EndpointDemand {
+    match operation {
+        Cluster::View
+        | Cluster::Host(_)
+        | Cluster::Progress(_)
+        | Cluster::Dump
+        | Cluster::Explain
+        | Cluster::Tag
+        | Cluster::Default
+        | Cluster::SetDefault
+        | Cluster::Load
+        | Cluster::Moves
+        | Cluster::AddShard
+        | Cluster::RemoveShard
+        | Cluster::Rebalance
+        | Cluster::MoveSlots
+        | Cluster::Transfer
+        | Cluster::TransferProgress
+        | Cluster::Version
+        | Cluster::HoldVersion
+        | Cluster::ResumeVersion
+        | Cluster::Checkpoint => EndpointDemand::ByRequest,
+        Cluster::Clients => EndpointDemand::NodeState,
+        Cluster::ReloadCertificate
+        | Cluster::Backup
+        | Cluster::Snapshots
+        | Cluster::BeginSnapshots
+        | Cluster::PartialBackup
+        | Cluster::Restore => EndpointDemand::Administrator,
+    }
+}
+
+/// Who a client is, as far as it has proved that.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Identity {
+    /// It sent no token.
+    #[default]
+    Unknown,
+    /// It sent something that is not a valid token.
+    Refuted,
+    Proved(Arc<Proof>),
+}
+
+impl Identity {
+    /// What the client has proved.
+    pub fn proof(&self) -> Option<&Arc<Proof>> {
+        match self {
+            Identity::Proved(proof) => Some(proof),
+            Identity::Unknown | Identity::Refuted => None,
+        }
+    }
+
+    /// The caller of the client's requests.
+    pub fn caller(&self) -> Caller {
+        self.proof().map_or(Caller::Anonymous, |proof| proof.caller())
+    }
+}
+
+/// Waits until a client may not read a namespace any more: its token was removed or has expired, or
+/// its roles were changed.
+pub(super) async fn until_denied(
+    identity: Identity,
+    access: Arc<PublishedAccess>,
+    clock: WallClock,
+    namespace: Name,
+) {
+    let caller = identity.caller();
+    let allows = |rows: &Access| {
+        let (now, scope) = (clock.now(), Scope::Namespace(namespace.as_str()));
+        let is_valid = || identity.proof().is_some_and(|proof| proof.holds(rows, now));
+        let covers = || rows.covers(&caller, &Demand { verb: Verb::Read, scope }, Some(now));
+        !rows.is_required() || (is_valid() && covers())
+    };
+    let expiry = async {
+        let Some(expires) = identity.proof().and_then(|proof| proof.expires) else { return pending().await };
+        let left_ms = expires.0.saturating_sub(clock.now().0);
+        sleep(Duration::from_millis(left_ms)).await;
+    };
+    tokio::select! {
+        () = access.until_denied(allows) => return,
+        () = expiry => {}
+    }
+    access.until_denied(allows).await;
+}
+
+/// The last header of a connection, and who that proved the client to be.
+struct Checked {
+    header: HeaderValue,
+    state: AccessState,
+    identity: Identity,
+}
+
+/// The authentication of one connection, which usually sends the same header again and again.
+pub(super) struct Authentication {
+    address: Option<IpAddr>,
+    last: RefCell<Option<Checked>>,
+}
+
+impl Authentication {
+    /// The authentication of a client at an address.
+    pub fn new(address: Option<IpAddr>) -> Authentication {
+        Authentication { address, last: RefCell::new(None) }
+    }
+
+    /// Who sends a request with these fields.
+    #[inline]
+    pub fn identify(&self, fields: &Fields<'_>, access: &PublishedAccess, clock: WallClock) -> Identity {
+        match fields.authorization {
+            Field::Absent => Identity::Unknown,
+            Field::Repeated => Identity::Refuted,
+            Field::Once(header) => self.identify_by(header, access, clock),
+        }
+    }
+
+    fn identify_by(&self, header: &HeaderValue, access: &PublishedAccess, clock: WallClock) -> Identity {
+        let state = access.state();
+        let mut last = self.last.borrow_mut();
+        if let Some(checked) = &*last
+            && checked.state == state
+            && checked.header == *header
+            && !checked.identity.proof().is_some_and(|proof| proof.has_expired(|| clock.now()))
+        {
+            return checked.identity.clone();
+        }
+        let proof = bearer(header).and_then(|token| Proof::of(&token, &access.rows(), clock.now()));
+        let identity = proof.map_or(Identity::Refuted, |proof| Identity::Proved(proof.into()));
+        *last = Some(Checked { header: header.clone(), state, identity: identity.clone() });
+        identity
+    }
+
+    /// Checks whether a client may use an endpoint. `store` makes the client's requests.
+    ///
+    /// # Errors
+    /// Why it may not. A client that sent a wrong token, repeatedly, waits for it.
+    pub async fn check<S: Store>(
+        &self,
+        endpoint: Endpoint,
+        (identity, store): (&Identity, &S),
+        (head, context): (&Parts, &HttpContext),
+    ) -> Result<(), Problem> {
+        let demand = match endpoint.demand() {
+            EndpointDemand::OpenUnlessVerbose => {
+                let is_verbose = Parameters::of_query(head.uri.query()).flag("verbose")?;
+                if is_verbose { EndpointDemand::NodeState } else { EndpointDemand::Open }
+            }
+            demand => demand,
+        };
+        if demand == EndpointDemand::Open {
+            return Ok(());
+        }
+        let Identity::Proved(proof) = identity else {
+            if matches!(identity, Identity::Refuted) {
+                context.throttle.failed(self.address).await;
+            }
+            return Err(Problem::unauthenticated(matches!(identity, Identity::Refuted)));
+        };
+        match demand {
+            EndpointDemand::NodeState => {
+                let read = Demand { verb: Verb::Read, scope: Scope::Cluster };
+                let rows = store.access().rows();
+                if rows.covers(&proof.caller(), &read, Some(context.clock.now())) {
+                    return Ok(());
+                }
+                Err(Refusal::Forbidden(read.to_string().into()).into())
+            }
+            EndpointDemand::Administrator => {
+                Box::pin(store.ask(requests::access())).await.map(drop).map_err(Problem::from)
+            }
+            EndpointDemand::Open
+            | EndpointDemand::OpenUnlessVerbose
+            | EndpointDemand::ValidToken
+            | EndpointDemand::ByRequest => Ok(()),
+        }
+    }
+}
+
+/// The token of a header `Authorization: Bearer …`.
+fn bearer(header: &HeaderValue) -> Option<BearerToken> {
+    const SCHEME: &[u8] = b"bearer ";
+    let (scheme, token) = header.as_bytes().split_at_checked(SCHEME.len())?;
+    scheme.eq_ignore_ascii_case(SCHEME).then(|| BearerToken::parse(token.trim_ascii()).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::fs;
+    use std::path::Path;
+
+    use super::super::operations;
+    use super::*;
+
+    #[test]
+    fn only_bearers_are_read() {
+        let token = BearerToken::generate().expect("random numbers");
+        for (text, is_token) in [
+            (format!("Bearer {}", token.reveal()), true),
+            (format!("bearer  {} ", token.reveal()), true),
+            (format!("Basic {}", token.reveal()), false),
+            (token.reveal(), false),
+            ("Bearer".to_owned(), false),
+            ("Bearer x".to_owned(), false),
+        ] {
+            let header = HeaderValue::from_str(&text).expect("a header");
+            assert_eq!(bearer(&header).is_some(), is_token);
+        }
+    }
+
+    /// Where the generated part of the document begins and ends.
+    const MARKERS: [&str; 2] = [
+        "<!-- generated from http/operations: begin -->\n",
+        "<!-- generated from http/operations: end -->\n",
+    ];
+
+    fn table() -> String {
+        let mut out = "\n| path | method | demands |\n|---|---|---|\n".to_owned();
+        for operation in operations::all() {
+            let demand = match operation.endpoint.demand() {
+                EndpointDemand::Open => "nothing",
+                EndpointDemand::OpenUnlessVerbose => "nothing; with `verbose` `cluster:read`",
+                EndpointDemand::ValidToken => "a valid token",
+                EndpointDemand::ByRequest => "what its requests demand, see above",
+                EndpointDemand::NodeState => "`cluster:read`",
+                EndpointDemand::Administrator => "`cluster:admin`",
+            };
+            let method = operation.method.to_ascii_uppercase();
+            out += &format!("| `{}` | {method} | {demand} |\n", operation.path);
+        }
+        out + "\n"
+    }
+
+    #[test]
+    fn the_document_lists_every_route() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/permissions.md");
+        let document = fs::read_to_string(&path).expect("the document");
+        let (before, rest) = document.split_once(MARKERS[0]).expect("the first marker");
+        let (_, after) = rest.split_once(MARKERS[1]).expect("the second marker");
+        let expected = [before, MARKERS[0], &table(), MARKERS[1], after].concat();
+        if env::var_os("UPDATE_GOLDENFILES").is_some() {
+            fs::write(&path, &expected).expect("written");
+        }
+        assert_eq!(document, expected, "UPDATE_GOLDENFILES=1 writes it anew");
+    }
+}

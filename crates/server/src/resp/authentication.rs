@@ -1,0 +1,159 @@
+//! Who a client of the Redis protocol is, and whether that is enough for a command.
+//!
+//! Owns the state that `AUTH` changes. The core checks every request. Operations on keys are
+//! checked here too, one by one: the core refuses a burst or a transaction as a whole, and so only
+//! the command that is not allowed gets an error, as in Redis.
+
+use std::sync::Arc;
+
+use tidelock_core::auth::Access;
+use tidelock_core::auth::{Caller, Demand, Scope, Verb};
+use tidelock_core::command::{Operation, Refusal};
+
+use super::replies::refusal_text;
+use super::session::Failure;
+use crate::access::{AccessState, Proof, PublishedAccess};
+use crate::clock::WallClock;
+use crate::token::BearerToken;
+
+/// What a command needs from its client, once authentication is required.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandDemand {
+    /// Nothing.
+    Open,
+    /// A valid token.
+    ValidToken,
+    /// A valid token, and the demands of its operations and of its requests to the core.
+    ByRequest,
+    /// `cluster:read`.
+    NodeState,
+    /// `read keys:`.
+    AllKeys,
+}
+
+/// Who a client is, as far as it has proved that.
+pub struct Authentication {
+    state: AccessState,
+    /// The rows of that state; `None` while authentication is not required.
+    rows: Option<Arc<Access>>,
+    proof: Option<Arc<Proof>>,
+}
+
+impl Authentication {
+    /// A client that has proved nothing.
+    pub fn new(access: &PublishedAccess) -> Authentication {
+        let mut authentication = Authentication { state: access.state(), rows: None, proof: None };
+        authentication.look_up(access);
+        authentication
+    }
+
+    fn look_up(&mut self, access: &PublishedAccess) {
+        self.state = access.state();
+        self.rows = self.state.is_required().then(|| access.rows());
+    }
+
+    /// Follows changes of the rows, and the time. Returns whether the client's token is not
+    /// accepted any more.
+    #[inline]
+    pub fn follow(&mut self, access: &PublishedAccess, clock: WallClock) -> bool {
+        let has_ended = |proof: &Arc<Proof>| proof.has_expired(|| clock.now());
+        let has_ended = if self.state == access.state() {
+            self.proof.as_ref().is_some_and(has_ended)
+        } else {
+            self.look_up(access);
+            self.proof.as_ref().is_some_and(|proof| !proof.holds(&access.rows(), clock.now()))
+        };
+        if has_ended {
+            self.proof = None;
+        }
+        has_ended
+    }
+
+    /// Whether the client must send a valid token before anything else.
+    pub fn is_awaited(&self) -> bool {
+        self.rows.is_some() && self.proof.is_none()
+    }
+
+    /// Whether authentication is required.
+    pub fn is_required(&self) -> bool {
+        self.rows.is_some()
+    }
+
+    /// The name of the client's principal.
+    pub fn principal(&self) -> Option<&str> {
+        self.proof.as_ref().map(|proof| &*proof.principal)
+    }
+
+    /// The caller of the client's requests.
+    pub fn caller(&self) -> Caller {
+        self.proof.as_ref().map_or(Caller::Anonymous, |proof| proof.caller())
+    }
+
+    /// Forgets what the client has proved.
+    pub fn reset(&mut self) {
+        self.proof = None;
+    }
+
+    /// Checks a token, and the name that the client states with it. Clients that take only a
+    /// password state the name `default`, which stands for the principal of any token. Returns
+    /// whether both are right.
+    pub fn prove(&mut self, name: Option<&[u8]>, token: &[u8], now: (&PublishedAccess, WallClock)) -> bool {
+        let (access, clock) = now;
+        let token = BearerToken::parse(token).ok();
+        let proof = token.and_then(|token| Proof::of(&token, &access.rows(), clock.now()));
+        let is_named =
+            |proof: &Proof| name.is_none_or(|name| name == b"default" || name == proof.principal.as_bytes());
+        match proof.filter(is_named) {
+            Some(proof) => {
+                self.proof = Some(proof.into());
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Checks whether the client may use a command.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn check_command(&self, demand: CommandDemand, clock: WallClock) -> Result<(), Failure> {
+        if self.rows.is_none() || demand == CommandDemand::Open {
+            return Ok(());
+        }
+        if self.proof.is_none() {
+            return Err(refusal_text(&Refusal::Unauthenticated).into());
+        }
+        let (verb, scope) = match demand {
+            CommandDemand::Open | CommandDemand::ValidToken | CommandDemand::ByRequest => return Ok(()),
+            CommandDemand::NodeState => (Verb::Read, Scope::Cluster),
+            CommandDemand::AllKeys => (Verb::Read, Scope::Keys { prefix: b"" }),
+        };
+        self.check(clock, |covers| {
+            let demand = Demand { verb, scope };
+            if covers(&demand) { Ok(()) } else { Err(demand) }
+        })
+    }
+
+    /// Checks whether the client may make an operation.
+    ///
+    /// # Errors
+    /// Why it may not.
+    #[inline]
+    pub fn check_operation(&self, operation: Operation<'_>, clock: WallClock) -> Result<(), Failure> {
+        if self.rows.is_none() {
+            return Ok(());
+        }
+        self.check(clock, |covers| operation.check(covers))
+    }
+
+    fn check<'a>(
+        &self,
+        clock: WallClock,
+        demands: impl FnOnce(&mut dyn FnMut(&Demand<'a>) -> bool) -> Result<(), Demand<'a>>,
+    ) -> Result<(), Failure> {
+        let Some(rows) = &self.rows else { return Ok(()) };
+        let (caller, now) = (self.caller(), Some(clock.now()));
+        demands(&mut |demand| rows.covers(&caller, demand, now))
+            .map_err(|demand| refusal_text(&Refusal::Forbidden(demand.to_string().into())).into())
+    }
+}
