@@ -33,6 +33,10 @@ const DIVISION_SEEDS: u64 = 60;
 /// Number of seeds of runs whose clients are principals.
 const PRINCIPAL_SEEDS: u64 = 60;
 
+/// Seeds in which a node that had been restarted served requests by the permissions of its last
+/// snapshot.
+const PRINCIPAL_REGRESSIONS: [u64; 3] = [14_017, 14_030, 14_224];
+
 /// Number of seeds within which a deliberate fault must be detected.
 const SEEDS_TO_CATCH: u64 = 200;
 
@@ -81,7 +85,8 @@ fn a_row_of_seeds_with_divisions_holds() {
 
 #[test]
 fn a_row_of_seeds_with_principals_holds() {
-    let total = hold_plans(&(0..PRINCIPAL_SEEDS).collect::<Vec<_>>(), Plan::draw_principals);
+    let seeds = (0..PRINCIPAL_SEEDS).chain(PRINCIPAL_REGRESSIONS);
+    let total = hold_plans(&seeds.collect::<Vec<_>>(), Plan::draw_principals);
     assert!(total.permission_changes > 20 * PRINCIPAL_SEEDS, "permissions hardly changed: {total:?}");
     assert!(total.permitted > 20 * PRINCIPAL_SEEDS, "hardly a request was allowed: {total:?}");
     assert!(total.forbidden > 20 * PRINCIPAL_SEEDS, "hardly a request was forbidden: {total:?}");

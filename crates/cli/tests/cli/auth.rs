@@ -16,10 +16,7 @@ struct Guarded {
 impl Guarded {
     fn start(nodes: u16) -> Guarded {
         let cluster = Cluster::start(nodes);
-        eventually("the cluster has the version of permissions", || {
-            let version = cluster.get(1, "/v1/cluster/version").json();
-            (version["next"].is_null() && version["waiting_for"].as_array()?.is_empty()).then_some(())
-        });
+        cluster.await_newest_version();
         let put = |path: &str, body: Value| {
             let answer = cluster.put(1, path, body.to_string().as_bytes());
             assert_eq!(answer.status, 200, "{}", answer.text());

@@ -86,6 +86,52 @@ fn run_examples_on(cluster: &Cluster, name: &str, document: &str) {
     }
 }
 
+/// The commands of blocks fenced as `sh`, in one script.
+fn script(document: &str) -> String {
+    let mut script = String::from("set -eu\n");
+    let mut inside = false;
+    for line in document.lines() {
+        match line {
+            "```sh" => inside = true,
+            "```" => inside = false,
+            line if inside => script.extend([line, "\n"]),
+            _ => {}
+        }
+    }
+    script
+}
+
+/// Every command of the page succeeds, in its order, and only the last token is refused.
+#[test]
+fn tokens() {
+    let cluster = Cluster::start(3);
+    cluster.await_newest_version();
+    let script = script(include_str!("../../../../docs/how-to/tokens.md"));
+    let script = script.replace("127.0.0.1:8001", &cluster.address(1).to_string());
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_tidelock"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let run = |script: &str| {
+        Command::new("sh")
+            .args(["-c", script])
+            .env("PATH", format!("{}:{path}", binary.parent().expect("a directory").display()))
+            .env("XDG_CONFIG_HOME", home.path())
+            .env("TIDELOCK_URL", cluster.url(1, ""))
+            .current_dir(home.path())
+            .output()
+            .expect("a shell")
+    };
+    let done = run(&script);
+    let shown = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{script}\n{shown}");
+    assert!(shown.contains("yes"), "the application reads what it wrote: {shown}");
+    assert!(run("tidelock kv get shop/open").status.success(), "the administrator is logged in");
+    for refused in ["--token-file shop.token", "--token-file shop.new.token"] {
+        let refused = run(&format!("tidelock kv get shop/open {refused}"));
+        assert_eq!(refused.status.code(), Some(1), "{}", String::from_utf8_lossy(&refused.stderr));
+    }
+}
+
 /// The examples of the page on configuration run after those of the README, on the same cluster.
 #[test]
 fn readme_then_configuration() {

@@ -160,7 +160,7 @@ fn a_release_that_is_too_old_for_its_directory_says_so_and_changes_nothing() {
     let status = cluster.wait_exit(1);
     let message = cluster.log(1).split_off(logged);
     assert_eq!(status.code(), Some(1), "{message}");
-    let expected = "this release is too old: the cluster's version is 9, and this release supports 1 to 3";
+    let expected = "this release is too old: the cluster's version is 9, and this release supports 1 to 4";
     assert!(message.contains(expected), "{message}");
     assert_eq!(files(cluster.directory(1)), before);
 }

@@ -5,11 +5,11 @@
 //! node's own registry: a peer cannot be asked for more, and a caller that was lost on the way is
 //! refused.
 //!
-//! While no role, principal or token was ever stored, there is nothing to check, and a request costs
-//! one branch. From the first of them on, a node must confirm its registry, even if authentication
-//! is not required by it: it may have missed that it is now. A node that cannot know whether there
-//! are any, because it has just joined or has not applied all of its log, confirms its registry
-//! first.
+//! While no role, principal or token was ever stored, there is nothing to check, and a request
+//! costs one branch. From the first of them on, a node must confirm its registry, even if
+//! authentication is not required by it: it may have missed that it is now. A node that cannot know
+//! whether there are any confirms its registry first. It has just joined, or has not applied all of
+//! its log.
 
 use alloc::string::ToString;
 use alloc::sync::Arc;

@@ -431,6 +431,14 @@ impl Cluster {
         self.get(number, "/v1/cluster").json()
     }
 
+    /// Waits until the cluster has raised its version to that of its nodes.
+    pub fn await_newest_version(&self) {
+        eventually("the cluster has the newest version", || {
+            let version = self.get(1, "/v1/cluster/version").json();
+            (version["next"].is_null() && version["waiting_for"].as_array()?.is_empty()).then_some(())
+        });
+    }
+
     /// The leaders of all shards as one node knows them; `None` for an unknown one.
     pub fn leaders(&self, number: usize) -> Vec<Option<usize>> {
         let view = self.view(number);

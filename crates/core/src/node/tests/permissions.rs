@@ -19,9 +19,8 @@ fn forbidden(demand: &'static str) -> Reply {
 const UNAUTHENTICATED: Reply = Reply::Refused(Refusal::Unauthenticated);
 
 impl Cluster {
-    /// A cluster of three whose principals `root` and `web` have the role `admin` and a role with
-    /// these grants. Authentication is required.
-    fn guarded(grants: &[&str]) -> Cluster {
+    /// A cluster of three without roles, principals and tokens.
+    fn of_newest_version() -> Cluster {
         let mut cluster = Cluster::with(3, |mut options| {
             let version = ClusterVersion::NEWEST;
             (options.founding_version, options.version) = (version, version);
@@ -32,6 +31,13 @@ impl Cluster {
             node.handle(Event::Clock(UnixMillis(1_000)));
         }
         cluster.tick(100);
+        cluster
+    }
+
+    /// A cluster of three whose principals `root` and `web` have the role `admin` and a role with
+    /// these grants. Authentication is required.
+    fn guarded(grants: &[&str]) -> Cluster {
+        let mut cluster = Cluster::of_newest_version();
         cluster.change_access(grant_role(grants));
         for (name, role) in [("root", "admin"), ("web", "web")] {
             let principal = Principal { roles: [role.into()].into(), ..Principal::default() };
@@ -189,7 +195,7 @@ fn confirmations_keep_a_node_current() {
 
 #[test]
 fn the_first_row_does_not_stop_requests() {
-    let mut cluster = Cluster::elected(3);
+    let mut cluster = Cluster::of_newest_version();
     cluster.change_access_as(&Caller::Anonymous, grant_role(&[]));
     for node in 1..=3 {
         let nothing = Reply::Read(ReadReply::Value(None));
@@ -199,7 +205,12 @@ fn the_first_row_does_not_stop_requests() {
 
 #[test]
 fn a_node_that_has_just_joined_does_not_know_who_may_do_what() {
-    let joined = NodeOptions { prime_replica: Some(ReplicaId(99)), ..options(4, &["a".into(), "b".into()]) };
+    let addresses = ["a", "b", "c", "d"].map(String::from);
+    let joined = NodeOptions {
+        founders: addresses[..3].to_vec(),
+        prime_replica: Some(ReplicaId(99)),
+        ..options(4, &addresses)
+    };
     let mut node = Node::new(joined, RecoveredShards::default());
     let stale = Read::Get { key: "a".into() };
     let unknown = Some(Reply::Refused(Refusal::PermissionsUnknown));
