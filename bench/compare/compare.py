@@ -14,7 +14,7 @@ import sys
 
 import report
 from machine import ROOT, machine, others_share
-from servers import Cluster, Etcd, Server, connects, redis
+from servers import Cluster, Etcd, SecureCluster, Server, connects, redis
 
 
 
@@ -105,13 +105,14 @@ class Comparison:
     def run(self):
         os.makedirs(self.directory(""), exist_ok=True)
         base = self.settings.port_base
-        if self.wanted("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9"):
+        if self.wanted("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9", "P13"):
             three = self.begin(Cluster(self.binary, self.directory("three"), 3, base))
             if self.wanted("P1", "P2", "P3"):
                 self.http(three, base + 40)
             self.resp(three, base)
             self.disk(three, base + 60)
             self.etcd(three, base + 80)
+            self.secure(three, base + 140)
             for server in list(self.running):
                 self.end(server)
         if self.wanted("P10", "P11"):
@@ -209,6 +210,30 @@ class Comparison:
         self.line("P9", ("linearizable reads, 512 outstanding", "reads 8x64"), peer, "/s", (10, False), ours(100), theirs("range"))
         self.measure()
         self.end(etcd)
+
+    def secure(self, three, port_base):
+        """Compares a cluster with TLS and tokens with one that has neither."""
+        if not self.wanted("P13"):
+            return
+        secure = self.begin(SecureCluster(self.binary, self.directory("secure"), 3, port_base))
+
+        def kv(cluster, *line):
+            line = ("--url", cluster.urls, *cluster.credentials, "--distribution", "one", "-c", 64, "--via", "leader", *line)
+            return lambda: self.rate("kv", *line)
+
+        def resp(cluster, reads):
+            tls = ("--tls",) if cluster.credentials else ()
+            line = ("--url", cluster.urls, *cluster.credentials, *tls, "--via", "leader", "-c", 8, "-P", 512, "--reads", reads)
+            return lambda: self.rate("resp", *line)
+
+        peer, goal = "without TLS and tokens", (0.75, False)
+        for name, reads in (("GET", 100), ("write", 0)):
+            line = ("--reads", reads)
+            self.line("P13", (f"HTTP {name} with TLS and tokens, 64 connections", f"secure {name} 64"), peer, "/s", goal, kv(secure, *line), kv(three, *line))
+        for name, reads in (("GET", 100), ("SET", 0)):
+            self.line("P13", (f"RESP {name} with TLS and tokens, 8 connections of 512", f"secure {name} 8x512"), peer, "/s", goal, resp(secure, reads), resp(three, reads))
+        self.measure()
+        self.end(secure)
 
     def size(self, base):
         """Measures memory and restart with many keys, once, because filling takes longest and its results repeat well."""

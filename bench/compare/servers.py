@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
 import urllib.request
@@ -53,10 +54,10 @@ class Server:
         raise RuntimeError(f"{self.name} has no resident set")
 
 
-def get(url):
+def get(url, context=None):
     """The body, or None after any failure."""
     with contextlib.suppress(OSError):
-        with urllib.request.urlopen(url, timeout=2) as answer:
+        with urllib.request.urlopen(url, timeout=2, context=context) as answer:
             return answer.read()
     return None
 
@@ -77,42 +78,59 @@ def redis_is_loaded(port):
 class Cluster:
     """A Tidelock cluster on this machine. Nodes beyond the founders join; without a number, all are founders."""
 
+    scheme = "http"
+    context = None
+    # What clients need besides addresses.
+    credentials = ()
+
     def __init__(self, binary, directory, nodes, port_base, options=(), founders=None):
         shutil.rmtree(directory, ignore_errors=True)
+        self.binary, self.directory = binary, directory
+        self.hosts = [self.host(index) for index in range(nodes)]
         self.http = [port_base + index for index in range(nodes)]
         self.resp = [port_base + 10 + index for index in range(nodes)]
         peer = [port_base + 20 + index for index in range(nodes)]
         founders = min(nodes, founders or nodes)
-        peers = ",".join(f"127.0.0.1:{port}" for port in peer[:founders])
+        peers = ",".join(f"{host}:{port}" for host, port in list(zip(self.hosts, peer))[:founders])
         founding = ["--peers", peers] if founders > 1 else []
         self.servers = []
         for index in range(nodes):
             own = os.path.join(directory, f"node{index + 1}")
             command = [binary, "serve", "--data-dir", os.path.join(own, "data"), "--log", "warn"]
-            command += ["--http", f"127.0.0.1:{self.http[index]}", "--resp", f"127.0.0.1:{self.resp[index]}"]
+            host = self.hosts[index]
+            command += ["--http", f"{host}:{self.http[index]}", "--resp", f"{host}:{self.resp[index]}"]
             command += ["--resp-cluster", "off"]
             origin = founding if index < founders else ["--join", peers]
-            command += ["--peer", f"127.0.0.1:{peer[index]}", *origin, *options]
+            command += ["--peer", f"{host}:{peer[index]}", *origin, *options, *self.options_of(host)]
             # A founder is ready only once a majority is up, so all are started before any is waited for.
-            probe = (lambda: True) if nodes > 1 else (lambda port=self.http[index]: get(f"http://127.0.0.1:{port}/readyz") is not None)
+            probe = (lambda: True) if nodes > 1 else (lambda index=index: self.get(index, "/readyz") is not None)
             self.servers.append(Server(f"tidelock node {index + 1}", command, own, probe))
 
     def start(self):
         took = max(server.start() for server in self.servers)
         begun = time.monotonic()
-        while any(get(f"http://127.0.0.1:{port}/readyz") is None for port in self.http):
+        while any(self.get(index, "/readyz") is None for index in range(len(self.http))):
             if time.monotonic() - begun > READY_S:
                 raise RuntimeError("the cluster was not ready in time")
             time.sleep(0.05)
         # Nodes register their addresses through the log, a moment after they are ready.
-        while not all(self.knows_all(port) for port in self.http):
+        while not all(self.knows_all(index) for index in range(len(self.http))):
             if time.monotonic() - begun > READY_S:
                 raise RuntimeError("not all nodes have said in time where they listen, or a shard has no leader")
             time.sleep(0.05)
         return took
 
-    def knows_all(self, port):
-        view = json.loads(get(f"http://127.0.0.1:{port}/v1/cluster") or "{}")
+    def host(self, _index):
+        return "127.0.0.1"
+
+    def options_of(self, _host):
+        return ()
+
+    def get(self, index, path):
+        return get(f"{self.scheme}://{self.hosts[index]}:{self.http[index]}{path}", self.context)
+
+    def knows_all(self, index):
+        view = json.loads(self.get(index, "/v1/cluster") or "{}")
         hosts, shards = view.get("hosts", []), view.get("shards", [])
         listens = [host.get("http_address") and host.get("resp_address") for host in hosts]
         return len(hosts) == len(self.http) and all(listens) and shards and all(shard.get("leader") for shard in shards)
@@ -123,17 +141,51 @@ class Cluster:
 
     @property
     def urls(self):
-        return ",".join(f"http://127.0.0.1:{port}" for port in self.http)
+        return ",".join(f"{self.scheme}://{host}:{port}" for host, port in zip(self.hosts, self.http))
 
     @property
     def addresses(self):
-        return ",".join(f"127.0.0.1:{port}" for port in self.resp)
+        return ",".join(f"{host}:{port}" for host, port in zip(self.hosts, self.resp))
 
     def checkpoint(self):
         """Has every replica of every shard make a snapshot."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.http[0]}/v1/cluster/checkpoint", method="POST")
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
+
+
+class SecureCluster(Cluster):
+    """A Tidelock cluster with TLS between nodes and with clients, which serves only clients with a token."""
+
+    scheme = "https"
+
+    def __init__(self, binary, directory, nodes, port_base, options=()):
+        super().__init__(binary, directory, nodes, port_base, options)
+        os.makedirs(directory, exist_ok=True)
+        line = [binary, "tls", "init", "--hosts", ",".join(self.hosts), "--out", self.path("tls")]
+        subprocess.run(line, capture_output=True, check=True)
+        self.context = ssl.create_default_context(cafile=self.path("tls/ca.crt"))
+        self.credentials = ("--ca", self.path("tls/ca.crt"), "--token-file", self.path("root.token"))
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    # A certificate is for one host.
+    def host(self, index):
+        return f"127.0.0.{index + 1}"
+
+    def options_of(self, host):
+        return "--tls-dir", self.path(f"tls/{host}")
+
+    def start(self):
+        took = super().start()
+        reach = ["--url", self.urls, *self.credentials[:2]]
+        token = ["token", "create", "root", "--out", self.path("root.token")]
+        for line in (["principal", "put", "root", "--role", "admin"], token):
+            subprocess.run([self.binary, "auth", *line, *reach], capture_output=True, check=True)
+        line = [self.binary, "auth", "require", "--url", self.urls, *self.credentials]
+        subprocess.run(line, capture_output=True, check=True)
+        return took
 
 
 def redis(directory, port, durable):
