@@ -2,6 +2,7 @@
 
 import os
 import statistics
+import textwrap
 
 import matplotlib
 
@@ -12,6 +13,9 @@ matplotlib.rcParams["svg.fonttype"] = "none"
 from matplotlib import pyplot  # noqa: E402  (the backend comes first)
 
 from machine import BUSY_MAX  # noqa: E402
+
+# As in all documents.
+COLUMNS = 120
 
 OURS, THEIRS = "#1f6f8b", "#b0b7bd"
 COLOURS = {"met": "#2e8b57", "missed": "#c0563b", "busy": "#b0b7bd"}
@@ -42,7 +46,8 @@ def markdown(result):
     lines = ["# Comparison", "", "Made by `bench/compare/compare`; do not edit. How to read and repeat it: [README.md](README.md).", ""]
     for run in result["runs"]:
         ids = ", ".join(dict.fromkeys(row["id"] for row in result["rows"] if row["date"] == run["date"]))
-        lines.append(f"- {ids}: " + "; ".join(run[name] if name == "machine" else f"{name} {run[name]}" for name in run))
+        run_line = f"- {ids}: " + "; ".join(run[name] if name == "machine" else f"{name} {run[name]}" for name in run)
+        lines += textwrap.wrap(run_line, COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     lines += ["", "| # | load | Tidelock | beside it | figure | ratio (least, most) | goal | |", "|---|---|---|---|---|---|---|---|"]
     for row in result["rows"]:
         low, high = row["spread"]
