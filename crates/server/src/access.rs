@@ -9,8 +9,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidelock_core::auth::Access;
-use tidelock_core::auth::{Caller, SecretDigest, TokenId};
+use tidelock_core::auth::{Access, Caller, SecretDigest, TokenId};
 use tidelock_core::types::UnixMillis;
 use tokio::sync::watch;
 

@@ -92,10 +92,11 @@ impl Node {
                 RequestMessage::Outcome { request, outcome } => {
                     self.router.own_outcome(request, from, outcome);
                 }
-                RequestMessage::Transfer { shard, to }
-                    if !self.router.may_ask(caller.take().as_ref(), &Request::Transfer { shard, to }) => {}
                 RequestMessage::Transfer { shard, to } => {
-                    self.groups.with(shard, |group| group.transfer_to(to));
+                    let request = Request::Transfer { shard, to };
+                    if self.router.may_ask(caller.take().as_ref(), &request) {
+                        self.groups.with(shard, |group| group.transfer_to(to));
+                    }
                 }
             }
         }

@@ -15,8 +15,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::Node;
-use crate::auth::Access;
-use crate::auth::Caller;
+use crate::auth::{Access, Caller};
 use crate::command::{HostChange, HostRole, NodeReply, Refusal, RegistryWrite, Reply, Write};
 use crate::control::placement;
 use crate::event::OutgoingFrame;
@@ -125,12 +124,15 @@ impl Node {
             return true;
         }
         let mut has_seen_itself = self.options.prime_replica.is_none() || self.host_entry(own.node).is_some();
-        for write in self.groups.prime().logged_writes() {
-            let Write::Registry(write) = write else { continue };
-            match *write {
-                RegistryWrite::Access(_) => return true,
-                RegistryWrite::JoinHost(host) => has_seen_itself |= host.uuid == own.uuid,
-                _ => {}
+        for writes in self.groups.prime().logged_writes() {
+            let Ok(writes) = writes else { return true };
+            for write in writes {
+                let Write::Registry(write) = write else { continue };
+                match *write {
+                    RegistryWrite::Access(_) => return true,
+                    RegistryWrite::JoinHost(host) => has_seen_itself |= host.uuid == own.uuid,
+                    _ => {}
+                }
             }
         }
         !has_seen_itself

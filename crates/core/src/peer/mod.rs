@@ -132,8 +132,8 @@ pub(crate) struct ClockMessage {
 const TAG_FORWARD: u8 = 1;
 const TAG_OUTCOME: u8 = 2;
 const TAG_TRANSFER: u8 = 3;
-/// The caller of the next request, among requests and among reads. Sent only while authentication
-/// is required, which needs cluster version 4.
+/// The caller of the next request, among requests and among reads. Sent only once roles,
+/// principals or tokens were stored, which needs cluster version 4.
 const TAG_CALLER: u8 = 4;
 
 /// Outcomes with more content than a tag and a number. Their tags share one number space with the

@@ -557,12 +557,13 @@ impl Group {
         self.raft.store().entry(index.0).map(|entry| (Term(entry.term), data_of(entry).clone()))
     }
 
-    /// The writes in the log, applied or not, from the oldest entry that is still in it.
-    pub fn logged_writes(&self) -> impl Iterator<Item = Write> {
+    /// The writes of each entry in the log, applied or not, from the oldest that is still in it. An
+    /// entry of a later release may not decode.
+    pub fn logged_writes(&self) -> impl Iterator<Item = Result<Vec<Write>, DecodeError>> {
         let log = self.raft.store();
         let entries = (log.begin() + 1..=log.last()).filter_map(|index| log.entry(index));
         let normal = entries.filter(|entry| entry.get_entry_type() == EntryType::EntryNormal);
-        normal.flat_map(|entry| decode_entry(&entry.data).unwrap_or_default())
+        normal.map(|entry| decode_entry(&entry.data))
     }
 
     /// For checkers: the writes of a committed entry that is still in the log.

@@ -113,7 +113,7 @@ impl Router {
     }
 
     /// Checks a write that a peer has forwarded. `None` if the peer has not sent the caller,
-    /// because it does not know yet that authentication is required.
+    /// because it does not know yet that there are rows.
     #[inline]
     pub(super) fn check_forwarded(
         &self,

@@ -16,8 +16,7 @@ use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
-use tidelock_core::auth::Access;
-use tidelock_core::auth::{Caller, Demand, Scope, Verb};
+use tidelock_core::auth::{Access, Caller, Demand, Scope, Verb};
 use tidelock_core::command::Refusal;
 use tidelock_core::command::config::Name;
 use tokio::time::sleep;
@@ -159,7 +158,7 @@ fn of_cluster(operation: Cluster) -> EndpointDemand {
 
 /// Who a client is, as far as it has proved that.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Identity {
+pub(super) enum ClientIdentity {
     /// It sent no token.
     #[default]
     Unknown,
@@ -168,12 +167,12 @@ pub(super) enum Identity {
     Proved(Arc<Proof>),
 }
 
-impl Identity {
+impl ClientIdentity {
     /// What the client has proved.
     pub fn proof(&self) -> Option<&Arc<Proof>> {
         match self {
-            Identity::Proved(proof) => Some(proof),
-            Identity::Unknown | Identity::Refuted => None,
+            ClientIdentity::Proved(proof) => Some(proof),
+            ClientIdentity::Unknown | ClientIdentity::Refuted => None,
         }
     }
 
@@ -186,7 +185,7 @@ impl Identity {
 /// Waits until a client may not read a namespace any more: its token was removed or has expired, or
 /// its roles were changed.
 pub(super) async fn until_denied(
-    identity: Identity,
+    identity: ClientIdentity,
     access: Arc<PublishedAccess>,
     clock: WallClock,
     namespace: Name,
@@ -211,16 +210,16 @@ pub(super) async fn until_denied(
 }
 
 /// The last header of a connection, and who that proved the client to be.
-struct Checked {
+struct CachedIdentity {
     header: HeaderValue,
     state: AccessState,
-    identity: Identity,
+    identity: ClientIdentity,
 }
 
 /// The authentication of one connection, which usually sends the same header again and again.
 pub(super) struct Authentication {
     address: Option<IpAddr>,
-    last: RefCell<Option<Checked>>,
+    last: RefCell<Option<CachedIdentity>>,
 }
 
 impl Authentication {
@@ -231,15 +230,25 @@ impl Authentication {
 
     /// Who sends a request with these fields.
     #[inline]
-    pub fn identify(&self, fields: &Fields<'_>, access: &PublishedAccess, clock: WallClock) -> Identity {
+    pub fn identify(
+        &self,
+        fields: &Fields<'_>,
+        access: &PublishedAccess,
+        clock: WallClock,
+    ) -> ClientIdentity {
         match fields.authorization {
-            Field::Absent => Identity::Unknown,
-            Field::Repeated => Identity::Refuted,
+            Field::Absent => ClientIdentity::Unknown,
+            Field::Repeated => ClientIdentity::Refuted,
             Field::Once(header) => self.identify_by(header, access, clock),
         }
     }
 
-    fn identify_by(&self, header: &HeaderValue, access: &PublishedAccess, clock: WallClock) -> Identity {
+    fn identify_by(
+        &self,
+        header: &HeaderValue,
+        access: &PublishedAccess,
+        clock: WallClock,
+    ) -> ClientIdentity {
         let state = access.state();
         let mut last = self.last.borrow_mut();
         if let Some(checked) = &*last
@@ -250,8 +259,8 @@ impl Authentication {
             return checked.identity.clone();
         }
         let proof = bearer(header).and_then(|token| Proof::of(&token, &access.rows(), clock.now()));
-        let identity = proof.map_or(Identity::Refuted, |proof| Identity::Proved(proof.into()));
-        *last = Some(Checked { header: header.clone(), state, identity: identity.clone() });
+        let identity = proof.map_or(ClientIdentity::Refuted, |proof| ClientIdentity::Proved(proof.into()));
+        *last = Some(CachedIdentity { header: header.clone(), state, identity: identity.clone() });
         identity
     }
 
@@ -262,7 +271,7 @@ impl Authentication {
     pub async fn check<S: Store>(
         &self,
         endpoint: Endpoint,
-        (identity, store): (&Identity, &S),
+        (identity, store): (&ClientIdentity, &S),
         (head, context): (&Parts, &HttpContext),
     ) -> Result<(), Problem> {
         let demand = match endpoint.demand() {
@@ -275,11 +284,11 @@ impl Authentication {
         if demand == EndpointDemand::Open {
             return Ok(());
         }
-        let Identity::Proved(proof) = identity else {
-            if matches!(identity, Identity::Refuted) {
+        let ClientIdentity::Proved(proof) = identity else {
+            if matches!(identity, ClientIdentity::Refuted) {
                 context.throttle.failed(self.address).await;
             }
-            return Err(Problem::unauthenticated(matches!(identity, Identity::Refuted)));
+            return Err(Problem::unauthenticated(matches!(identity, ClientIdentity::Refuted)));
         };
         match demand {
             EndpointDemand::NodeState => {

@@ -16,7 +16,7 @@ use tidelock_core::command::{Consistency, Item, Page, Read, StoredValue};
 use tidelock_core::limits;
 use tidelock_core::types::ShardId;
 
-use super::authentication::{Authentication, Identity};
+use super::authentication::{Authentication, ClientIdentity};
 use super::body::{BodyLimit, RequestBody};
 use super::config::ApiError;
 use super::fields::Fields;
@@ -35,7 +35,7 @@ pub(super) struct Call<'a, S> {
     store: &'a S,
     /// What the server shares with its node.
     pub context: &'a HttpContext,
-    identity: &'a Identity,
+    identity: &'a ClientIdentity,
     head: &'a Parts,
     fields: &'a Fields<'a>,
     body: &'a mut RequestBody,
@@ -55,7 +55,7 @@ impl<'a, S: Store> Call<'a, S> {
     }
 
     /// Who sends the request.
-    pub fn identity(&self) -> &'a Identity {
+    pub fn identity(&self) -> &'a ClientIdentity {
         self.identity
     }
 

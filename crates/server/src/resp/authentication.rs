@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use tidelock_core::auth::Access;
-use tidelock_core::auth::{Caller, Demand, Scope, Verb};
+use tidelock_core::auth::{Access, Caller, Demand, Scope, Verb};
 use tidelock_core::command::{Operation, Refusal};
 
 use super::replies::refusal_text;

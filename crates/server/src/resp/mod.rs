@@ -17,11 +17,11 @@
 //!
 //! `docs/resp.md` describes what is supported, and the differences from Redis.
 
-mod access;
 mod authentication;
 mod commands;
 mod connection;
 pub(crate) mod dispatch;
+mod dyn_store;
 mod encode;
 pub mod frame;
 mod glob;

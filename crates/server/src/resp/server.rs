@@ -18,8 +18,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::RespContext;
-use super::access::Access;
 use super::connection::{ConnectionEnd, RespConnection};
+use super::dyn_store::DynStore;
 use super::session::Session;
 use crate::accept::{
     Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter, tls_handshake,
@@ -105,7 +105,7 @@ pub async fn serve<S: Store>(
 }
 
 struct RespServer {
-    store: Rc<dyn Access>,
+    store: Rc<dyn DynStore>,
     context: Rc<RespContext>,
     places: RefCell<Slab<ConnectionControl>>,
     all_closed: Notify,

@@ -16,8 +16,8 @@ use tidelock_core::command::{Consistency, Operation, Reply, Request};
 use tidelock_core::deliberate::Faults;
 
 use super::RespContext;
-use super::access::Access;
 use super::authentication::{Authentication, CommandDemand};
+use super::dyn_store::DynStore;
 use super::encode::{Encoder, Protocol};
 use super::replies::{
     Encoded, Gathered, Item, Render, RenderMany, ReplyEncoder, RespReplies, Style, refusal_text,
@@ -54,7 +54,7 @@ pub struct Session {
     /// Whether it is a Redis Cluster client, which is shown the slots that this node leads.
     pub is_cluster: bool,
     pub context: Rc<RespContext>,
-    pub store: Rc<dyn Access>,
+    pub store: Rc<dyn DynStore>,
     /// The address of the client.
     pub address: Option<IpAddr>,
     pub authentication: Authentication,
@@ -64,7 +64,7 @@ pub struct Session {
 
 impl Session {
     /// Creates a session without commands yet.
-    pub fn new(id: u64, context: Rc<RespContext>, store: Rc<dyn Access>) -> Session {
+    pub fn new(id: u64, context: Rc<RespContext>, store: Rc<dyn DynStore>) -> Session {
         let map_version = store.slot_map().version;
         Session {
             id,

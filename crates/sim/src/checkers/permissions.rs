@@ -11,8 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidelock_core::auth::Access;
-use tidelock_core::auth::Caller;
+use tidelock_core::auth::{Access, Caller};
 use tidelock_core::command::Request;
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Ticks, Token};
 
@@ -36,12 +35,12 @@ pub struct Permissions {
     /// The node that was last seen to lead a shard, and since which observation.
     leaders: BTreeMap<ShardId, (NodeId, u64)>,
     observations: u64,
-    open: BTreeMap<Token, Asked>,
+    open: BTreeMap<Token, OpenRequest>,
 }
 
 /// An open request.
 #[derive(Debug)]
-struct Asked {
+struct OpenRequest {
     caller: Caller,
     request: Request,
     node: NodeId,
@@ -132,7 +131,7 @@ impl Permissions {
                 .is_some_and(|&(first, since)| first != at || ticks.0 > since.0 + self.stale_ticks + 2);
         let oldest = if is_judged { of_ticks.unwrap_or(self.newest_state()) } else { LogIndex(0) };
         let (applied, observations) = (self.applied.clone(), self.observations);
-        let asked = Asked { caller, request, node: at.node, oldest, shard, applied, observations };
+        let asked = OpenRequest { caller, request, node: at.node, oldest, shard, applied, observations };
         self.open.insert(token, asked);
     }
 
@@ -146,7 +145,7 @@ impl Permissions {
         if !is_served {
             return Ok(Some(false));
         }
-        let Asked { caller, request, node, oldest, .. } = &asked;
+        let OpenRequest { caller, request, node, oldest, .. } = &asked;
         if !self.some_allows(*oldest, &asked) {
             return violation(format!(
                 "operation {token} of {caller:?} was served at node {node} and was not allowed since {oldest}: {request:?}"
@@ -168,7 +167,7 @@ impl Permissions {
         Ok(Some(true))
     }
 
-    fn some_allows(&self, oldest: LogIndex, asked: &Asked) -> bool {
+    fn some_allows(&self, oldest: LogIndex, asked: &OpenRequest) -> bool {
         let allows = |access: &Arc<Access>| {
             !access.is_required()
                 || asked.request.demands().iter().all(|demand| access.covers(&asked.caller, demand, None))

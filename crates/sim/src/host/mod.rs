@@ -16,8 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidelock_core::address_book::AddressBook;
-use tidelock_core::auth::Access;
-use tidelock_core::auth::Caller;
+use tidelock_core::auth::{Access, Caller};
 use tidelock_core::command::{
     ConfigRead, Consistency, HostInfo, HostRole, Read, RegistryView, Reply, Request, Write as Command,
 };

@@ -12,7 +12,7 @@ use tidelock_core::scan::Scan;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::ShardId;
 
-use super::super::access::Access;
+use super::super::dyn_store::DynStore;
 use super::super::encode::{Encoder, Protocol};
 use super::super::frame::CommandArguments;
 use super::super::glob;
@@ -93,7 +93,7 @@ impl ScanArguments {
     /// cursor and the keys that match.
     async fn run(
         mut self,
-        store: &dyn Access,
+        store: &dyn DynStore,
         consistency: Consistency,
         memory: &mut Reservation,
     ) -> Result<(u64, Vec<bytes::Bytes>)> {
@@ -154,14 +154,14 @@ struct KeyFilter {
 }
 
 impl KeyFilter {
-    fn matches(&self, key: &[u8], store: &dyn Access) -> bool {
+    fn matches(&self, key: &[u8], store: &dyn DynStore) -> bool {
         let is_here = || self.only.as_ref().is_none_or(|shards| shards.contains(&store.shard_of(key)));
         glob::matches(&self.pattern, key) && is_here()
     }
 }
 
 async fn all_keys(
-    store: Rc<dyn Access>,
+    store: Rc<dyn DynStore>,
     consistency: Consistency,
     filter: KeyFilter,
     memory: &mut Reservation,
@@ -188,7 +188,7 @@ async fn all_keys(
 }
 
 /// The data shards that this node leads and that own slots.
-pub(super) async fn led(store: &dyn Access) -> Vec<ShardId> {
+pub(super) async fn led(store: &dyn DynStore) -> Vec<ShardId> {
     let status = store.status().await;
     led_of(&status, &store.slot_map()).map(|shard| shard.shard).collect()
 }

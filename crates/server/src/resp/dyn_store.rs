@@ -1,4 +1,4 @@
-//! Object-safe access to the store for commands, so that a connection does not depend on its type.
+//! The store behind a pointer, for commands, so that a connection does not depend on its type.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,12 +16,12 @@ use crate::requests::{NoAnswer, TypedRequest};
 use crate::store::{Mailbox, Store};
 
 /// A [`Store`] behind a pointer.
-pub trait Access {
+pub trait DynStore {
     /// As [`Store::for_client`].
-    fn for_client(&self, client: ClientId) -> Rc<dyn Access>;
+    fn for_client(&self, client: ClientId) -> Rc<dyn DynStore>;
 
     /// As [`Store::for_caller`].
-    fn for_caller(&self, caller: Caller) -> Rc<dyn Access>;
+    fn for_caller(&self, caller: Caller) -> Rc<dyn DynStore>;
 
     /// As [`Store::access`].
     fn access(&self) -> &Arc<PublishedAccess>;
@@ -45,7 +45,7 @@ pub trait Access {
     fn status(&self) -> Pin<Box<dyn Future<Output = NodeStatus>>>;
 }
 
-impl dyn Access + '_ {
+impl dyn DynStore + '_ {
     /// As [`Store::ask`].
     pub fn ask<A>(&self, request: TypedRequest<A>) -> impl Future<Output = Result<A, NoAnswer>> + use<A> {
         let (request, answer) = request.into_parts();
@@ -54,12 +54,12 @@ impl dyn Access + '_ {
     }
 }
 
-impl<S: Store> Access for S {
-    fn for_client(&self, client: ClientId) -> Rc<dyn Access> {
+impl<S: Store> DynStore for S {
+    fn for_client(&self, client: ClientId) -> Rc<dyn DynStore> {
         Rc::new(Store::for_client(self, client))
     }
 
-    fn for_caller(&self, caller: Caller) -> Rc<dyn Access> {
+    fn for_caller(&self, caller: Caller) -> Rc<dyn DynStore> {
         Rc::new(Store::for_caller(self, caller))
     }
 
