@@ -347,8 +347,11 @@ fn certificates_are_renewed_under_load_without_a_failed_request() {
     let (status, body) = cluster.post(0, "/v1/tls/reload");
     assert!(status == 409 && body.contains("certificate-not-used"), "{status} {body}");
     cluster.wait_for_log(0, "the new certificate is not used; the old one stays in place");
-    let (status, ready) = cluster.get(0, "/readyz?verbose");
-    assert!(status == 200 && ready.contains("[!]the changed files of --tls-dir are not used"), "{ready}");
+    let ready = eventually("the node is ready: an election may be under way", || {
+        let (status, ready) = cluster.get(0, "/readyz?verbose");
+        (status == 200).then_some(ready)
+    });
+    assert!(ready.contains("[!]the changed files of --tls-dir are not used"), "{ready}");
     let (_, metrics) = cluster.get(0, "/metrics");
     assert!(metrics.contains("tidelock_insecure_listeners 0"), "{metrics}");
     assert!(cluster.run(&["kv", "put", "k", "still"]).status.success());

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::authentication::CommandDemand;
 use super::commands::{
-    cluster, connection, expiry, keys, node, numbers, scan, strings, transactions, versions,
+    acl, cluster, connection, expiry, keys, node, numbers, scan, strings, transactions, versions,
 };
 use super::frame::CommandArguments;
 use super::session::{Action, Failure, Session};
@@ -49,20 +49,99 @@ pub struct CommandSpec {
     handler: Handler,
 }
 
-/// A command with operations on keys, or with requests to the core, which are checked themselves.
-const fn spec(name: &'static str, arity: i64, family: Family, handler: Handler) -> CommandSpec {
-    let (demand, when) = (CommandDemand::ByRequest, When::InOrder);
-    CommandSpec { name, arity, flags: &["fast"], keys: (0, 0, 0), family, when, demand, handler }
+/// A group of commands, as `ACL CAT` and `COMMAND` name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Category {
+    /// Commands that read the keys in their arguments.
+    Read,
+    /// Commands that change the keys in their arguments.
+    Write,
+    /// Commands that read all keys.
+    Keyspace,
+    /// Commands that group other commands.
+    Transaction,
+    /// Commands that show or set nothing but their own connection, or what any client may know.
+    Connection,
+    /// Commands that show the state of the node or of the cluster.
+    Dangerous,
+}
+
+impl Category {
+    /// Every category.
+    pub const ALL: [Category; 6] = [
+        Category::Read,
+        Category::Write,
+        Category::Keyspace,
+        Category::Transaction,
+        Category::Connection,
+        Category::Dangerous,
+    ];
+
+    /// Its name, without the `@`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Category::Read => "read",
+            Category::Write => "write",
+            Category::Keyspace => "keyspace",
+            Category::Transaction => "transaction",
+            Category::Connection => "connection",
+            Category::Dangerous => "dangerous",
+        }
+    }
+}
+
+/// What a command needs from its client, and the name, the number of arguments, the family and the
+/// handler of the command. There is no default for what it needs.
+const fn spec(
+    demand: CommandDemand,
+    (name, arity): (&'static str, i64),
+    family: Family,
+    handler: Handler,
+) -> CommandSpec {
+    let (flags, keys, when) = (&["fast"], (0, 0, 0), When::InOrder);
+    CommandSpec { name, arity, flags, keys, family, when, demand, handler }
+}
+
+/// A command whose operations on keys, or requests to the core, are checked one by one.
+const fn by_request(name: &'static str, arity: i64, family: Family, handler: Handler) -> CommandSpec {
+    spec(CommandDemand::ByRequest, (name, arity), family, handler)
 }
 
 /// A command that shows nothing but its own connection, or what any client may know.
 const fn plain(name: &'static str, arity: i64, family: Family, handler: Handler) -> CommandSpec {
-    spec(name, arity, family, handler).demanding(CommandDemand::ValidToken)
+    spec(CommandDemand::ValidToken, (name, arity), family, handler)
+}
+
+/// A command without which a client could not send a token, or not leave.
+const fn open(name: &'static str, arity: i64, handler: Handler) -> CommandSpec {
+    spec(CommandDemand::Open, (name, arity), Family::Node, handler)
+}
+
+/// A command that shows the state of the node.
+const fn node_state(name: &'static str, arity: i64, handler: Handler) -> CommandSpec {
+    spec(CommandDemand::NodeState, (name, arity), Family::Node, handler)
+}
+
+/// A command that reads all keys.
+const fn of_all_keys(name: &'static str, arity: i64, handler: Handler) -> CommandSpec {
+    spec(CommandDemand::AllKeys, (name, arity), Family::Scan, handler).when(When::Alone)
 }
 
 impl CommandSpec {
-    const fn demanding(self, demand: CommandDemand) -> CommandSpec {
-        CommandSpec { demand, ..self }
+    /// The group to which it belongs.
+    pub fn category(&self) -> Category {
+        match self.demand {
+            CommandDemand::AllKeys => Category::Keyspace,
+            CommandDemand::NodeState => Category::Dangerous,
+            CommandDemand::Open | CommandDemand::ValidToken => match self.family {
+                Family::Transactions => Category::Transaction,
+                _ => Category::Connection,
+            },
+            CommandDemand::ByRequest if self.flags.contains(&"write") => Category::Write,
+            CommandDemand::ByRequest if self.keys.0 > 0 => Category::Read,
+            // Their requests are about the cluster.
+            CommandDemand::ByRequest => Category::Dangerous,
+        }
     }
 
     const fn reads(self) -> CommandSpec {
@@ -84,61 +163,64 @@ impl CommandSpec {
 
 /// Every command that this server knows.
 pub const COMMANDS: &[CommandSpec] = &[
-    spec("get", 2, Family::Strings, strings::get).reads(),
-    spec("set", -3, Family::Strings, strings::set).writes(),
-    spec("mget", -2, Family::Strings, strings::mget).reads().of_keys(-1, 1),
-    spec("mset", -3, Family::Strings, strings::mset).writes().of_keys(-1, 2),
-    spec("getset", 3, Family::Strings, strings::getset).writes(),
-    spec("getdel", 2, Family::Strings, strings::getdel).writes(),
-    spec("setnx", 3, Family::Strings, strings::setnx).writes(),
-    spec("setex", 4, Family::Strings, strings::setex).writes(),
-    spec("psetex", 4, Family::Strings, strings::psetex).writes(),
-    spec("strlen", 2, Family::Strings, strings::strlen).reads(),
-    spec("append", 3, Family::Strings, strings::append).writes(),
-    spec("tl.get", 2, Family::Strings, versions::get).reads(),
-    spec("tl.set", 4, Family::Strings, versions::set).writes(),
-    spec("del", -2, Family::Keys, keys::del).writes().of_keys(-1, 1),
-    spec("unlink", -2, Family::Keys, keys::del).writes().of_keys(-1, 1),
-    spec("exists", -2, Family::Keys, keys::exists).reads().of_keys(-1, 1),
-    spec("touch", -2, Family::Keys, keys::exists).reads().of_keys(-1, 1),
-    spec("type", 2, Family::Keys, keys::kind).reads(),
-    spec("incr", 2, Family::Numbers, numbers::incr).writes(),
-    spec("decr", 2, Family::Numbers, numbers::decr).writes(),
-    spec("incrby", 3, Family::Numbers, numbers::incrby).writes(),
-    spec("decrby", 3, Family::Numbers, numbers::decrby).writes(),
-    spec("expire", -3, Family::Expiry, expiry::expire).writes(),
-    spec("pexpire", -3, Family::Expiry, expiry::pexpire).writes(),
-    spec("expireat", -3, Family::Expiry, expiry::expireat).writes(),
-    spec("pexpireat", -3, Family::Expiry, expiry::pexpireat).writes(),
-    spec("ttl", 2, Family::Expiry, expiry::ttl).reads(),
-    spec("pttl", 2, Family::Expiry, expiry::pttl).reads(),
-    spec("expiretime", 2, Family::Expiry, expiry::expiretime).reads(),
-    spec("pexpiretime", 2, Family::Expiry, expiry::pexpiretime).reads(),
-    spec("persist", 2, Family::Expiry, expiry::persist).writes(),
+    by_request("get", 2, Family::Strings, strings::get).reads(),
+    by_request("set", -3, Family::Strings, strings::set).writes(),
+    by_request("mget", -2, Family::Strings, strings::mget).reads().of_keys(-1, 1),
+    by_request("mset", -3, Family::Strings, strings::mset).writes().of_keys(-1, 2),
+    by_request("getset", 3, Family::Strings, strings::getset).writes(),
+    by_request("getdel", 2, Family::Strings, strings::getdel).writes(),
+    by_request("setnx", 3, Family::Strings, strings::setnx).writes(),
+    by_request("setex", 4, Family::Strings, strings::setex).writes(),
+    by_request("psetex", 4, Family::Strings, strings::psetex).writes(),
+    by_request("strlen", 2, Family::Strings, strings::strlen).reads(),
+    by_request("append", 3, Family::Strings, strings::append).writes(),
+    by_request("tl.get", 2, Family::Strings, versions::get).reads(),
+    by_request("tl.set", 4, Family::Strings, versions::set).writes(),
+    by_request("del", -2, Family::Keys, keys::del).writes().of_keys(-1, 1),
+    by_request("unlink", -2, Family::Keys, keys::del).writes().of_keys(-1, 1),
+    by_request("exists", -2, Family::Keys, keys::exists).reads().of_keys(-1, 1),
+    by_request("touch", -2, Family::Keys, keys::exists).reads().of_keys(-1, 1),
+    by_request("type", 2, Family::Keys, keys::kind).reads(),
+    by_request("incr", 2, Family::Numbers, numbers::incr).writes(),
+    by_request("decr", 2, Family::Numbers, numbers::decr).writes(),
+    by_request("incrby", 3, Family::Numbers, numbers::incrby).writes(),
+    by_request("decrby", 3, Family::Numbers, numbers::decrby).writes(),
+    by_request("expire", -3, Family::Expiry, expiry::expire).writes(),
+    by_request("pexpire", -3, Family::Expiry, expiry::pexpire).writes(),
+    by_request("expireat", -3, Family::Expiry, expiry::expireat).writes(),
+    by_request("pexpireat", -3, Family::Expiry, expiry::pexpireat).writes(),
+    by_request("ttl", 2, Family::Expiry, expiry::ttl).reads(),
+    by_request("pttl", 2, Family::Expiry, expiry::pttl).reads(),
+    by_request("expiretime", 2, Family::Expiry, expiry::expiretime).reads(),
+    by_request("pexpiretime", 2, Family::Expiry, expiry::pexpiretime).reads(),
+    by_request("persist", 2, Family::Expiry, expiry::persist).writes(),
     plain("multi", 1, Family::Transactions, transactions::multi).when(When::Control),
     plain("exec", 1, Family::Transactions, transactions::exec).when(When::Watched),
     plain("discard", 1, Family::Transactions, transactions::discard).when(When::Control),
-    spec("watch", -2, Family::Transactions, transactions::watch).reads().of_keys(-1, 1).when(When::Control),
+    by_request("watch", -2, Family::Transactions, transactions::watch)
+        .reads()
+        .of_keys(-1, 1)
+        .when(When::Control),
     plain("unwatch", 1, Family::Transactions, transactions::unwatch),
-    spec("scan", -2, Family::Scan, scan::scan).when(When::Alone).demanding(CommandDemand::AllKeys),
-    spec("keys", 2, Family::Scan, scan::keys).when(When::Alone).demanding(CommandDemand::AllKeys),
-    spec("dbsize", 1, Family::Scan, scan::dbsize).when(When::Alone).demanding(CommandDemand::AllKeys),
-    spec("cluster", -2, Family::Cluster, cluster::cluster).when(When::Alone),
+    of_all_keys("scan", -2, scan::scan),
+    of_all_keys("keys", 2, scan::keys),
+    of_all_keys("dbsize", 1, scan::dbsize),
+    by_request("cluster", -2, Family::Cluster, cluster::cluster).when(When::Alone),
     plain("readonly", 1, Family::Cluster, cluster::readonly).when(When::Alone),
     plain("readwrite", 1, Family::Cluster, cluster::readwrite).when(When::Alone),
     plain("asking", 1, Family::Cluster, cluster::asking),
-    spec("hello", -1, Family::Node, connection::hello).when(When::Alone).demanding(CommandDemand::Open),
-    spec("auth", -2, Family::Node, connection::auth).when(When::Alone).demanding(CommandDemand::Open),
-    plain("acl", -2, Family::Node, connection::acl),
+    open("hello", -1, connection::hello).when(When::Alone),
+    open("auth", -2, connection::auth).when(When::Alone),
+    plain("acl", -2, Family::Node, acl::acl).when(When::Alone),
     plain("client", -2, Family::Node, connection::client),
     plain("select", 2, Family::Node, connection::select),
     plain("ping", -1, Family::Node, connection::ping),
     plain("echo", 2, Family::Node, connection::echo),
-    spec("quit", -1, Family::Node, connection::quit).when(When::Settled).demanding(CommandDemand::Open),
+    open("quit", -1, connection::quit).when(When::Settled),
     plain("reset", 1, Family::Node, connection::reset).when(When::Settled),
     plain("command", -1, Family::Node, node::command),
-    spec("config", -2, Family::Node, node::config).demanding(CommandDemand::NodeState),
-    spec("info", -1, Family::Node, node::info).when(When::Alone).demanding(CommandDemand::NodeState),
+    node_state("config", -2, node::config),
+    node_state("info", -1, node::info).when(When::Alone),
     plain("time", 1, Family::Node, node::time),
 ];
 

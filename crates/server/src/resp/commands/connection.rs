@@ -123,19 +123,6 @@ fn authenticate(session: &mut Session, user: Option<&[u8]>, token: &[u8]) -> std
     }))))
 }
 
-/// `ACL WHOAMI`
-pub fn acl(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    if arguments.len() == 2 && is(&arguments[1], "whoami") {
-        let principal = session.authentication.principal().unwrap_or("default").to_owned();
-        return session.reply(|encoder| encoder.bulk(principal.as_bytes()));
-    }
-    let subcommand = String::from_utf8_lossy(&arguments[1]);
-    let text = format!(
-        "ERR unknown subcommand or wrong number of arguments for 'acl|{subcommand}'; known is WHOAMI"
-    );
-    Err(text.into())
-}
-
 /// `CLIENT subcommand`
 pub fn client(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let subcommand = &arguments[1];

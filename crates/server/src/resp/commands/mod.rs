@@ -3,6 +3,7 @@
 //! Owns how arguments become operations, and which reply is owed, with the argument parsers that
 //! families share. Handlers do no I/O, and change data only by operations.
 
+pub mod acl;
 pub mod cluster;
 pub mod connection;
 pub mod expiry;

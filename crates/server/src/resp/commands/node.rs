@@ -248,7 +248,8 @@ fn describe(spec: &CommandSpec, encoder: &mut Encoder<'_>) {
     encoder.set(spec.flags.len());
     spec.flags.iter().for_each(|flag| encoder.simple(flag));
     [first, last, step].iter().for_each(|number| encoder.integer(*number));
-    encoder.set(0);
+    encoder.set(1);
+    encoder.simple(&format!("@{}", spec.category().name()));
     (0..3).for_each(|_| encoder.array(0));
 }
 

@@ -1,0 +1,282 @@
+//! Permissions: `ACL …`.
+//!
+//! Owns how roles and grants look in the words of Redis. Nothing is changed here: `/v1/auth` and
+//! `tidelock auth` do that. In Tidelock a permission belongs to keys and not to commands, so the
+//! categories of commands follow from the grants. Grants for configuration and for the cluster are
+//! shown by their names, in a field that Redis does not have.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidelock_core::auth::{Access, ClusterLevel, Grant, KeyAccess};
+use tidelock_core::types::UnixMillis;
+
+use super::super::dispatch::{COMMANDS, Category};
+use super::super::encode::Encoder;
+use super::super::frame::CommandArguments;
+use super::super::session::{Action, Session};
+use super::scan::{encoded, failure};
+use super::{Result, is};
+use crate::requests;
+
+/// The user of clients without a token, while authentication is not required.
+const DEFAULT_USER: &str = "default";
+
+/// `ACL WHOAMI|CAT [category]|GETUSER name|LIST|USERS`
+pub fn acl(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+    let subcommand = &arguments[1];
+    match arguments.len() {
+        2 if is(subcommand, "whoami") => {
+            let principal = session.authentication.principal().unwrap_or(DEFAULT_USER).to_owned();
+            session.reply(|encoder| encoder.bulk(principal.as_bytes()))
+        }
+        2 if is(subcommand, "cat") => session.reply(|encoder| {
+            encoder.array(Category::ALL.len());
+            Category::ALL.iter().for_each(|category| encoder.bulk(category.name().as_bytes()));
+        }),
+        3 if is(subcommand, "cat") => commands_of(session, &arguments[2]),
+        3 if is(subcommand, "getuser") => get_user(session, &arguments[2]),
+        2 if is(subcommand, "list") => with_users(session, |users, encoder| {
+            encoder.array(users.len());
+            users.iter().for_each(|user| encoder.bulk(user.line().as_bytes()));
+        }),
+        2 if is(subcommand, "users") => with_users(session, |users, encoder| {
+            encoder.array(users.len());
+            users.iter().for_each(|user| encoder.bulk(user.name.as_bytes()));
+        }),
+        _ => {
+            let subcommand = String::from_utf8_lossy(subcommand);
+            let text = format!(
+                "ERR unknown subcommand or wrong number of arguments for 'acl|{subcommand}'; known are WHOAMI, CAT, \
+                 GETUSER, LIST and USERS; `tidelock auth` changes permissions"
+            );
+            Err(text.into())
+        }
+    }
+}
+
+/// The commands of a category.
+fn commands_of(session: &mut Session, name: &[u8]) -> Result {
+    let Some(category) = Category::ALL.into_iter().find(|category| is(name, category.name())) else {
+        return Err(format!("ERR Unknown category '{}'", String::from_utf8_lossy(name)).into());
+    };
+    let named: Vec<&str> =
+        COMMANDS.iter().filter(|spec| spec.category() == category).map(|spec| spec.name).collect();
+    session.reply(|encoder| {
+        encoder.array(named.len());
+        named.iter().for_each(|name| encoder.bulk(name.as_bytes()));
+    })
+}
+
+/// A user. Its own client may see it, and so may an administrator.
+fn get_user(session: &mut Session, name: &[u8]) -> Result {
+    let own = session.authentication.principal().is_some_and(|own| own.as_bytes() == name);
+    let name = name.to_vec();
+    let show = move |users: Vec<User>, encoder: &mut Encoder<'_>| match users
+        .iter()
+        .find(|user| user.name.as_bytes() == name)
+    {
+        Some(user) => user.encode(encoder),
+        None => encoder.null(),
+    };
+    if own {
+        let users = users(&session.store.access().rows(), session.context.clock.now());
+        return session.reply(|encoder| show(users, encoder));
+    }
+    with_users(session, show)
+}
+
+/// Asks for the users, which only an administrator may see, and replies with `encode`.
+fn with_users(session: &mut Session, encode: impl FnOnce(Vec<User>, &mut Encoder<'_>) + 'static) -> Result {
+    let (store, protocol, clock) = (session.store.clone(), session.protocol, session.context.clock);
+    Ok(Action::Wait(Box::pin(async move {
+        let answered = store.ask(requests::access()).await;
+        encoded(protocol, |encoder| match answered {
+            Ok(access) => encode(users(&access, clock.now()), encoder),
+            Err(no_answer) => encoder.error(&failure(no_answer)),
+        })
+    })))
+}
+
+/// A principal in the words of Redis.
+struct User {
+    name: String,
+    /// Whether any client is this user without a password.
+    needs_no_password: bool,
+    /// The categories of the commands that it can use.
+    categories: Vec<Category>,
+    /// Patterns of keys with what may be done to them.
+    keys: Vec<String>,
+    /// Its grants.
+    grants: Vec<String>,
+}
+
+/// All users: the principals, and the one of clients without a token if they are served.
+fn users(access: &Access, now: UnixMillis) -> Vec<User> {
+    let everyone = (!access.is_required()).then(|| User {
+        name: DEFAULT_USER.to_owned(),
+        needs_no_password: true,
+        categories: Category::ALL.to_vec(),
+        keys: vec!["~*".to_owned()],
+        grants: vec![],
+    });
+    let principals = access.principals().iter().map(|(name, principal)| {
+        let roles = principal.roles.iter().filter_map(|role| access.role(role));
+        let in_force = roles.filter(|role| role.is_in_force(now));
+        let grants = in_force.flat_map(|role| role.grants.iter());
+        User::new(name, &grants.collect::<Vec<_>>())
+    });
+    everyone.into_iter().chain(principals).collect()
+}
+
+impl User {
+    fn new(name: &str, grants: &[&Grant]) -> User {
+        let may = |wanted: KeyAccess, all: bool| {
+            grants.iter().any(|grant| {
+                matches!(grant, Grant::Keys { access, prefix } if *access == wanted && (!all || prefix.is_empty()))
+            })
+        };
+        let sees_nodes = grants.iter().any(|grant| match grant {
+            Grant::Cluster(ClusterLevel::Read | ClusterLevel::Operate | ClusterLevel::Admin) => true,
+            Grant::Keys { .. } | Grant::Config { .. } => false,
+        });
+        let has = |category: &Category| match category {
+            Category::Read => may(KeyAccess::Read, false),
+            Category::Write => may(KeyAccess::Write, false),
+            Category::Keyspace => may(KeyAccess::Read, true),
+            Category::Transaction | Category::Connection => true,
+            Category::Dangerous => sees_nodes,
+        };
+        let texts: BTreeSet<String> = grants.iter().map(ToString::to_string).collect();
+        User {
+            name: name.to_owned(),
+            needs_no_password: false,
+            categories: Category::ALL.into_iter().filter(has).collect(),
+            keys: patterns(grants),
+            grants: texts.into_iter().collect(),
+        }
+    }
+
+    /// Its commands, as in `+@read`.
+    fn commands(&self) -> String {
+        let mut text = "-@all".to_owned();
+        for category in &self.categories {
+            text += " +@";
+            text += category.name();
+        }
+        text
+    }
+
+    /// Its line in `ACL LIST`.
+    fn line(&self) -> String {
+        let User { name, keys, .. } = self;
+        let password = if self.needs_no_password { " nopass" } else { "" };
+        let keys: String = keys.iter().map(|pattern| format!("{pattern} ")).collect();
+        format!("user {name} on{password} {keys}resetchannels {}", self.commands())
+    }
+
+    fn encode(&self, encoder: &mut Encoder<'_>) {
+        let texts = |encoder: &mut Encoder<'_>, texts: &[&str]| {
+            encoder.array(texts.len());
+            texts.iter().for_each(|text| encoder.bulk(text.as_bytes()));
+        };
+        encoder.map(7);
+        encoder.bulk(b"flags");
+        let flags: &[&str] = if self.needs_no_password { &["on", "nopass"] } else { &["on"] };
+        texts(encoder, flags);
+        encoder.bulk(b"passwords");
+        texts(encoder, &[]);
+        for (field, text) in [("commands", self.commands()), ("keys", self.keys.join(" "))] {
+            encoder.bulk(field.as_bytes());
+            encoder.bulk(text.as_bytes());
+        }
+        encoder.bulk(b"channels");
+        encoder.bulk(b"");
+        encoder.bulk(b"selectors");
+        texts(encoder, &[]);
+        encoder.bulk(b"grants");
+        texts(encoder, &self.grants.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+/// The patterns of keys that grants cover, as in `%R~app:*`.
+fn patterns(grants: &[&Grant]) -> Vec<String> {
+    let mut by_prefix: BTreeMap<&[u8], (bool, bool)> = BTreeMap::new();
+    for grant in grants {
+        if let Grant::Keys { access, prefix } = grant {
+            let (reads, writes) = by_prefix.entry(prefix).or_default();
+            match access {
+                KeyAccess::Read => *reads = true,
+                KeyAccess::Write => *writes = true,
+                // Redis has no such permission.
+                KeyAccess::Watch => {}
+            }
+        }
+    }
+    let pattern = |(prefix, access): (&[u8], (bool, bool))| {
+        let sign = match access {
+            (true, true) => "~",
+            (true, false) => "%R~",
+            (false, true) => "%W~",
+            (false, false) => return None,
+        };
+        Some(format!("{sign}{}*", prefix.iter().map(|&byte| literal(byte)).collect::<String>()))
+    };
+    by_prefix.into_iter().filter_map(pattern).collect()
+}
+
+/// The pattern of one byte. What would break the line apart is shown as `?`, any byte.
+fn literal(byte: u8) -> String {
+    match byte {
+        b'*' | b'?' | b'[' | b']' | b'\\' => format!("\\{}", char::from(byte)),
+        b'!'..=b'~' => char::from(byte).to_string(),
+        _ => "?".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(texts: &[&str]) -> User {
+        let grants: Vec<Grant> = texts.iter().map(|text| text.parse().expect("a grant")).collect();
+        User::new("app", &grants.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn grants_become_patterns_and_categories() {
+        for (grants, line) in [
+            (&[][..], "user app on resetchannels -@all +@transaction +@connection"),
+            (
+                &["read keys:app:", "write keys:app:", "read keys:b"],
+                "user app on ~app:* %R~b* resetchannels -@all +@read +@write +@transaction +@connection",
+            ),
+            (
+                &["write keys:", "watch keys:x"],
+                "user app on %W~* resetchannels -@all +@write +@transaction +@connection",
+            ),
+            (
+                &["read keys:", "cluster:read"],
+                "user app on %R~* resetchannels -@all +@read +@keyspace +@transaction +@connection +@dangerous",
+            ),
+            (
+                &["read keys:a%20b%2A%5B"],
+                "user app on %R~a?b\\*\\[* resetchannels -@all +@read +@transaction +@connection",
+            ),
+        ] {
+            assert_eq!(user(grants).line(), line);
+        }
+        assert_eq!(user(&["write config:web", "cluster:read"]).grants, ["cluster:read", "write config:web"]);
+    }
+
+    #[test]
+    fn every_command_has_the_category_of_its_keys() {
+        for spec in COMMANDS {
+            let expected = match spec.category() {
+                Category::Read => spec.flags.contains(&"readonly"),
+                Category::Write => spec.flags.contains(&"write"),
+                _ => spec.keys.0 == 0,
+            };
+            assert!(expected, "{}", spec.name);
+        }
+    }
+}
