@@ -1,77 +1,11 @@
 //! Authentication: tokens over HTTP at leaders and followers, what each of them may do, and its
 //! end.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::harness::client::Raw;
-use crate::harness::resp::Client;
-use crate::harness::{Cluster, Response, eventually};
-
-/// A cluster that requires authentication.
-struct Guarded {
-    cluster: Cluster,
-    admin: String,
-}
-
-impl Guarded {
-    fn start(nodes: u16) -> Guarded {
-        let cluster = Cluster::start(nodes);
-        cluster.await_newest_version();
-        let put = |path: &str, body: Value| {
-            let answer = cluster.put(1, path, body.to_string().as_bytes());
-            assert_eq!(answer.status, 200, "{}", answer.text());
-            answer.json()
-        };
-        let refused = cluster.put(1, "/v1/auth", br#"{"required":true}"#);
-        assert!(refused.is_problem("last-administrator"), "{}", refused.text());
-        let change = put("/v1/auth/principals/root", json!({ "roles": ["admin"] }));
-        let all: Vec<Value> = (1..=nodes).map(Value::from).collect();
-        assert_eq!((&change["in_force"], &change["not_yet"]), (&json!(all), &json!([])));
-        let issued = cluster.send(1, "POST /v1/auth/tokens", &[], br#"{"principal":"root"}"#);
-        assert_eq!(issued.status, 201, "{}", issued.text());
-        let admin = issued.json()["token"].as_str().expect("a token").to_owned();
-        put("/v1/auth", json!({ "required": true }));
-        let guarded = Guarded { cluster, admin };
-        for node in guarded.nodes() {
-            // Until the node has confirmed that it knows the current permissions, this is repeated.
-            assert_eq!(guarded.send(node, "GET /v1/auth", &guarded.admin, b"").status, 200);
-        }
-        guarded
-    }
-
-    /// A request with a token.
-    fn send(&self, node: usize, request: &str, token: &str, body: &[u8]) -> Response {
-        self.cluster.send(node, request, &[&format!("Authorization: Bearer {token}")], body)
-    }
-
-    /// A request of the administrator, which is allowed.
-    fn administer(&self, request: &str, body: &Value) -> Value {
-        let answer = self.send(1, request, &self.admin, body.to_string().as_bytes());
-        assert!([200, 201].contains(&answer.status), "{request}: {}", answer.text());
-        answer.json()
-    }
-
-    /// A principal with these grants: its token, and the token's number.
-    fn principal(&self, name: &str, grants: &[&str]) -> (String, String) {
-        self.administer(&format!("PUT /v1/auth/roles/{name}"), &json!({ "grants": grants }));
-        self.administer(&format!("PUT /v1/auth/principals/{name}"), &json!({ "roles": [name] }));
-        let issued = self.administer("POST /v1/auth/tokens", &json!({ "principal": name }));
-        let text = |member: &str| issued[member].as_str().expect("a text").to_owned();
-        (text("token"), text("id"))
-    }
-
-    /// A token that was deleted.
-    fn deleted_token(&self) -> String {
-        let issued = self.administer("POST /v1/auth/tokens", &json!({ "principal": "root" }));
-        let id = issued["id"].as_str().expect("a number");
-        self.administer(&format!("DELETE /v1/auth/tokens/{id}"), &json!({}));
-        issued["token"].as_str().expect("a token").to_owned()
-    }
-
-    fn nodes(&self) -> Vec<usize> {
-        self.cluster.numbers()
-    }
-}
+use crate::harness::eventually;
+use crate::harness::guarded::Guarded;
 
 /// Every method of every path of the document, with parameters filled in.
 fn rows(guarded: &Guarded) -> Vec<String> {
@@ -259,20 +193,13 @@ fn a_gathered_backup_needs_an_administrator() {
     }
 }
 
-/// A connection of the Redis protocol.
-fn redis(guarded: &Guarded, node: usize) -> Client {
-    let mut address = guarded.cluster.address(node);
-    address.set_port(address.port() + 1);
-    Client::connect(address).expect("the node listens")
-}
-
 #[test]
 fn redis_clients_authenticate_first() {
     let guarded = Guarded::start(3);
     let (app, _) = guarded.principal("app", &["read keys:app/", "write keys:app/"]);
     let wrong = guarded.deleted_token();
     for node in guarded.nodes() {
-        let mut client = redis(&guarded, node);
+        let mut client = guarded.redis(node);
         for command in [
             "GET app/1",
             "PING",
@@ -302,6 +229,9 @@ fn redis_clients_authenticate_first() {
         assert_eq!(client.ask("GET app/1"), "-NOAUTH Authentication required.");
         assert_eq!(client.ask(&format!("AUTH app {app}")), "+OK");
         assert_eq!(client.ask("ACL WHOAMI"), "app");
+        assert_eq!(client.ask_many("ACL CAT keyspace"), ["scan", "keys", "dbsize"]);
+        let user = client.ask_fields("ACL GETUSER app", 7);
+        assert_eq!(user[8], "~app/*", "{user:?}");
         assert_eq!(client.ask("SET app/1 v"), "+OK");
         assert_eq!(client.ask("GET app/1"), "v");
         let denied = |reply: String| assert!(reply.starts_with("-NOPERM "), "{reply}");
@@ -318,6 +248,8 @@ fn redis_clients_authenticate_first() {
             "CLUSTER SLOTS",
             "CLUSTER SHARDS",
             "CLUSTER GETKEYSINSLOT 0 1",
+            "ACL LIST",
+            "ACL GETUSER root",
         ] {
             denied(client.ask(command));
         }
@@ -325,9 +257,13 @@ fn redis_clients_authenticate_first() {
         assert_eq!(client.ask("PING"), "-NOAUTH Authentication required.");
         assert_eq!(client.ask(&format!("AUTH default {app}")), "+OK");
         assert_eq!(client.ask("PING"), "+PONG");
-        let mut admin = redis(&guarded, node);
+        let mut admin = guarded.redis(node);
         assert_eq!(admin.ask(&format!("AUTH {}", guarded.admin)), "+OK");
         assert!(admin.ask("DBSIZE").starts_with(':'), "DBSIZE");
+        assert_eq!(admin.ask_many("ACL USERS"), ["app", "root"]);
+        let app = "user app on ~app/* resetchannels -@all +@read +@write +@transaction +@connection";
+        assert_eq!(admin.ask_many("ACL LIST")[0], app);
+        assert_eq!(admin.ask("ACL GETUSER nobody"), "$-1");
         assert!(admin.ask("INFO").contains("tidelock"), "INFO");
     }
 }
@@ -337,7 +273,7 @@ fn only_the_command_that_is_not_allowed_is_refused() {
     let guarded = Guarded::start(3);
     let (app, id) = guarded.principal("app", &["read keys:app/", "write keys:app/"]);
     for node in guarded.nodes() {
-        let mut client = redis(&guarded, node);
+        let mut client = guarded.redis(node);
         assert_eq!(client.ask(&format!("AUTH {app}")), "+OK");
         let key = |number: usize| if number == 333 { "other".to_owned() } else { format!("app/{number}") };
         let burst: String = (0..500).map(|number| format!("SET {} v\r\n", key(number))).collect();
@@ -361,7 +297,7 @@ fn only_the_command_that_is_not_allowed_is_refused() {
     }
     let other = guarded.send(1, "GET /v1/keys/other", &guarded.admin, b"");
     assert_eq!(other.status, 404, "nothing was written");
-    let mut open = redis(&guarded, 2);
+    let mut open = guarded.redis(2);
     assert_eq!(open.ask(&format!("AUTH {app}")), "+OK");
     assert_eq!(open.ask("MULTI"), "+OK");
     assert_eq!(open.ask("SET app/late v"), "+QUEUED");
@@ -379,12 +315,12 @@ fn before_a_token_commands_are_short() {
         ("*11\r\n", "unauthenticated multibulk length"),
         ("*2\r\n$4\r\nAUTH\r\n$16385\r\n", "unauthenticated bulk length"),
     ] {
-        let mut client = redis(&guarded, 1);
+        let mut client = guarded.redis(1);
         client.send(bytes).expect("sent");
         assert_eq!(client.reply().expect("a reply"), format!("-ERR Protocol error: {error}"));
         assert!(client.reply().is_err(), "the connection is closed");
     }
-    let mut client = redis(&guarded, 1);
+    let mut client = guarded.redis(1);
     assert_eq!(client.ask(&format!("AUTH {}", guarded.admin)), "+OK");
     assert_eq!(client.ask(&format!("SET k {}", "v".repeat(20_000))), "+OK");
 }

@@ -15,6 +15,7 @@ mod bytes;
 mod clients;
 mod commands;
 mod config;
+mod demands;
 mod descriptors;
 mod dev;
 mod dialects;

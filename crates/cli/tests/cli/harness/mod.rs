@@ -3,6 +3,7 @@
 
 pub mod client;
 pub mod cluster;
+pub mod guarded;
 pub mod history;
 pub mod load;
 pub mod namespaces;

@@ -50,6 +50,21 @@ impl Client {
         (0..count).map(|_| self.reply().expect("an element")).collect()
     }
 
+    /// The reply to one command that answers with a map of `fields` names. Arrays among the values
+    /// are returned as their header, followed by their elements.
+    pub fn ask_fields(&mut self, line: &str, fields: usize) -> Vec<String> {
+        let header = self.ask(line);
+        assert_eq!(header, format!("*{}", fields * 2), "{line}");
+        let (mut all, mut open) = (vec![], fields * 2);
+        while open > 0 {
+            let element = self.reply().expect("an element");
+            open += element.strip_prefix('*').map_or(0, |count| count.parse().expect("a number"));
+            all.push(element);
+            open -= 1;
+        }
+        all
+    }
+
     /// The reply to one command, of a node that is up.
     pub fn ask(&mut self, line: &str) -> String {
         self.send(&format!("{line}\r\n")).expect("the node takes a command");

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
+use tidelock_core::auth::{Demand, Scope, Verb};
 use tidelock_core::clients::watcher::{Notice, WatchError, WatchStep, Watcher};
 use tidelock_core::command::config::{ConfigReply, DocumentChange as Event, Name, Query};
 use tidelock_core::command::{ConfigRead, Consistency};
@@ -69,7 +70,7 @@ pub(super) async fn watch<S: Store>(
         let wait = wait.map_or(Ok(WAIT), |text| duration(&text))?;
         return tokio::select! {
             biased;
-            () = &mut denied => Err(withdrawn().into()),
+            () = &mut denied => Err(withdrawn(watch.namespace()).into()),
             polled = poll(call.store(), &watch, index, wait) => polled,
         };
     }
@@ -98,9 +99,10 @@ pub(super) async fn watch<S: Store>(
     Ok(response)
 }
 
-/// The answer to a long poll whose permission ends while it waits.
-fn withdrawn() -> Problem {
-    let detail = "the permission to read the namespace has ended; nothing was done";
+/// The answer to a long poll without the permission, also if it ends while the poll waits.
+fn withdrawn(namespace: &Name) -> Problem {
+    let needed = Demand { verb: Verb::Read, scope: Scope::Namespace(namespace.as_str()) };
+    let detail = format!("this needs the permission `{needed}`, or the token is not valid any more");
     Problem::new(ProblemKind::Forbidden, detail)
 }
 
