@@ -3,7 +3,9 @@
 use super::*;
 use crate::auth::{Grants, Principal, Role, SecretDigest, TokenId};
 use crate::command::{AccessChange, AccessWrite, Transaction, WriteReply};
-use crate::types::{ReplicaId, UnixMillis};
+use crate::raft::encode_writes;
+use crate::storage::{HardState, LogEntry, RecoveredLog, RecoveredShard};
+use crate::types::{ReplicaId, Term, UnixMillis};
 use crate::version::ClusterVersion;
 
 const STALE_TICKS: u64 = 200;
@@ -216,4 +218,30 @@ fn a_node_that_has_just_joined_does_not_know_who_may_do_what() {
     let unknown = Some(Reply::Refused(Refusal::PermissionsUnknown));
     assert_eq!(node.read_stale(&Caller::Anonymous, &stale), unknown);
     assert_eq!(node.read_stale(&client("root"), &stale), unknown);
+}
+
+/// What a node of three answers to a stale read at its start, with an entry in the log of the prime
+/// shard that is not committed yet.
+fn answer_with_logged(entry: Bytes) -> Option<Reply> {
+    let founders = ["a", "b", "c"].map(String::from);
+    let entries = [Bytes::new(), entry];
+    let entry = |(index, data)| LogEntry { index: LogIndex(index), term: Term(1), data };
+    let log = RecoveredLog {
+        hard_state: HardState { term: Term(1), vote: None, commit: LogIndex(1) },
+        entries: (1..).zip(entries).map(entry).collect(),
+        ..RecoveredLog::default()
+    };
+    let shards = RecoveredShards::from([(ShardId::PRIME, RecoveredShard { snapshot: None, log })]);
+    Node::new(options(1, &founders), shards).read_stale(&Caller::Anonymous, &Read::Get { key: "a".into() })
+}
+
+#[test]
+fn a_node_with_a_logged_change_of_permissions_or_an_entry_that_does_not_decode_confirms_first() {
+    let unknown = Some(Reply::Refused(Refusal::PermissionsUnknown));
+    let require = RegistryWrite::Access(AccessWrite::new(AccessChange::Require(true)));
+    assert_eq!(answer_with_logged(encode_writes(&[require.into()])), unknown);
+    // The tag is that of no write: an entry of a later release.
+    assert_eq!(answer_with_logged(Bytes::from_static(&[0xff, 1, 2, 3])), unknown);
+    let other = encode_writes(&[RegistryWrite::Rebalance.into()]);
+    assert_eq!(answer_with_logged(other), Some(Reply::Read(ReadReply::Value(None))));
 }
