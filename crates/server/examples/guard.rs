@@ -1,6 +1,6 @@
 //! Deterministic workloads for `bench/guard`, which counts their instructions.
 //!
-//! `guard parse|apply|wal ROUNDS`: the same input in every run, without sockets, files or clocks.
+//! `guard parse|apply|wal|token ROUNDS`: the same input in every run, without sockets, files or clocks.
 //! The cost of a round is the difference between two runs with different numbers of rounds, which
 //! excludes the start of the process.
 
@@ -10,15 +10,22 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use tidelock_core::auth::{Demand, Principal, Role, Scope, TokenId, Verb};
 use tidelock_core::codec::Decoder;
-use tidelock_core::command::{Condition, Operation, Read, ReadReply, ShardAnswer, Write};
+use tidelock_core::command::{
+    AccessChange, AccessWrite, Condition, Operation, Read, ReadReply, RegistryWrite, ShardAnswer, Write,
+};
+use tidelock_core::control::registry::Registry;
 use tidelock_core::founding::Founding;
 use tidelock_core::machine::Machine;
 use tidelock_core::storage::disk::{Disk, DiskError, DiskErrorKind, DiskFile};
 use tidelock_core::storage::wal::{self, WalOptions};
 use tidelock_core::storage::{LogEntry, WalBatch, WalRecord};
-use tidelock_core::types::{LogIndex, ShardId, Term, WalSequence};
+use tidelock_core::types::{LogIndex, ShardId, Term, UnixMillis, WalSequence};
+use tidelock_core::version::ClusterVersion;
+use tidelock_server::access::Proof;
 use tidelock_server::resp::frame::Parser;
+use tidelock_server::token::BearerToken;
 
 /// Commands of one batch: as many as a deep pipeline delivers at once.
 const COMMANDS: usize = 256;
@@ -35,7 +42,7 @@ fn main() -> ExitCode {
     let (Some(what), Some(rounds)) =
         (arguments.get(1), arguments.get(2).and_then(|rounds| rounds.parse::<usize>().ok()))
     else {
-        eprintln!("usage: guard parse|apply|wal ROUNDS");
+        eprintln!("usage: guard parse|apply|wal|token ROUNDS");
         return ExitCode::from(2);
     };
     // Printed, so that the compiler cannot remove any of the work.
@@ -43,8 +50,9 @@ fn main() -> ExitCode {
         "parse" => parse(rounds),
         "apply" => apply(rounds),
         "wal" => write_log(rounds),
+        "token" => check_tokens(rounds),
         other => {
-            eprintln!("guard: {other} is not parse, apply or wal");
+            eprintln!("guard: {other} is not parse, apply, wal or token");
             return ExitCode::from(2);
         }
     };
@@ -127,6 +135,43 @@ fn write_log(rounds: usize) -> usize {
         log.release(ShardId(1), index).expect(failed);
     }
     usize::try_from(log.bytes_written()).unwrap_or(usize::MAX)
+}
+
+/// Checks the tokens of as many principals as there are commands in a batch, each from its text on,
+/// and whether they may read a key.
+fn check_tokens(rounds: usize) -> usize {
+    let mut registry = Registry::founded(&Founding::new(1, 1)).founded_at(ClusterVersion::NEWEST);
+    let mut changes = vec![AccessChange::PutRole {
+        name: "reader".to_owned(),
+        role: Role {
+            grants: ["read keys:bench:".parse().expect("invariant: a grant")].into_iter().collect(),
+            ends: None,
+        },
+    }];
+    let tokens: Vec<BearerToken> = (0..COMMANDS as u64)
+        .map(|id| BearerToken::with_id(TokenId(id)).expect("invariant: there are random numbers"))
+        .collect();
+    for token in &tokens {
+        let name = format!("principal-{}", token.id);
+        let principal = Principal { roles: ["reader".to_owned()].into(), ..Principal::default() };
+        changes.push(AccessChange::PutPrincipal { name: name.clone(), principal });
+        let digest = token.digest();
+        changes.push(AccessChange::AddToken { id: token.id, principal: name, digest, lifetime_ms: None });
+    }
+    for (index, change) in (1..).zip(changes) {
+        registry.apply(LogIndex(index), RegistryWrite::Access(AccessWrite::new(change)));
+    }
+    let (texts, now) = (tokens.iter().map(BearerToken::reveal).collect::<Vec<_>>(), UnixMillis(1));
+    let mut admitted = 0;
+    for _ in 0..rounds {
+        for text in &texts {
+            let token = BearerToken::parse(text.as_bytes()).expect("invariant: a token");
+            let proof = Proof::of(&token, registry.access(), now).expect("invariant: a known token");
+            let demand = Demand { verb: Verb::Read, scope: Scope::Key(b"bench:1") };
+            admitted += usize::from(registry.access().covers(&proof.caller(), &demand, Some(now)));
+        }
+    }
+    admitted
 }
 
 type Content = Rc<RefCell<Vec<u8>>>;
