@@ -8,13 +8,15 @@ use crate::harness::resp::Client;
 use crate::harness::{Cluster, Response, eventually};
 
 /// A cluster that requires authentication.
-struct Guarded {
-    cluster: Cluster,
-    admin: String,
+pub struct Guarded {
+    pub cluster: Cluster,
+    /// The administrator's token.
+    pub admin: String,
 }
 
 impl Guarded {
-    fn start(nodes: u16) -> Guarded {
+    /// Starts it, with the administrator `root`.
+    pub fn start(nodes: u16) -> Guarded {
         let cluster = Cluster::start(nodes);
         cluster.await_newest_version();
         let put = |path: &str, body: Value| {
@@ -40,19 +42,19 @@ impl Guarded {
     }
 
     /// A request with a token.
-    fn send(&self, node: usize, request: &str, token: &str, body: &[u8]) -> Response {
+    pub fn send(&self, node: usize, request: &str, token: &str, body: &[u8]) -> Response {
         self.cluster.send(node, request, &[&format!("Authorization: Bearer {token}")], body)
     }
 
     /// A request of the administrator, which is allowed.
-    fn administer(&self, request: &str, body: &Value) -> Value {
+    pub fn administer(&self, request: &str, body: &Value) -> Value {
         let answer = self.send(1, request, &self.admin, body.to_string().as_bytes());
         assert!([200, 201].contains(&answer.status), "{request}: {}", answer.text());
         answer.json()
     }
 
     /// A principal with these grants: its token, and the token's number.
-    fn principal(&self, name: &str, grants: &[&str]) -> (String, String) {
+    pub fn principal(&self, name: &str, grants: &[&str]) -> (String, String) {
         self.administer(&format!("PUT /v1/auth/roles/{name}"), &json!({ "grants": grants }));
         self.administer(&format!("PUT /v1/auth/principals/{name}"), &json!({ "roles": [name] }));
         let issued = self.administer("POST /v1/auth/tokens", &json!({ "principal": name }));
@@ -68,7 +70,8 @@ impl Guarded {
         issued["token"].as_str().expect("a token").to_owned()
     }
 
-    fn nodes(&self) -> Vec<usize> {
+    /// The numbers of its nodes.
+    pub fn nodes(&self) -> Vec<usize> {
         self.cluster.numbers()
     }
 }
