@@ -21,6 +21,7 @@
 //! `with`, which takes the `Option` away, beside `skip_serializing_if`.
 
 pub mod atomics;
+pub mod audit;
 pub mod auth;
 pub mod certificate;
 pub mod checkpoints;

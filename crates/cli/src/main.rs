@@ -1,11 +1,12 @@
 //! The binary `tidelock`: `serve`, `dev`, `kv`, `atomic`, `config`, `cluster`, `backup`, `login`,
-//! `auth`, `tls` and `bench`.
+//! `auth`, `audit`, `tls` and `bench`.
 //!
 //! Parses the command line, runs the command, and sets the exit code. Each command has its own
 //! file.
 
 mod args;
 mod atomic;
+mod audit;
 mod auth;
 mod backup;
 mod cluster;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Backup(args) => backup::run(args),
         Command::Login(args) => login::run(args),
         Command::Auth(args) => auth::run(*args),
+        Command::Audit(args) => audit::run(&args),
         Command::Tls(args) => tls::run(args),
         Command::Bench(args) => tidelock_bench::run(*args),
     };

@@ -104,6 +104,8 @@ pub enum Fault {
     SpanningTransactionsIgnored,
     /// A forwarded request loses its caller, and is served as one of the node itself.
     CallerLostInForward,
+    /// A change that a node forwards is made without its audit record.
+    AuditRecordLost,
     /// Only the first demand of a request is checked: not the later operations of a burst or of a
     /// transaction.
     OnlyFirstDemandChecked,
@@ -119,7 +121,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 42] = [
+    pub const ALL: [Fault; 43] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -162,6 +164,7 @@ impl Faults {
         Fault::SpanningTransactionsIgnored,
         Fault::CallerLostInForward,
         Fault::OnlyFirstDemandChecked,
+        Fault::AuditRecordLost,
     ];
 
     /// No fault.

@@ -15,6 +15,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod address_book;
+pub mod audit;
 pub mod auth;
 pub mod certified_host;
 pub mod clients;

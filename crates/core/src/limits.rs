@@ -268,6 +268,16 @@ pub const SCAN_PLACE_BITS: u32 = 40;
 /// grants in memory and compares them with each request.
 pub const GRANT_BYTES_MAX: usize = 256;
 
+/// Records of administrative changes that the prime shard keeps. Every node has them in memory, in
+/// its snapshots and in those that it sends to a new host: a few megabytes at most.
+pub const AUDIT_RECORDS_MAX: usize = 10_000;
+
+/// Longest subject of an audit record.
+pub const AUDIT_SUBJECT_BYTES_MAX: usize = 128;
+
+/// Maximum number of audit records in one answer.
+pub const AUDIT_PAGE_MAX: usize = 1_000;
+
 /// Maximum number of roles. Every node keeps all of them in memory.
 pub const ROLES_MAX: usize = 1_000;
 

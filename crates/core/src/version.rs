@@ -10,6 +10,10 @@ use core::fmt;
 
 use crate::types::NodeId;
 
+/// The tag of the prime shard that holds the version. A tag, because releases without versions can
+/// store it: an operator holds the version before the last host is upgraded.
+pub const HOLD_TAG: &str = "version:hold";
+
 /// The version of a cluster. Each release that adds a command, or changes a layout, adds one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterVersion(pub u64);
@@ -23,8 +27,10 @@ impl ClusterVersion {
     pub const WITH_DIVISION: ClusterVersion = ClusterVersion(3);
     /// The registry holds roles, principals and tokens, and forwarded requests name their caller.
     pub const WITH_ACCESS: ClusterVersion = ClusterVersion(4);
+    /// The log says who asked for an administrative change, and the registry keeps records of them.
+    pub const WITH_AUDIT: ClusterVersion = ClusterVersion(5);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_ACCESS;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_AUDIT;
 }
 
 impl Default for ClusterVersion {

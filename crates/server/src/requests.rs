@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tidelock_core::audit::AuditRecord;
 use tidelock_core::auth::Access;
 use tidelock_core::clients::Unanswered;
 use tidelock_core::command::config::{ConfigError, ConfigWritten};
@@ -242,6 +243,11 @@ pub fn change_access(change: AccessChange) -> TypedRequest<Result<LogIndex, Deni
 /// See [`Request::Access`].
 pub fn access() -> TypedRequest<Arc<Access>> {
     TypedRequest::node(Request::Access, answer!(NodeReply::Access(access) => access))
+}
+
+/// See [`Request::Audit`].
+pub fn audit(before: Option<u64>, most: usize) -> TypedRequest<Vec<Arc<AuditRecord>>> {
+    TypedRequest::node(Request::Audit { before, most }, answer!(NodeReply::Audit(records) => records))
 }
 
 /// Takes a host into the cluster. The answer is its number, and its replica of the prime shard.

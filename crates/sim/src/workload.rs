@@ -150,6 +150,7 @@ impl Workload {
             | Request::Explain { .. }
             | Request::Transfer { .. }
             | Request::Access
+            | Request::Audit { .. }
             | Request::SnapshotHere => None,
         };
         let seen = match (reply, reply.only()) {

@@ -35,7 +35,7 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     if matches!(fault, Fault::SlowDiskIgnored | Fault::HangingDiskAwaited) {
         return Plan::draw_slow_disks(seed);
     }
-    if matches!(fault, Fault::CallerLostInForward | Fault::OnlyFirstDemandChecked) {
+    if matches!(fault, Fault::CallerLostInForward | Fault::OnlyFirstDemandChecked | Fault::AuditRecordLost) {
         return Plan::draw_principals(seed);
     }
     let drawn = Plan::draw(seed);
@@ -320,7 +320,8 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::HangingDiskAwaited
         | Fault::ReadBeforeMove
         | Fault::CallerLostInForward
-        | Fault::OnlyFirstDemandChecked => {
+        | Fault::OnlyFirstDemandChecked
+        | Fault::AuditRecordLost => {
             unreachable!("their plans have strikes of their own")
         }
     };
@@ -609,6 +610,11 @@ fn caller_lost_in_forward_is_caught() {
 #[test]
 fn only_first_demand_checked_is_caught() {
     caught(Fault::OnlyFirstDemandChecked, &["permissions"]);
+}
+
+#[test]
+fn audit_record_lost_is_caught() {
+    caught(Fault::AuditRecordLost, &["audit"]);
 }
 
 #[test]

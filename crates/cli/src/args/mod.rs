@@ -3,6 +3,7 @@
 //! Owns syntax only. The settings of `serve` are declared by the server crate, which also reads
 //! them from a file: [`RawSettings`].
 
+mod audit;
 mod auth;
 mod backup;
 mod cluster;
@@ -19,6 +20,7 @@ pub use tidelock_client::Output;
 use tidelock_client::{CliError, Client, ConnectionArgs};
 use tidelock_server::config::RawSettings;
 
+pub use audit::AuditArgs;
 pub use auth::{
     AuthArgs, AuthCommand, CreateTokenArgs, LoginArgs, PrincipalCommand, PutRoleArgs, RoleCommand,
     TokenCommand,
@@ -102,6 +104,8 @@ pub enum Command {
     Login(LoginArgs),
     /// Show who you are, and change roles, principals, tokens and whether they are required
     Auth(Box<AuthArgs>),
+    /// Show who made which administrative change
+    Audit(AuditArgs),
     /// Make certificates for the hosts of a cluster
     Tls(TlsArgs),
     /// Measure the latency of a cluster under load, checking every answer, and the speed of a disk

@@ -132,6 +132,27 @@ fn tokens() {
     }
 }
 
+/// Every command of the page succeeds while authentication is not required.
+#[test]
+fn audit() {
+    let cluster = Cluster::start(3);
+    cluster.await_newest_version();
+    assert_eq!(cluster.send(1, "POST /v1/cluster/hosts/2/drain", &[], b"").status, 202);
+    let script = script(include_str!("../../../../docs/how-to/audit.md"));
+    let script = script.replace("127.0.0.1:8001", &cluster.address(1).to_string());
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_tidelock"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let done = Command::new("sh")
+        .args(["-c", &script])
+        .env("PATH", format!("{}:{path}", binary.parent().expect("a directory").display()))
+        .env("TIDELOCK_URL", cluster.url(1, ""))
+        .output()
+        .expect("a shell");
+    let shown = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{script}\n{shown}");
+    assert!(shown.contains("(anonymous)  host.drain  2"), "{shown}");
+}
+
 /// The examples of the page on configuration run after those of the README, on the same cluster.
 #[test]
 fn readme_then_configuration() {

@@ -5,6 +5,7 @@
 //! adds a meaning that is not expressible here.
 
 mod access;
+mod audit;
 pub mod config;
 mod demands;
 mod division;
@@ -26,6 +27,7 @@ use crate::limits;
 pub use crate::topology::{HostInfo, HostRole};
 use crate::types::{NodeId, ShardId, Version};
 pub use access::{AccessChange, AccessWrite};
+pub use audit::{AdminAction, AuditedWrite};
 pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
 pub use division::{DivisionBlocker, DivisionCause, DivisionView, HostLoad};
 pub use migration::{Import, Move, MoveReply, MoveStep};
@@ -73,6 +75,14 @@ pub enum Request {
     /// The roles, principals and tokens as this node has applied them. Answered at once by
     /// [`NodeReply::Access`].
     Access,
+    /// Records of administrative changes as this node has applied them, the newest first. Answered at
+    /// once by [`NodeReply::Audit`].
+    Audit {
+        /// Only records with lower numbers; `None`: from the newest record on.
+        before: Option<u64>,
+        /// Maximum number of records, at most [`limits::AUDIT_PAGE_MAX`].
+        most: usize,
+    },
     /// Why each replica of a shard is placed where it is. Answered at once by
     /// [`NodeReply::Explained`], or by a refusal if there is no such shard.
     Explain {

@@ -3,12 +3,16 @@
 //! Owns their limits and layout. `control::registry` owns their effect. All of them go to the prime
 //! shard.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use uuid::Uuid;
 
-use super::{AccessWrite, Assignment, DivisionCause, HostInfo, ShardRefusal, ShardTags, placement};
+use super::{
+    AccessWrite, AdminAction, Assignment, AuditedWrite, DivisionCause, HostInfo, ShardRefusal, ShardTags,
+    placement,
+};
 use crate::codec::{self, DecodeError, Decoder, codes};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
@@ -122,6 +126,10 @@ pub enum RegistryWrite {
     },
     /// Changes who may do what.
     Access(AccessWrite),
+    /// An administrative action begins that changes nothing here; see [`AdminAction`].
+    Announce(AdminAction),
+    /// Another change, with who asked for it and when: see [`AuditedWrite`]. Answered as that one.
+    Audited(Box<AuditedWrite>),
 }
 
 /// A change of the wanted state of a host.
@@ -250,6 +258,8 @@ const TAG_RAISE_VERSION: u8 = 17;
 const TAG_SET_DEFAULT: u8 = 18;
 const TAG_DIVIDE: u8 = 19;
 const TAG_ACCESS: u8 = 33;
+pub(super) const TAG_AUDITED: u8 = 34;
+const TAG_ANNOUNCE: u8 = 38;
 
 impl RegistryWrite {
     /// The cluster version from which on the log may hold this change.
@@ -258,6 +268,7 @@ impl RegistryWrite {
             RegistryWrite::SetDefault { .. } => ClusterVersion::WITH_DEFAULTS,
             RegistryWrite::Divide { .. } => ClusterVersion::WITH_DIVISION,
             RegistryWrite::Access(_) => ClusterVersion::WITH_ACCESS,
+            RegistryWrite::Announce(_) | RegistryWrite::Audited(_) => ClusterVersion::WITH_AUDIT,
             RegistryWrite::RegisterHost(_)
             | RegistryWrite::JoinHost(_)
             | RegistryWrite::ChangeHost { .. }
@@ -283,6 +294,7 @@ impl RegistryWrite {
             }
             RegistryWrite::TagShard(tags) => tags.validate(),
             RegistryWrite::Access(write) => write.validate(),
+            RegistryWrite::Audited(audited) => audited.validate(),
             RegistryWrite::SetDefault { tags } => placement::validate_default(tags),
             RegistryWrite::AddShard { name, tags } => validate_shard(name.as_deref(), tags),
             RegistryWrite::RemoveShard { shard: ShardId::PRIME } => {
@@ -299,6 +311,7 @@ impl RegistryWrite {
             | RegistryWrite::Divide { .. }
             | RegistryWrite::MoveSlots { .. }
             | RegistryWrite::RaiseVersion { .. }
+            | RegistryWrite::Announce(_)
             | RegistryWrite::FinishMigration { .. } => Ok(()),
         }
     }
@@ -356,6 +369,14 @@ impl RegistryWrite {
                 out.push(TAG_ACCESS);
                 write.encode(out);
             }
+            RegistryWrite::Announce(action) => {
+                out.push(TAG_ANNOUNCE);
+                action.encode(out);
+            }
+            RegistryWrite::Audited(audited) => {
+                out.push(TAG_AUDITED);
+                audited.encode(out);
+            }
         }
     }
 
@@ -397,6 +418,8 @@ impl RegistryWrite {
             TAG_RAISE_VERSION => RegistryWrite::RaiseVersion { to: ClusterVersion(decoder.varint()?) },
             TAG_SET_DEFAULT => RegistryWrite::SetDefault { tags: placement::decode_changes(decoder)? },
             TAG_ACCESS => RegistryWrite::Access(AccessWrite::decode(decoder)?),
+            TAG_ANNOUNCE => RegistryWrite::Announce(AdminAction::decode(decoder)?),
+            TAG_AUDITED => RegistryWrite::Audited(AuditedWrite::decode(decoder)?),
             _ => return Err(DecodeError::UnknownTag("write")),
         })
     }

@@ -10,6 +10,7 @@ use super::{
     ClusterView, Denial, Explanation, LoadView, MoveReply, OperationReplies, OperationReply, Refusal,
     RegistryView,
 };
+use crate::audit::AuditRecord;
 use crate::auth::Access;
 use crate::slots::slot_set::SlotSet;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, UnixMillis, Version};
@@ -178,6 +179,8 @@ pub enum NodeReply {
     Snapshots(Vec<(ShardId, LogIndex)>),
     /// Answer to [`Request::Access`](super::Request::Access).
     Access(Arc<Access>),
+    /// Answer to [`Request::Audit`](super::Request::Audit).
+    Audit(Vec<Arc<AuditRecord>>),
 }
 
 impl ReadReply {

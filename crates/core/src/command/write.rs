@@ -99,7 +99,9 @@ impl Write {
     pub fn needs_clock(&self) -> bool {
         match self {
             Write::Keys(transaction) => transaction.operations.needs_clock(),
-            Write::Registry(write) => matches!(**write, RegistryWrite::Access(_)),
+            Write::Registry(write) => {
+                matches!(**write, RegistryWrite::Access(_) | RegistryWrite::Audited(_))
+            }
             _ => false,
         }
     }
@@ -113,6 +115,9 @@ impl Write {
             }
             Write::Registry(write) if let RegistryWrite::Access(write) = &**write => {
                 RegistryWrite::Access(AccessWrite { at: now, ..write.clone() }).into()
+            }
+            Write::Registry(write) if let RegistryWrite::Audited(audited) = &**write => {
+                RegistryWrite::Audited(Box::new(audited.at(now))).into()
             }
             write => write.clone(),
         }

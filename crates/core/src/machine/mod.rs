@@ -95,6 +95,10 @@ impl Machine {
         match (self, write) {
             // The owner of the machine begins the snapshot; the state does not change.
             (_, Write::Checkpoint { .. }) => Ok(WriteReply::Checkpointed { index }),
+            // The node that asked for it asks again, and the leader then says who made the request.
+            (Machine::Registry(registry), Write::Registry(write)) if registry.lacks_record(&write) => {
+                Err(ShardError::NotHere)
+            }
             (Machine::Registry(registry), Write::Registry(write)) => Ok(registry.apply(index, *write)),
             (Machine::Data(data), write) => data.apply(write, is_answered),
             (Machine::Registry(_), _) => Err(ShardRefusal::invalid("write for another kind of shard").into()),

@@ -17,6 +17,7 @@ use super::config;
 use super::data::Data;
 use super::kv::ownership::Ownership;
 use super::kv::{KeyValue, Record};
+use crate::audit::AuditTrail;
 use crate::codec::{DecodeError, Decoder};
 use crate::command::config::block::check_block;
 use crate::command::expiry;
@@ -94,7 +95,7 @@ impl Restore {
                 }
                 records(&mut data.kv, &mut self.records, &mut decoder)?;
             }
-            Some(Machine::Registry(_)) => return Err(DecodeError::TrailingBytes.into()),
+            Some(Machine::Registry(registry)) => registry.audit_mut().read_block(&mut decoder)?,
         }
         Ok(decoder.finish()?)
     }
@@ -179,13 +180,15 @@ fn record<'a>(
 /// The kind of a snapshot block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
-    /// The first block, which describes the snapshot. For the prime shard it is the only one.
+    /// The first block, which describes the snapshot. For the prime shard it holds all tables.
     First,
     /// Keys, as [`crate::command::RestoredKey`] reads them with
     /// [`crate::command::RowLayout::Expiring`].
     Keys,
     /// Configuration, as [`crate::command::ConfigRestoration`] takes it.
     Config,
+    /// Audit records of the prime shard. A backup leaves them out.
+    Audit,
 }
 
 /// Verifies a snapshot block by block. It refuses what [`Restore`] refuses, and keeps one key
@@ -197,8 +200,8 @@ pub struct SnapshotScan {
 
 #[derive(Debug)]
 enum Scanned {
-    /// The first block is the only one.
-    Registry { hosts: u64 },
+    /// The first block is followed by audit records.
+    Registry { hosts: u64, audit: AuditTrail },
     /// The first block is followed by records.
     Data { revision: Version, last: Option<Box<[u8]>>, records: u64 },
 }
@@ -214,7 +217,9 @@ impl SnapshotScan {
             None => {
                 let restored = first(&mut decoder)?;
                 self.state = Some(match restored.machine {
-                    Machine::Registry(registry) => Scanned::Registry { hosts: registry.record_count() },
+                    Machine::Registry(registry) => {
+                        Scanned::Registry { hosts: registry.record_count(), audit: AuditTrail::default() }
+                    }
                     Machine::Data(data) => {
                         Scanned::Data { revision: data.kv.revision, last: None, records: 0 }
                     }
@@ -236,14 +241,17 @@ impl SnapshotScan {
                 *last = newest.map(Box::from).or(last.take());
                 Ok(BlockKind::Keys)
             }
-            Some(Scanned::Registry { .. }) => Err(DecodeError::TrailingBytes.into()),
+            Some(Scanned::Registry { audit, .. }) => {
+                audit.read_block(&mut decoder)?;
+                Ok(BlockKind::Audit)
+            }
         }
     }
 
     /// Number of keys so far; for the prime shard, number of hosts.
     pub fn records(&self) -> u64 {
         match self.state {
-            Some(Scanned::Registry { hosts }) => hosts,
+            Some(Scanned::Registry { hosts, .. }) => hosts,
             Some(Scanned::Data { records, .. }) => records,
             None => 0,
         }
@@ -266,12 +274,15 @@ impl SnapshotScan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Caller;
+    use crate::command::{AuditedWrite, HostChange, RegistryWrite};
     use crate::command::{
         Condition, Discard, ExpiryCondition, Operation, Operations, Restoration, RestoreWrite, RestoredKey,
         Transaction, Write, WriteReply,
     };
     use crate::founding::Founding;
-    use crate::types::{LogIndex, ShardId};
+    use crate::types::{LogIndex, NodeId, ShardId};
+    use crate::version::ClusterVersion;
     use alloc::vec;
     use bytes::Bytes;
 
@@ -322,6 +333,34 @@ mod tests {
         assert_eq!(scan.records(), machine.record_count());
         assert_eq!(scan.is_registry(), Some(matches!(machine, Machine::Registry(_))));
         machine
+    }
+
+    /// Drains a host, or ends that, and records it.
+    fn drain(machine: &mut Machine, index: u64) {
+        let change = RegistryWrite::ChangeHost {
+            node: NodeId(1),
+            change: HostChange::Drain(!index.is_multiple_of(2)),
+        };
+        let caller = Caller::Principal("root".into());
+        let audited = AuditedWrite { at: UnixMillis(index), caller, change };
+        let write = Write::from(RegistryWrite::Audited(Box::new(audited)));
+        machine.apply(LogIndex(index), write).expect("applied");
+    }
+
+    #[test]
+    fn a_snapshot_of_the_registry_has_the_audit_records_of_its_beginning() {
+        let founded = Machine::new(ShardId::PRIME, &Founding::new(3, 4));
+        let mut machine = founded.founded_at(ClusterVersion::NEWEST);
+        (1..9_000).for_each(|index| drain(&mut machine, index));
+        let (digest, mut index) = (machine.digest(), 9_000);
+        let blocks = blocks(&mut machine, |machine| {
+            drain(machine, index);
+            index += 1;
+        });
+        assert!(blocks.len() > 2, "{}", blocks.len());
+        assert_ne!(machine.digest(), digest, "it changed during the snapshot");
+        // The first change came after the beginning and before the first block.
+        assert_eq!(restored(&blocks).digest(), digest);
     }
 
     #[test]

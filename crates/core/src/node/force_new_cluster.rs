@@ -7,16 +7,19 @@
 //! happens automatically. The shell first gives the node a new cluster id, so that no node of the
 //! old cluster accepts it as a peer.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::command::{HostChange, RegistryWrite, Write};
+use crate::auth::Caller;
+use crate::command::{AuditedWrite, HostChange, RegistryWrite, Write};
 use crate::founding::Founding;
 use crate::membership::{MembershipChange, Role};
 use crate::raft;
 use crate::storage::{LogEntry, RecoveredShard, RecoveredShards, ReplicaIncarnation, WalRecord};
-use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term};
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, UnixMillis};
+use crate::version::ClusterVersion;
 
 /// The surviving node and the lost ones.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +30,10 @@ pub struct Survivor<'a> {
     pub lost: &'a [NodeId],
     /// The founding of the cluster.
     pub founding: &'a Founding,
+    /// The version that the data directory has recorded.
+    pub version: ClusterVersion,
+    /// When the operator asked for this, for the records of the changes.
+    pub now: UnixMillis,
 }
 
 /// Appends entries to every recovered log that make the survivor the only replica of its shards and
@@ -97,11 +104,20 @@ fn changes(own: NodeId, members: BTreeMap<ReplicaId, NodeId>) -> Vec<MembershipC
     changes
 }
 
+/// Puts a change into the envelope that the registry demands once it keeps audit records.
+fn audit_own(survivor: Survivor<'_>, change: RegistryWrite) -> Write {
+    if survivor.version < ClusterVersion::WITH_AUDIT || !change.is_audited() {
+        return change.into();
+    }
+    let audited = AuditedWrite { at: survivor.now, caller: Caller::Node, change };
+    RegistryWrite::Audited(Box::new(audited)).into()
+}
+
 fn departures(survivor: Survivor<'_>) -> Vec<Write> {
-    let own = Write::from(RegistryWrite::ChangeHost { node: survivor.node, change: HostChange::Vote });
+    let own = RegistryWrite::ChangeHost { node: survivor.node, change: HostChange::Vote };
     let lost = survivor.lost.iter().flat_map(|&node| {
-        [HostChange::Leave, HostChange::Removed]
-            .map(|change| Write::from(RegistryWrite::ChangeHost { node, change }))
+        [HostChange::Leave, HostChange::Removed].map(|change| RegistryWrite::ChangeHost { node, change })
     });
-    [own].into_iter().chain(lost).collect()
+    let changes = [own].into_iter().chain(lost);
+    changes.map(|change| audit_own(survivor, change)).collect()
 }

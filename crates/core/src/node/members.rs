@@ -15,6 +15,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::Node;
+use crate::audit::AuditTrail;
 use crate::auth::{Access, Caller};
 use crate::command::{HostChange, HostRole, NodeReply, Refusal, RegistryWrite, Reply, Write};
 use crate::control::placement;
@@ -69,6 +70,11 @@ impl Node {
     /// Roles, principals and tokens, as this node has applied them. Replaced when they change.
     pub fn access(&self) -> &Arc<Access> {
         self.registry().access()
+    }
+
+    /// The records of administrative changes, as this node has applied them.
+    pub fn audit(&self) -> &AuditTrail {
+        self.registry().audit()
     }
 
     /// Disk uuid and peer address of every host that belongs to the cluster, for the control file.
@@ -128,7 +134,7 @@ impl Node {
             let Ok(writes) = writes else { return true };
             for write in writes {
                 let Write::Registry(write) = write else { continue };
-                match *write {
+                match write.change() {
                     RegistryWrite::Access(_) => return true,
                     RegistryWrite::JoinHost(host) => has_seen_itself |= host.uuid == own.uuid,
                     _ => {}

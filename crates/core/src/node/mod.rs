@@ -329,6 +329,10 @@ impl Node {
                 let access = self.registry().access().clone();
                 self.router.answer(Some(token), Reply::Node(NodeReply::Access(access)));
             }
+            Request::Audit { before, most } => {
+                let records = self.registry().audit().page(before, most);
+                self.router.answer(Some(token), Reply::Node(NodeReply::Audit(records)));
+            }
             Request::Cluster => {
                 let view = self.cluster_view().into();
                 self.router.answer(Some(token), Reply::Node(NodeReply::Cluster(view)));

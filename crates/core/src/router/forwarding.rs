@@ -1,8 +1,9 @@
 //! Writes that peers forward to this node, and the outcomes of forwarded writes.
 
-use super::{Open, Router, Work, WriteProgress};
+use super::{Open, Router, Work, WriteProgress, audit};
 use crate::auth::Caller;
 use crate::command::{Reply, Write};
+use crate::deliberate::Fault;
 use crate::peer::{self, Origin, Outcome, RequestId};
 use crate::raft::{Groups, ProposeError};
 use crate::types::{NodeId, ShardId};
@@ -63,8 +64,15 @@ impl Router {
             // The peer will apply the registry soon, and then send the caller.
             None => return self.outcome(origin, Outcome::NotDone),
         }
-        let clock = self.clock;
-        let outcome = match groups.with(shard, |group| group.propose(write, origin, clock)) {
+        let is_recorded = audit::is_recorded(self.version, write) && !self.faults.has(Fault::AuditRecordLost);
+        let recorded = match caller {
+            Some(caller) if is_recorded => Some(audit::recorded(&caller, write)),
+            // The peer will apply the version soon from which on changes are recorded.
+            None if is_recorded => return self.outcome(origin, Outcome::NotDone),
+            _ => None,
+        };
+        let (proposed, clock) = (recorded.as_ref().unwrap_or(write), self.clock);
+        let outcome = match groups.with(shard, |group| group.propose(proposed, origin, clock)) {
             Some(Ok(())) => return,
             Some(Err(ProposeError::Refused(refusal))) => Outcome::Refused(refusal),
             Some(Err(ProposeError::NotHere)) => Outcome::NotHere,

@@ -61,6 +61,11 @@ impl Guard {
         self.access.is_some()
     }
 
+    /// The caller to send along with a forwarded write, for its check and for its audit record.
+    pub(super) fn sent_with<'a>(&self, caller: &'a Caller, is_recorded: bool) -> Option<&'a Caller> {
+        if is_recorded { Some(caller) } else { self.sent(caller) }
+    }
+
     /// The caller to send along with a forwarded request.
     pub(super) fn sent<'a>(&self, caller: &'a Caller) -> Option<&'a Caller> {
         if self.faults.has(Fault::CallerLostInForward) {

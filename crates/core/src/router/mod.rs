@@ -14,6 +14,7 @@
 //! - A forwarded write or read is never forwarded again. Its receiver leads, or has a replica of
 //!   the shard, or replies that it does not.
 
+mod audit;
 mod forwarding;
 mod gather;
 mod guard;
@@ -422,7 +423,10 @@ impl Router {
         let Work::Write { write, place } = &mut open.work else { return };
         debug_assert!(*place == WriteProgress::Held, "invariant: a write is in one place at a time");
         let (shard, write) = (write.shard(), write.write());
-        match groups.with(shard, |group| group.propose(write, origin, self.clock)) {
+        let is_recorded = audit::is_recorded(self.version, write);
+        let recorded = is_recorded.then(|| audit::recorded(&open.caller, write));
+        let proposed = recorded.as_ref().unwrap_or(write);
+        match groups.with(shard, |group| group.propose(proposed, origin, self.clock)) {
             Some(Ok(())) => *place = WriteProgress::Local,
             Some(Err(ProposeError::Refused(refusal))) => {
                 self.finish(request, Reply::Refused(refusal.into()));
@@ -444,7 +448,10 @@ impl Router {
                 }
                 let frame = peer.frame();
                 let before = frame.len();
-                self.guard.sent(&open.caller).iter().for_each(|caller| peer::put_caller(frame, caller));
+                self.guard
+                    .sent_with(&open.caller, is_recorded)
+                    .iter()
+                    .for_each(|caller| peer::put_caller(frame, caller));
                 peer::put_forward(frame, request, shard, write);
                 let bytes = frame.len() - before;
                 peer.unanswered_bytes += bytes;

@@ -152,7 +152,8 @@ fn of_cluster(operation: Cluster) -> EndpointDemand {
         | Cluster::Snapshots
         | Cluster::BeginSnapshots
         | Cluster::PartialBackup
-        | Cluster::Restore => EndpointDemand::Administrator,
+        | Cluster::Restore
+        | Cluster::Audit => EndpointDemand::Administrator,
     }
 }
 

@@ -14,11 +14,12 @@ use tidelock_core::clients::backup::{
     BackupAction, BackupFailure, BackupRequest, SnapshotStatus, SourceError,
 };
 use tidelock_core::clients::snapshots_here;
-use tidelock_core::command::Request;
+use tidelock_core::command::{AdminAction, Request};
 use tidelock_core::deliberate::Faults;
 use tidelock_core::storage::snapshot::SnapshotId;
 use tidelock_core::types::{LogIndex, NodeId, ShardId};
 
+use super::audit;
 use super::drive;
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
@@ -40,6 +41,10 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         let detail = "this node makes as many backups as it may at a time; nothing was done";
         return Err(Problem::new(ProblemKind::Overloaded, detail));
     };
+    // A stale backup is for a cluster without a majority, which can record nothing.
+    if !is_stale {
+        audit::announce(&call, AdminAction::SaveBackup).await?;
+    }
     let tls = call.context.tls.clone();
     let authorization = call.headers().get(AUTHORIZATION).cloned();
     let sources = Sources { store: call.store().clone(), own: source.clone(), tls, authorization };

@@ -3,7 +3,9 @@
 use std::time::SystemTime;
 
 use tidelock_api::certificate::Certificate;
+use tidelock_core::command::AdminAction;
 
+use super::audit;
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
 use super::service::Call;
@@ -15,6 +17,8 @@ pub(super) async fn reload<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
     let Some(tls) = call.context.tls.clone() else {
         return Err(not_used("this node has no TLS: it was started without --tls-dir".to_owned()));
     };
+    let node = call.store().status().await.node;
+    audit::announce(&call, AdminAction::ReloadCertificates { node }).await?;
     // On another thread: the file system of the certificate may hang, and the node must not.
     let reloading = tokio::task::spawn_blocking(move || (tls.reload(SystemTime::now()), tls));
     let (outcome, tls) =

@@ -12,7 +12,8 @@ use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
 use super::{
-    backup, certificate, checkpoint, clients, load, membership, registry, restore, slots, snapshots, version,
+    audit, backup, certificate, checkpoint, clients, load, membership, registry, restore, slots, snapshots,
+    version,
 };
 use crate::requests;
 use crate::store::Store;
@@ -47,6 +48,7 @@ pub(super) enum Cluster {
     BeginSnapshots,
     PartialBackup,
     Restore,
+    Audit,
 }
 
 impl Cluster {
@@ -79,7 +81,8 @@ impl Cluster {
             | Cluster::Snapshots
             | Cluster::BeginSnapshots
             | Cluster::PartialBackup
-            | Cluster::Restore => false,
+            | Cluster::Restore
+            | Cluster::Audit => false,
         }
     }
 }
@@ -99,6 +102,7 @@ pub(super) async fn answer<S: Store>(
         Cluster::Default => registry::default_placement(call).await,
         Cluster::SetDefault => registry::set_default(call).await,
         Cluster::Clients => clients::answer(call).await,
+        Cluster::Audit => audit::answer(call).await,
         Cluster::Load => load::answer(call).await,
         Cluster::Moves => slots::moves(call).await,
         Cluster::AddShard => slots::add_shard(call).await,

@@ -7,10 +7,11 @@
 use serde::Serialize;
 use tidelock_api::cluster::HostRole;
 use tidelock_api::membership::{Progress, WantedOfHost, WantedOfShard};
-use tidelock_core::command::{Denial, HostChange, RegistryWrite};
+use tidelock_core::command::{AdminAction, Denial, HostChange, RegistryWrite};
 use tidelock_core::control::progress::Goal;
 use tidelock_core::types::{NodeId, ShardId};
 
+use super::audit;
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
 use super::service::Call;
@@ -108,6 +109,7 @@ fn transferred<S: Store>(call: &Call<'_, S>, raw_shard: &str) -> Result<(ShardId
 
 pub(super) async fn transfer<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
     let (shard, to) = transferred(&call, raw_shard)?;
+    audit::announce(&call, AdminAction::TransferLeadership { shard, to }).await?;
     call.ask(requests::transfer(shard, to)).await?;
     Ok(response::accepted(encode(&WantedOfShard { shard: shard.0, leader: to.0 })))
 }

@@ -31,6 +31,7 @@
 //! sending.
 
 mod atomics;
+mod audit;
 mod auth;
 mod authentication;
 mod authority;

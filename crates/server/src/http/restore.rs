@@ -9,6 +9,7 @@ use tidelock_core::command::RowLayout;
 use tidelock_core::types::Version;
 use uuid::Uuid;
 
+use super::audit;
 use super::body::BodyLimit;
 use super::drive;
 use super::problem::{Problem, ProblemKind};
@@ -19,6 +20,7 @@ use crate::store::Store;
 
 pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, Problem> {
     let (backup, revision) = parameters(call.parameters())?;
+    audit::announce_restore(&call, backup).await?;
     let (expiring, discards) = (call.parameters().flag("expiring")?, call.parameters().flag("discard")?);
     let layout = if expiring { RowLayout::Expiring } else { RowLayout::Plain };
     let bytes = call.read_body(BodyLimit::Form(call.context.options.body_bytes_max)).await?;

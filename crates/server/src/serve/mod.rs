@@ -46,6 +46,7 @@ use uuid::Uuid;
 use crate::accept::Acceptor;
 use crate::backup::BackupSource;
 use crate::clients;
+use crate::clock::WallClock;
 use crate::config::{Address, ConfigError, RESP_CLUSTER_OFF, Settings};
 use crate::consensus_log::ConsensusLog;
 use crate::descriptors::{self, ClientDescriptors, TooFewDescriptors};
@@ -391,7 +392,9 @@ fn leave_cluster(
     let highest = identity.hosts.keys().map(|node| node.0).fold(founders.max(identity.node.0), u64::max);
     let numbers = (1..=highest + limits::HOSTS_MAX as u64).map(NodeId);
     let lost: Vec<NodeId> = numbers.filter(|&node| node != identity.node).collect();
-    let survivor = Survivor { node: identity.node, lost: &lost, founding: &identity.founding() };
+    let (version, now) = (identity.version, WallClock::default().now());
+    let survivor =
+        Survivor { node: identity.node, lost: &lost, founding: &identity.founding(), version, now };
     let records = force_new_cluster(&mut opened.shards, survivor);
     let batch = WalBatch { sequence: WalSequence(0), records, released: vec![] };
     opened.log.append(&[batch]).and_then(|()| opened.log.sync()).map_err(ServeError::Log)?;

@@ -199,6 +199,9 @@ impl State {
                 placement::explain(&self.registry, shard).map_or(unknown, explained)
             }
             Request::Access => Reply::Node(NodeReply::Access(self.registry.access().clone())),
+            Request::Audit { before, most } => {
+                Reply::Node(NodeReply::Audit(self.registry.audit().page(before, most)))
+            }
             Request::SnapshotHere => Reply::Node(NodeReply::Snapshots(vec![])),
             Request::Transfer { shard, to } => {
                 match self.cluster.shards.iter_mut().find(|view| view.shard == shard) {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidelock_core::address_book::AddressBook;
+use tidelock_core::audit::AuditTrail;
 use tidelock_core::auth::{Access, Caller};
 use tidelock_core::command::{
     ConfigRead, Consistency, HostInfo, HostRole, Read, RegistryView, Reply, Request, Write as Command,
@@ -299,6 +300,11 @@ impl Host {
     /// The permissions that it has applied, if it is up.
     pub fn access(&self) -> Option<&Arc<Access>> {
         Some(self.process.as_ref()?.node.access())
+    }
+
+    /// The records of administrative changes that it has applied, if it is up.
+    pub fn audit(&self) -> Option<&AuditTrail> {
+        Some(self.process.as_ref()?.node.audit())
     }
 
     /// The slot map, as far as it knows.

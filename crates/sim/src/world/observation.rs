@@ -8,7 +8,7 @@ use crate::checkers::Violation;
 impl World<'_> {
     /// Runs the online checkers on a node. Returns whether the node knows that it was removed.
     pub(super) fn observe(&mut self, node: NodeId) -> Result<bool, Violation> {
-        self.observe_permissions(node);
+        self.observe_permissions(node)?;
         let host = &self.hosts[(node.0 - 1) as usize];
         let Some(status) = host.status() else { return Ok(false) };
         if status.counters.frames_invalid > 0 {

@@ -1,5 +1,5 @@
 //! Principals: the requests of ordinary clients are theirs, and an administrator grants and revokes
-//! all the time. Everything else in the world asks as a node does, and is always allowed.
+//! all the time, as a principal. Everything else in the world asks as a node does, and is always allowed.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +10,7 @@ use tidelock_core::types::{NodeId, Token};
 
 use super::{World, is_stale_read};
 use crate::checkers::Violation;
+use crate::checkers::audit::AuditRecords;
 use crate::checkers::permissions::{Entering, Permissions};
 use crate::describe::brief;
 use crate::event_queue::{Micros, SimEvent};
@@ -18,6 +19,9 @@ use crate::host::Host;
 
 /// Principals that share the requests of clients.
 const PRINCIPALS: usize = 3;
+
+/// The principal that changes permissions.
+const ADMINISTRATOR: &str = "root";
 
 /// What roles are granted. Compound keys begin with a brace.
 const GRANTS: [&str; 14] = [
@@ -37,10 +41,11 @@ const GRANTS: [&str; 14] = [
     "cluster:admin",
 ];
 
-/// The administrator, and the checker.
+/// The administrator, and the checkers.
 #[derive(Debug)]
 pub struct Administrator {
     pub(super) checker: Permissions,
+    audit: AuditRecords,
     /// The changes that set everything up, the next one last.
     setup: Vec<AccessChange>,
     waits_for: Option<Token>,
@@ -56,14 +61,15 @@ impl Administrator {
         });
         let token = AccessChange::AddToken {
             id: TokenId(1),
-            principal: "root".into(),
+            principal: ADMINISTRATOR.into(),
             digest: SecretDigest::of(b"secret"),
             lifetime_ms: None,
         };
         let mut setup: Vec<AccessChange> =
-            setup.chain([principal("root", ADMIN_ROLE), token, AccessChange::Require(true)]).collect();
+            setup.chain([principal(ADMINISTRATOR, ADMIN_ROLE), token, AccessChange::Require(true)]).collect();
         setup.reverse();
-        Administrator { checker: Permissions::new(stale_ticks, founders), setup, waits_for: None, random }
+        let checker = Permissions::new(stale_ticks, founders);
+        Administrator { checker, audit: AuditRecords::default(), setup, waits_for: None, random }
     }
 
     /// The next change: of the setup, or of the grants of a role. Now and then, authentication is
@@ -112,7 +118,8 @@ impl World<'_> {
         }
         let node = *choose(&mut administrator.random, &up);
         let write = RegistryWrite::Access(AccessWrite::new(administrator.change()));
-        let token = self.ask(node, Request::Write(Write::from(write)), false);
+        let caller = Caller::Principal(ADMINISTRATOR.into());
+        let token = self.ask_as(caller, node, Request::Write(Write::from(write)), false);
         if let Some(administrator) = &mut self.administrator {
             administrator.waits_for = Some(token);
         }
@@ -121,6 +128,7 @@ impl World<'_> {
     /// An answer arrives: the administrator learns of it, and it is judged.
     pub(super) fn judge_permission(&mut self, token: Token, reply: &Reply) -> Result<(), Violation> {
         let Some(administrator) = &mut self.administrator else { return Ok(()) };
+        administrator.audit.answered(token, reply);
         if administrator.waits_for == Some(token) {
             administrator.waits_for = None;
             if matches!(reply, Reply::Write(WriteReply::AccessChanged { .. })) {
@@ -141,14 +149,19 @@ impl World<'_> {
     }
 
     /// Shows the checker what a node has applied.
-    pub(super) fn observe_permissions(&mut self, node: NodeId) {
+    ///
+    /// # Errors
+    /// When its audit records are wrong.
+    pub(super) fn observe_permissions(&mut self, node: NodeId) -> Result<(), Violation> {
         let host = &self.hosts[(node.0 - 1) as usize];
         if let Some(administrator) = &mut self.administrator
-            && let (Some(access), Some(status)) = (host.access(), host.status())
+            && let (Some(access), Some(audit), Some(status)) = (host.access(), host.audit(), host.status())
         {
             let leads = status.shards.iter().filter(|shard| shard.leads).map(|shard| shard.shard);
             administrator.checker.observe((host.incarnation(), host.ticks()), access, leads);
+            administrator.audit.observe(host.incarnation(), audit, access.revision())?;
         }
+        Ok(())
     }
 
     /// Sends a request to a node, as another node would if there are principals.
@@ -181,6 +194,9 @@ impl World<'_> {
             self.availability.asked(self.event_queue.now(), shard);
         }
         self.note(&[1, node.0, token.0], || format!("node {node} <- {token}: {}", brief(&request)));
+        if let Some(administrator) = &mut self.administrator {
+            administrator.audit.asked(token, &caller, &request);
+        }
         if let (Some(administrator), Caller::Principal(_)) = (&mut self.administrator, &caller) {
             let (caller, request) = (caller.clone(), request.clone());
             administrator.checker.asked(Entering { token, caller, request, at, ticks, shard });

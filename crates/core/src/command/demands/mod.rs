@@ -18,8 +18,8 @@ use alloc::vec::Vec;
 
 use super::config::{ConfigOperation, Item, Policy, Query, Selection};
 use super::{
-    AccessChange, AccessWrite, Condition, ConfigRead, ConfigRestoration, ConfigWrite, Discard, Expiry,
-    ExpiryCondition, HostChange, Move, MoveStep, Operation, Operations, Read, RegistryWrite, Request,
+    AccessChange, AccessWrite, AdminAction, Condition, ConfigRead, ConfigRestoration, ConfigWrite, Discard,
+    Expiry, ExpiryCondition, HostChange, Move, MoveStep, Operation, Operations, Read, RegistryWrite, Request,
     Restoration, RestoreWrite, Set, SetCondition, ShardTags, Transaction, Watch, Write,
 };
 use crate::auth::{Demand, Scope, Verb};
@@ -47,7 +47,9 @@ impl Request {
             }
             Request::Explain { shard: _ } => demand(Verb::Read, Scope::Cluster, covers),
             Request::Transfer { shard: _, to: _ } => demand(Verb::Operate, Scope::Cluster, covers),
-            Request::Access => demand(Verb::Administer, Scope::Cluster, covers),
+            Request::Access | Request::Audit { before: _, most: _ } => {
+                demand(Verb::Administer, Scope::Cluster, covers)
+            }
             // The snapshots become a backup.
             Request::SnapshotHere => demand(Verb::Administer, Scope::Cluster, covers),
         }
@@ -258,6 +260,12 @@ fn verb_of_registry(write: &RegistryWrite) -> Verb {
             | AccessChange::DeleteToken { id: _ }
             | AccessChange::Require(_) => Verb::Administer,
         },
+        RegistryWrite::Announce(action) => match action {
+            AdminAction::TransferLeadership { shard: _, to: _ } | AdminAction::Checkpoint => Verb::Operate,
+            AdminAction::SaveBackup
+            | AdminAction::RestoreBackup { backup: _ }
+            | AdminAction::ReloadCertificates { node: _ } => Verb::Administer,
+        },
         // Nodes send these: a member for a host that joins, each node for itself, and leaders.
         RegistryWrite::RegisterHost(_)
         | RegistryWrite::JoinHost(_)
@@ -265,7 +273,9 @@ fn verb_of_registry(write: &RegistryWrite) -> Verb {
         | RegistryWrite::ForgetReplica { replica: _ }
         | RegistryWrite::FinishMigration { migration: _ }
         | RegistryWrite::Divide { seen: _, cause: _ }
-        | RegistryWrite::RaiseVersion { to: _ } => Verb::Internal,
+        | RegistryWrite::RaiseVersion { to: _ }
+        // Only the log holds it.
+        | RegistryWrite::Audited(_) => Verb::Internal,
     }
 }
 

@@ -3,13 +3,14 @@
 
 use super::super::config::{Change, Name, Stamp};
 use super::super::migration::Import;
-use super::super::{Consistency, DivisionCause, HostInfo};
+use super::super::{AuditedWrite, Consistency, DivisionCause, HostInfo};
 use super::*;
-use crate::auth::{ClusterLevel, ConfigAccess, Grant, Grants, KeyAccess, Namespaces};
+use crate::auth::{Caller, ClusterLevel, ConfigAccess, Grant, Grants, KeyAccess, Namespaces};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, UnixMillis, Version};
 use crate::version::{ClusterVersion, Release};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -256,6 +257,18 @@ fn registry_writes() -> Vec<(&'static str, RegistryWrite)> {
             "change roles, principals or tokens, or whether authentication is required":
                 RegistryWrite::Access(AccessWrite::new(AccessChange::Require(true))),
         ],
+        RegistryWrite::Announce(_) => [
+            "begin a transfer of leadership or a checkpoint":
+                RegistryWrite::Announce(AdminAction::Checkpoint),
+            "begin a backup, a restore or a reload of certificates": RegistryWrite::Announce(AdminAction::SaveBackup),
+        ],
+        RegistryWrite::Audited(_) => [
+            "record who asked for a change": RegistryWrite::Audited(Box::new(AuditedWrite {
+                at: UnixMillis(1),
+                caller: Caller::Anonymous,
+                change: RegistryWrite::Rebalance,
+            })),
+        ],
         RegistryWrite::RaiseVersion { .. } => [
             "raise the version of the cluster": RegistryWrite::RaiseVersion { to: ClusterVersion(2) },
         ],
@@ -310,6 +323,9 @@ fn requests() -> Vec<(&'static str, Request)> {
         Request::Explain { .. } => ["explain a placement": Request::Explain { shard }],
         Request::Transfer { .. } => ["transfer a leadership": Request::Transfer { shard, to }],
         Request::Access => ["read roles, principals and tokens": Request::Access],
+        Request::Audit { .. } => [
+            "read the records of administrative changes": Request::Audit { before: None, most: 10 },
+        ],
         Request::SnapshotHere => ["back up one node": Request::SnapshotHere],
     })
 }
@@ -558,4 +574,16 @@ fn the_document_lists_every_request() {
         fs::write(&path, &expected).expect("written");
     }
     assert_eq!(document, expected, "UPDATE_GOLDENFILES=1 writes it anew");
+}
+
+#[test]
+fn exactly_what_demands_to_operate_or_administer_is_audited() {
+    let of_hosts = host_changes().into_iter().map(|(name, change)| {
+        let node = NodeId(1);
+        (name, RegistryWrite::ChangeHost { node, change })
+    });
+    for (name, change) in registry_writes().into_iter().chain(of_hosts) {
+        let is_of_operators = matches!(verb_of_registry(&change), Verb::Operate | Verb::Administer);
+        assert_eq!(change.is_audited(), is_of_operators, "{name}");
+    }
 }

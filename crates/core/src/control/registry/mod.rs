@@ -25,7 +25,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 
+use crate::audit::{AuditRecord, AuditTrail};
 use crate::auth::Access;
+use crate::command::AuditedWrite;
 use crate::command::{
     AccessWrite, Denial, HostChange, HostInfo, HostRole, RegistryView, RegistryWrite, WriteReply,
 };
@@ -61,10 +63,13 @@ pub struct Registry {
     default_tags: Option<BTreeMap<String, String>>,
     /// Who may do what. Shared with what checks requests, and replaced by each change.
     access: Arc<Access>,
+    audit: AuditTrail,
     /// Log index of the last change.
     changed: LogIndex,
-    /// A snapshot that was begun and not taken yet.
+    /// The first block of a snapshot that was begun and not taken yet.
     snapshot: Option<Vec<u8>>,
+    /// The records that are not in a block of that snapshot yet.
+    snapshot_audit: AuditTrail,
     faults: Faults,
 }
 
@@ -120,6 +125,8 @@ impl Registry {
             RegistryWrite::RaiseVersion { to } => self.raise_version(index, to),
             RegistryWrite::SetDefault { tags } => self.set_default(index, &tags),
             RegistryWrite::Access(write) => self.change_access(index, write),
+            RegistryWrite::Announce(_) => WriteReply::HostChanged,
+            RegistryWrite::Audited(audited) => self.make_audited(index, *audited),
         }
     }
 
@@ -235,6 +242,42 @@ impl Registry {
         }
     }
 
+    /// Makes a change, and appends its record if it changes something.
+    fn make_audited(&mut self, index: LogIndex, audited: AuditedWrite) -> WriteReply {
+        let AuditedWrite { at, caller, change } = audited;
+        let action = change.audit_action().filter(|_| self.version >= ClusterVersion::WITH_AUDIT);
+        let (subject, is_announced) = (change.audit_subject(), matches!(change, RegistryWrite::Announce(_)));
+        // No entry has index 0. An earlier change of the same entry may have set this index.
+        let before = core::mem::take(&mut self.changed);
+        let reply = self.apply(index, change);
+        let is_made = self.changed != LogIndex(0);
+        if !is_made {
+            self.changed = before;
+        }
+        if let Some(action) = action.filter(|_| is_made || is_announced) {
+            self.audit.append(AuditRecord { sequence: 0, index, at, caller, action: action.into(), subject });
+        }
+        reply
+    }
+
+    /// Whether a change must not be made because nothing would record who asked for it. The leader
+    /// proposed it before it had applied the version from which on changes are recorded.
+    pub(crate) fn lacks_record(&self, write: &RegistryWrite) -> bool {
+        self.version >= ClusterVersion::WITH_AUDIT
+            && write.is_audited()
+            && !self.faults.has(Fault::AuditRecordLost)
+    }
+
+    /// The records of administrative changes.
+    pub fn audit(&self) -> &AuditTrail {
+        &self.audit
+    }
+
+    /// The same, to add the blocks of a snapshot to.
+    pub(crate) fn audit_mut(&mut self) -> &mut AuditTrail {
+        &mut self.audit
+    }
+
     /// Who may do what.
     pub fn access(&self) -> &Arc<Access> {
         &self.access
@@ -325,6 +368,7 @@ impl Registry {
         const CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
         let mut encoded = Vec::new();
         self.encode(&mut encoded);
+        self.audit.encode(&mut encoded);
         CRC.checksum(&encoded)
     }
 }

@@ -1,10 +1,11 @@
-//! The registry as the one block of its snapshot.
+//! The registry as the blocks of its snapshot: the first holds the tables, the others audit records.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{Host, HostEntry, Registry};
+use crate::audit::AuditTrail;
 use crate::auth::Access;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{HostInfo, HostRole};
@@ -15,21 +16,24 @@ use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId};
 use crate::version::ClusterVersion;
 
 impl Registry {
-    /// Begins a snapshot after `header`. The registry is small, so its only block is made at once.
+    /// Begins a snapshot after `header`. The tables are small, so their only block is made at once.
+    /// Audit records may take several blocks, which are made one by one.
     pub(crate) fn begin_snapshot(&mut self, header: Vec<u8>) {
         let mut block = header;
         self.encode(&mut block);
         self.snapshot = Some(block);
+        self.snapshot_audit = self.audit.clone();
     }
 
-    /// Takes the block of the snapshot.
+    /// Takes the next block of the snapshot.
     pub(crate) fn next_block(&mut self) -> Option<Vec<u8>> {
-        self.snapshot.take()
+        self.snapshot.take().or_else(|| self.snapshot_audit.take_block())
     }
 
     /// Drops the unfinished snapshot.
     pub(crate) fn abandon_snapshot(&mut self) {
         self.snapshot = None;
+        self.snapshot_audit = AuditTrail::default();
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -70,7 +74,7 @@ impl Registry {
         }
     }
 
-    /// Decodes the registry of a snapshot, after the header.
+    /// Decodes the registry of a snapshot, after the header, without its audit records.
     pub(crate) fn restore(decoder: &mut Decoder<'_>) -> Result<Registry, DecodeError> {
         let changed = LogIndex(decoder.varint()?);
         let last_replica = ReplicaId(decoder.varint()?);
@@ -112,8 +116,10 @@ impl Registry {
             version,
             default_tags,
             access: access.into(),
+            audit: AuditTrail::default(),
             changed,
             snapshot: None,
+            snapshot_audit: AuditTrail::default(),
             faults: Faults::NONE,
         })
     }

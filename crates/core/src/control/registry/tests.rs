@@ -2,12 +2,16 @@
 
 use super::version::HOLD_TAG;
 use super::*;
+use crate::auth::Caller;
 use crate::codec::Decoder;
-use crate::command::{Assignment, WriteReply};
+use crate::command::{AdminAction, Assignment, AuditedWrite, WriteReply};
 use crate::founding::Founding;
 use crate::machine::Machine;
+use crate::types::UnixMillis;
 use crate::version::{Release, SupportedVersions};
+use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec;
 use uuid::Uuid;
 
 fn info(node: u64, uuid: u128, http_address: &str) -> HostInfo {
@@ -254,4 +258,64 @@ fn a_snapshot_has_the_version_and_the_default_from_version_2_on() {
     assert_eq!((restored.version(), restored.default_tags()), (registry.version(), registry.default_tags()));
     assert_eq!(restored.digest(), registry.digest());
     assert!(Registry::restore(&mut Decoder::new(&[&first[..], &[1, 0]].concat())).is_err());
+}
+
+/// A registry of the newest version.
+fn newest() -> Registry {
+    Registry::founded(&Founding::new(3, 2)).founded_at(ClusterVersion::NEWEST)
+}
+
+fn audited(change: RegistryWrite) -> RegistryWrite {
+    let caller = Caller::Principal("root".into());
+    RegistryWrite::Audited(Box::new(AuditedWrite { at: UnixMillis(7), caller, change }))
+}
+
+fn drain(node: u64, draining: bool) -> RegistryWrite {
+    RegistryWrite::ChangeHost { node: NodeId(node), change: HostChange::Drain(draining) }
+}
+
+#[test]
+fn two_changes_of_one_entry_leave_two_records_and_a_repetition_none() {
+    let mut registry = newest();
+    for change in [drain(1, true), drain(2, true), drain(1, true), drain(9, true)] {
+        registry.apply(LogIndex(5), audited(change));
+    }
+    let subjects: Vec<&str> = registry.audit().records().map(|record| record.subject.as_str()).collect();
+    assert_eq!((subjects, registry.changed()), (vec!["1", "2"], LogIndex(5)));
+}
+
+#[test]
+fn a_log_that_is_replayed_leaves_the_same_records() {
+    let replay = || {
+        let mut registry = newest();
+        for (change, index) in
+            [drain(1, true), RegistryWrite::Rebalance, drain(1, false)].into_iter().zip(1..)
+        {
+            registry.apply(LogIndex(index), audited(change));
+        }
+        registry
+    };
+    let (first, second) = (replay(), replay());
+    assert_eq!((first.audit(), first.digest()), (second.audit(), second.digest()));
+    let mut other = replay();
+    other.apply(LogIndex(4), audited(RegistryWrite::Announce(AdminAction::SaveBackup)));
+    assert_ne!(first.digest(), other.digest(), "records are part of the state that replicas compare");
+}
+
+#[test]
+fn an_earlier_version_makes_the_change_and_keeps_no_record() {
+    let founded = Registry::founded(&Founding::new(3, 2));
+    let mut registry = founded.founded_at(ClusterVersion::WITH_ACCESS);
+    assert!(!registry.lacks_record(&drain(1, true)));
+    assert_eq!(registry.apply(LogIndex(5), audited(drain(1, true))), WriteReply::HostChanged);
+    assert!(registry.host_entries()[&NodeId(1)].draining);
+    assert_eq!(registry.audit().last(), 0);
+}
+
+#[test]
+fn a_change_that_nothing_would_record_is_not_made() {
+    let registry = newest();
+    assert!(registry.lacks_record(&drain(1, true)));
+    assert!(!registry.lacks_record(&audited(drain(1, true))));
+    assert!(!registry.lacks_record(&RegistryWrite::ForgetReplica { replica: ReplicaId(1) }));
 }

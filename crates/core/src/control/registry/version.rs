@@ -12,10 +12,7 @@ use crate::command::{Denial, HostInfo, HostRole, RegistryWrite, WriteReply};
 use crate::topology::HostEntry;
 use crate::types::{LogIndex, ShardId};
 use crate::version::ClusterVersion;
-
-/// The tag of the prime shard that holds the version. A tag, because releases without versions can
-/// store it: an operator holds the version before the last host is upgraded.
-pub const HOLD_TAG: &str = "version:hold";
+pub use crate::version::HOLD_TAG;
 
 impl Registry {
     /// The registry of a cluster that was founded at a version.

@@ -4,7 +4,8 @@ use super::*;
 use crate::founding::Founding;
 use crate::node::force_new_cluster::{Survivor, force_new_cluster};
 use crate::storage::{HardState, LogEntry, RecoveredLog, RecoveredShard, WalRecord};
-use crate::types::ReplicaId;
+use crate::types::{ReplicaId, UnixMillis};
+use crate::version::ClusterVersion;
 
 /// A node of three whose log ends with a write that is not known to be committed, during a joint
 /// change.
@@ -28,8 +29,13 @@ fn recovered() -> RecoveredShards {
 #[test]
 fn the_survivor_alone_votes_leads_and_knows_itself_only() {
     let mut shards = recovered();
-    let survivor =
-        Survivor { node: NodeId(3), lost: &[NodeId(1), NodeId(2)], founding: &Founding::new(3, 2) };
+    let survivor = Survivor {
+        node: NodeId(3),
+        lost: &[NodeId(1), NodeId(2)],
+        founding: &Founding::new(3, 2),
+        version: ClusterVersion::FIRST,
+        now: UnixMillis(1_000),
+    };
     let records = force_new_cluster(&mut shards, survivor);
     assert_eq!(records.iter().filter(|record| matches!(record, WalRecord::HardState { .. })).count(), 3);
     let mut cluster = Cluster::new(3);

@@ -30,6 +30,7 @@ use crate::storage::snapshot::SnapshotTask;
 use crate::storage::snapshot_files::SnapshotFiles;
 use crate::types::Version;
 
+mod audit;
 mod checkpoints;
 
 const REQUEST_TICKS: u64 = 50;

@@ -10,7 +10,7 @@ use crate::version::ClusterVersion;
 
 const STALE_TICKS: u64 = 200;
 
-fn client(name: &str) -> Caller {
+pub(super) fn client(name: &str) -> Caller {
     Caller::Principal(name.into())
 }
 
@@ -22,7 +22,7 @@ const UNAUTHENTICATED: Reply = Reply::Refused(Refusal::Unauthenticated);
 
 impl Cluster {
     /// A cluster of three without roles, principals and tokens.
-    fn of_newest_version() -> Cluster {
+    pub(super) fn of_newest_version() -> Cluster {
         let mut cluster = Cluster::with(3, |mut options| {
             let version = ClusterVersion::NEWEST;
             (options.founding_version, options.version) = (version, version);
@@ -67,7 +67,7 @@ impl Cluster {
         assert!(matches!(reply, Reply::Write(WriteReply::AccessChanged { .. })), "{reply:?}");
     }
 
-    fn ask_as(&mut self, caller: &Caller, node: u64, request: Request) -> Token {
+    pub(super) fn ask_as(&mut self, caller: &Caller, node: u64, request: Request) -> Token {
         self.next_token += 1;
         let token = Token(self.next_token);
         let caller = caller.clone();
@@ -76,19 +76,19 @@ impl Cluster {
         token
     }
 
-    fn answer_to(&mut self, caller: &Caller, node: u64, request: Request) -> Reply {
+    pub(super) fn answer_to(&mut self, caller: &Caller, node: u64, request: Request) -> Reply {
         let token = self.ask_as(caller, node, request);
         self.replies.remove(&token).expect("answered at once")
     }
 
     /// Passes a frame to a node as if a peer had sent it.
-    fn frame(&mut self, from: u64, to: u64, payload: Vec<u8>) {
+    pub(super) fn frame(&mut self, from: u64, to: u64, payload: Vec<u8>) {
         self.nodes[to as usize - 1].handle(Event::Frame { from: NodeId(from), payload: payload.into() });
         self.settle();
     }
 }
 
-fn grant_role(grants: &[&str]) -> AccessChange {
+pub(super) fn grant_role(grants: &[&str]) -> AccessChange {
     let grants: Grants = grants.iter().map(|grant| grant.parse().expect("a grant")).collect();
     AccessChange::PutRole { name: "web".into(), role: Role { grants, ends: None } }
 }

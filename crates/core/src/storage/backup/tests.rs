@@ -8,13 +8,17 @@ use uuid::Uuid;
 
 use super::format::{CHUNK_HEADER_BYTES, HEADER_BYTES};
 use super::*;
+use crate::auth::Caller;
 use crate::codec::Decoder;
-use crate::command::{Condition, HostInfo, Operation, RegistryWrite, RestoredKey, RowLayout, Write};
+use crate::command::{
+    AdminAction, AuditedWrite, Condition, HostInfo, Operation, RegistryWrite, RestoredKey, RowLayout, Write,
+};
 use crate::founding::Founding;
 use crate::limits;
 use crate::machine::Machine;
 use crate::membership::Membership;
-use crate::types::{LogIndex, Term};
+use crate::types::{LogIndex, Term, UnixMillis};
+use crate::version::ClusterVersion;
 
 pub(super) fn id(shard: u64, index: u64) -> SnapshotId {
     SnapshotId { shard: ShardId(shard), index: LogIndex(index), term: Term(2) }
@@ -123,6 +127,28 @@ fn keys_in(parts: &[Part]) -> Vec<RestoredKey> {
         }
     }
     keys
+}
+
+#[test]
+fn audit_records_stay_out_of_a_backup() {
+    let backup_of = |is_audited: bool| {
+        let mut machine = registry().founded_at(ClusterVersion::NEWEST);
+        if is_audited {
+            let change = RegistryWrite::Announce(AdminAction::SaveBackup);
+            let audited = AuditedWrite { at: UnixMillis(7), caller: Caller::Anonymous, change };
+            let write = Write::from(RegistryWrite::Audited(alloc::boxed::Box::new(audited)));
+            machine.apply(LogIndex(4), write).expect("applied");
+        }
+        let digest = machine.digest();
+        let mut out = vec![];
+        let mut writer = BackupWriter::begin(header(1), &mut out);
+        put_shard(&mut writer, id(0, 4), Some(machine), &mut out);
+        writer.finish(&mut out);
+        (digest, out)
+    };
+    let ((without, plain), (with, audited)) = (backup_of(false), backup_of(true));
+    assert_ne!(without, with, "there is a record");
+    assert_eq!(plain, audited);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::super::snapshot::SnapshotId;
 use super::counting::Counting;
 use super::format::{self, Kind, Totals};
 use super::{Header, ShardSummary};
-use crate::machine::RestoreError;
+use crate::machine::{BlockKind, RestoreError};
 
 /// Writer of a backup. Every method appends bytes of the file to `out`, which the caller may drain
 /// at any time.
@@ -45,7 +45,7 @@ impl BackupWriter {
         self.chunk(Kind::Shard, &format::encode_shard(id), out);
     }
 
-    /// Adds the next block of the shard's snapshot.
+    /// Adds the next block of the shard's snapshot, unless it holds audit records.
     ///
     /// # Errors
     /// When the block cannot be the next one of this snapshot. The backup must then be abandoned.
@@ -54,8 +54,9 @@ impl BackupWriter {
     /// If no shard was begun.
     pub fn block(&mut self, block: &[u8], out: &mut Vec<u8>) -> Result<(), RestoreError> {
         let open = self.open.as_mut().expect("invariant: a block belongs to a shard");
-        open.block(block)?;
-        self.chunk(Kind::Block, block, out);
+        if open.block(block)? != BlockKind::Audit {
+            self.chunk(Kind::Block, block, out);
+        }
         Ok(())
     }
 

@@ -446,6 +446,20 @@ fn backups() -> Vec<Operation> {
             .gives_json(schema_of::<api::certificate::Certificate>(), "The certificate that the node shows")
             .fails([409]),
         CLUSTER
+            .operation("get /v1/audit", Cluster::Audit, "getAudit", "Who made which administrative change")
+            .asks([
+                query(
+                    "limit",
+                    number_in(1, api::audit::LISTED_MAX as u64),
+                    "Most records; 20 if it is not given",
+                ),
+                query("before", number(), "Only records with lower numbers"),
+            ])
+            .gives_json(
+                schema_of::<api::audit::AuditRecords>(),
+                "The newest first, as far as the node that answers has applied them",
+            ),
+        CLUSTER
             .operation(
                 "get /v1/backup",
                 Cluster::Backup,

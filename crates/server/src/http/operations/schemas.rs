@@ -9,13 +9,14 @@ use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use tidelock_api::{
-    atomics, auth, certificate, checkpoints, clients, cluster, config, keys, load, membership, problem,
-    shards, slots, snapshots, version,
+    atomics, audit, auth, certificate, checkpoints, clients, cluster, config, keys, load, membership,
+    problem, shards, slots, snapshots, version,
 };
 use tidelock_core::limits;
 
 // The limits that schemas state are those that the core holds to.
 const _: () = {
+    assert!(audit::LISTED_MAX == limits::AUDIT_PAGE_MAX);
     assert!(shards::NAME_BYTES_MAX == limits::SHARD_NAME_BYTES_MAX);
     assert!(config::KEY_CHARACTERS_MAX == limits::CONFIG_KEY_CHARACTERS_MAX);
     assert!(config::AUTHOR_CHARACTERS_MAX == limits::CONFIG_AUTHOR_CHARACTERS_MAX);
@@ -39,7 +40,7 @@ type Bodies = (
     (config::ConfigError, config::Done, config::Namespace, config::Changes, config::History),
     (config::Pair, config::PairContent, config::ListedContainer, config::Container),
     (config::ContainerContent, config::Publication, config::RollbackRequest, config::PolicyRequest),
-    (config::NamespaceDiff, config::ContainerDiff),
+    (config::NamespaceDiff, config::ContainerDiff, audit::AuditRecords),
 );
 
 /// All schemas.

@@ -1,0 +1,97 @@
+//! Audit records: who made which change, at leaders and followers.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use crate::harness::guarded::Guarded;
+use crate::harness::tidelock;
+
+/// Caller, principal, action and subject of the newest records, the oldest first.
+fn records(guarded: &Guarded, node: usize, most: usize) -> Vec<Value> {
+    let answer = guarded.send(node, &format!("GET /v1/audit?limit={most}"), &guarded.admin, b"");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let shown =
+        |record: &Value| json!([record["caller"], record["principal"], record["action"], record["subject"]]);
+    let answer = answer.json();
+    answer["records"].as_array().expect("records").iter().rev().map(shown).collect()
+}
+
+#[test]
+fn every_node_records_the_principal() {
+    let guarded = Guarded::start(3);
+    let before = records(&guarded, 1, 100);
+    let anonymous = |action: &str, subject: &Value| json!(["anonymous", null, action, subject]);
+    assert_eq!(before[0], anonymous("principal.put", &json!("root")));
+    assert_eq!(before[1][2], "token.add");
+    assert_eq!(before[2], anonymous("authentication.require", &json!("")));
+    let (operator, _) = guarded.principal("operator", &["cluster:operate"]);
+    for node in guarded.nodes() {
+        let verb = if node % 2 == 1 { "drain" } else { "undrain" };
+        let path = format!("POST /v1/cluster/hosts/2/{verb}");
+        let done = guarded.send(node, &path, &operator, b"");
+        assert_eq!(done.status, 202, "{}", done.text());
+        let refused = guarded.send(node, "POST /v1/auth/tokens", &operator, br#"{"principal":"root"}"#);
+        assert_eq!(refused.status, 403, "{}", refused.text());
+    }
+    let by_operator = |action: &str| json!(["principal", "operator", action, "2"]);
+    let expected = [by_operator("host.drain"), by_operator("host.undrain"), by_operator("host.drain")];
+    // The node that is asked may be behind by a moment.
+    for node in guarded.nodes() {
+        crate::harness::eventually("the records are applied", || {
+            (records(&guarded, node, 3) == expected).then_some(())
+        });
+    }
+    let denied = guarded.send(1, "POST /v1/cluster/hosts/9/drain", &operator, b"");
+    assert_eq!(denied.status, 404, "{}", denied.text());
+    assert_eq!(guarded.send(1, "GET /v1/audit", &operator, b"").status, 403);
+    assert_eq!(guarded.send(1, "GET /v1/audit?limit=0", &guarded.admin, b"").status, 400);
+}
+
+#[test]
+fn actions_without_an_entry_are_recorded_before_they_begin() {
+    let mut guarded = Guarded::start(3);
+    let done = |request: &str| guarded.send(1, request, &guarded.admin, b"").status;
+    assert_eq!(done("POST /v1/cluster/checkpoint"), 200);
+    assert_eq!(done("GET /v1/backup"), 200);
+    let restore = "POST /v1/restore?backup=00000000-0000-0000-0000-000000000007&revision=1";
+    assert_eq!(done(restore), done(restore), "the second one is no new restore");
+    crate::harness::eventually("the records are applied", || {
+        let newest = records(&guarded, 2, 3).into_iter();
+        let actions: Vec<Value> = newest.map(|record| json!([record[1], record[2]])).collect();
+        let root = |action: &str| json!(["root", action]);
+        (actions == [root("cluster.checkpoint"), root("backup.save"), root("backup.restore")]).then_some(())
+    });
+    guarded.cluster.kill(2);
+    guarded.cluster.kill(3);
+    let authorization = format!("Authorization: Bearer {}", guarded.admin);
+    let request = "POST /v1/cluster/checkpoint";
+    let refused = guarded.cluster.try_send(1, request, &[&authorization], b"").expect("an answer");
+    assert!(refused.is_problem("no-leader"), "{}", refused.text());
+}
+
+#[test]
+fn the_command_shows_pages_as_one_list() {
+    let guarded = Guarded::start(1);
+    for number in 0..5 {
+        guarded.administer(&format!("PUT /v1/auth/roles/r{number}"), &json!({ "grants": ["cluster:read"] }));
+    }
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let token = home.path().join("token");
+    std::fs::write(&token, &guarded.admin).expect("a file");
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).expect("permissions");
+    let run = |arguments: &[&str]| {
+        let mut command = tidelock();
+        command.args(["audit", "--url", &guarded.cluster.url(1, ""), "--token-file"]).arg(&token);
+        let output = command.args(arguments).output().expect("the binary starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let table = run(&["--limit", "2"]);
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines.len(), 3, "{table}");
+    assert!(lines[1].contains("root  role.put  r4") && lines[2].contains("r3"), "{table}");
+    let all: Value = serde_json::from_str(&run(&["--limit", "10000", "--output", "json"])).expect("JSON");
+    assert_eq!(all["records"].as_array().map(Vec::len), Some(8), "{all}");
+    assert!(!all.to_string().contains("tdl_"), "no secrets");
+}

@@ -1,0 +1,22 @@
+//! Which writes enter the log together with who asked for them.
+
+use alloc::boxed::Box;
+
+use crate::auth::Caller;
+use crate::command::{AuditedWrite, RegistryWrite, Write};
+use crate::types::UnixMillis;
+use crate::version::ClusterVersion;
+
+/// Whether a cluster of this version records who asked for the write.
+#[inline]
+pub(super) fn is_recorded(version: ClusterVersion, write: &Write) -> bool {
+    version >= ClusterVersion::WITH_AUDIT && matches!(write, Write::Registry(change) if change.is_audited())
+}
+
+/// The write as it is proposed: the change and its caller. [`Write::at`] sets the time.
+pub(super) fn recorded(caller: &Caller, write: &Write) -> Write {
+    let Write::Registry(change) = write else { return write.clone() };
+    let change = RegistryWrite::clone(change);
+    let audited = AuditedWrite { at: UnixMillis(0), caller: caller.clone(), change };
+    RegistryWrite::Audited(Box::new(audited)).into()
+}
