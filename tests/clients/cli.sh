@@ -1,6 +1,14 @@
 #!/usr/bin/env bash
-# Runs redis-cli and redis-benchmark against a cluster. Arguments are the addresses of its nodes.
+# Runs redis-cli and redis-benchmark against a cluster. Arguments are the addresses of its nodes. With TEST_CA and TEST_TOKEN_FILE in
+# the environment they connect with TLS and a token.
 set -euo pipefail
+
+secure=() suffix=
+if [[ -n ${TEST_CA:-} ]]; then
+    secure=(--tls --cacert "$TEST_CA") suffix=" with TLS and a token"
+    REDISCLI_AUTH=$(<"$TEST_TOKEN_FILE")
+    export REDISCLI_AUTH
+fi
 
 fail() {
     echo "redis-cli: $*" >&2
@@ -16,7 +24,7 @@ expect() {
 }
 
 for address in "$@"; do
-    cli=(redis-cli -h "${address%:*}" -p "${address#*:}")
+    cli=(redis-cli -h "${address%:*}" -p "${address#*:}" "${secure[@]}")
     for protocol in -2 -3; do
         expect PONG "${cli[@]}" "$protocol" PING
         expect OK "${cli[@]}" "$protocol" SET cli 41
@@ -29,15 +37,15 @@ for address in "$@"; do
     expect 1 bash -c "$(printf '%q ' "${cli[@]}") --scan --pattern 'cli:t*' | wc -l"
     expect 12182 "${cli[@]}" CLUSTER KEYSLOT foo
     "${cli[@]}" LPUSH list a 2>&1 | grep -q '^ERR unknown command' || fail "LPUSH is not refused in words"
-    expect OK redis-cli -c -h "${address%:*}" -p "${address#*:}" SET cluster-mode 1
+    expect OK "${cli[@]}" -c SET cluster-mode 1
 done
-echo "redis-cli: ok"
+echo "redis-cli$suffix: ok"
 
 first=$1
 for load in "-c 8 -P 512 -n 50000" "-c 64 -P 1 -n 5000"; do
     # shellcheck disable=SC2086 # words of a load
-    redis-benchmark -h "${first%:*}" -p "${first#*:}" -t ping,set,get,incr $load -r 1000 --csv >/dev/null 2>"${TMPDIR:-/tmp}/tidelock-benchmark.$$" \
+    redis-benchmark -h "${first%:*}" -p "${first#*:}" "${secure[@]}" ${REDISCLI_AUTH:+-a "$REDISCLI_AUTH"} -t ping,set,get,incr $load -r 1000 --csv >/dev/null 2>"${TMPDIR:-/tmp}/tidelock-benchmark.$$" \
         || fail "redis-benchmark $load failed: $(cat "${TMPDIR:-/tmp}/tidelock-benchmark.$$")"
     rm -f "${TMPDIR:-/tmp}/tidelock-benchmark.$$"
 done
-echo "redis-benchmark: ok"
+echo "redis-benchmark$suffix: ok"

@@ -1,11 +1,15 @@
-// Runs go-redis against a cluster: plain and cluster client, RESP2 and RESP3. Arguments are the addresses of its nodes.
+// Runs go-redis against a cluster: plain and cluster client, RESP2 and RESP3. Arguments are the addresses of its nodes. With TEST_CA
+// and TEST_TOKEN_FILE in the environment it connects with TLS and a token.
 package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +29,24 @@ func check(what string, ok bool) {
 	if !ok {
 		panic(what)
 	}
+}
+
+// What all connections need: nothing, or TLS and a token.
+func security() (*tls.Config, string) {
+	ca := os.Getenv("TEST_CA")
+	if ca == "" {
+		return nil, ""
+	}
+	roots := x509.NewCertPool()
+	check("the authority", roots.AppendCertsFromPEM(must(os.ReadFile(ca))))
+	token := must(os.ReadFile(os.Getenv("TEST_TOKEN_FILE")))
+	return &tls.Config{RootCAs: roots}, strings.TrimSpace(string(token))
+}
+
+var secure, token = security()
+
+func ofCluster(addresses []string) *redis.ClusterOptions {
+	return &redis.ClusterOptions{Addrs: addresses, TLSConfig: secure, Password: token}
 }
 
 func script(client redis.UniversalClient, prefix string) {
@@ -83,9 +105,9 @@ func script(client redis.UniversalClient, prefix string) {
 
 // masters tells whether each key is on one master.
 func masters(addresses []string) bool {
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses})
+	cluster := redis.NewClusterClient(ofCluster(addresses))
 	defer cluster.Close()
-	plain := redis.NewClient(&redis.Options{Addr: addresses[0]})
+	plain := redis.NewClient(&redis.Options{Addr: addresses[0], TLSConfig: secure, Password: token})
 	defer plain.Close()
 	const keys = 30
 	for number := range keys {
@@ -112,7 +134,8 @@ func main() {
 	addresses := os.Args[1:]
 	for number, address := range addresses {
 		for _, protocol := range []int{2, 3} {
-			client := redis.NewClient(&redis.Options{Addr: address, Protocol: protocol})
+			options := &redis.Options{Addr: address, Protocol: protocol, TLSConfig: secure, Password: token}
+			client := redis.NewClient(options)
 			script(client, fmt.Sprintf("go%d-%d", number, protocol))
 			found := map[string]bool{}
 			scan := client.Scan(ctx, 0, fmt.Sprintf("go%d-%d:*", number, protocol), 100).Iterator()
@@ -123,18 +146,24 @@ func main() {
 			check("close", client.Close() == nil)
 		}
 	}
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses})
+	cluster := redis.NewClusterClient(ofCluster(addresses))
 	script(cluster, "go-cluster")
 	// A leadership may change meanwhile: then it is looked at anew.
 	for attempt := 1; !masters(addresses); attempt++ {
 		check("each key is on one master", attempt < 20)
 		time.Sleep(500 * time.Millisecond)
 	}
-	readonly := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses, ReadOnly: true})
+	stale := ofCluster(addresses)
+	stale.ReadOnly = true
+	readonly := redis.NewClusterClient(stale)
 	must(readonly.Set(ctx, "go-readonly", "1", 0).Result())
 	for must(readonly.Exists(ctx, "go-readonly").Result()) == 0 {
 		// A replica is behind by as much as it is; it catches up.
 		time.Sleep(time.Millisecond)
+	}
+	if secure != nil {
+		fmt.Println("go-redis with TLS and a token: ok")
+		return
 	}
 	fmt.Println("go-redis: ok")
 }

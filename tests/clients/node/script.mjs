@@ -1,12 +1,21 @@
 // Runs ioredis against a cluster: plain client in both versions of the protocol, and cluster client. Arguments are the addresses
-// of its nodes.
+// of its nodes. With TEST_CA and TEST_TOKEN_FILE in the environment it connects with TLS and a token.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import Redis, { Cluster } from "ioredis";
 
 const nodes = process.argv.slice(2).map((address) => {
   const [host, port] = address.split(":");
   return { host, port: Number(port) };
 });
+
+const { TEST_CA, TEST_TOKEN_FILE } = process.env;
+const secure = TEST_CA && {
+  tls: { ca: readFileSync(TEST_CA) },
+  password: readFileSync(TEST_TOKEN_FILE, "ascii").trim(),
+};
+const connect = (node) => new Redis({ ...node, ...secure });
+const connectCluster = () => new Cluster(nodes, { redisOptions: { ...secure } });
 
 async function script(client, prefix) {
   const key = (name) => `{${prefix}}${name}`;
@@ -42,7 +51,7 @@ async function script(client, prefix) {
 }
 
 for (const [number, node] of nodes.entries()) {
-  const client = new Redis(node);
+  const client = connect(node);
   await script(client, `io${number}`);
   await client.watch(`{io${number}}w`);
   await client.set(`{io${number}}w`, "other");
@@ -54,13 +63,13 @@ for (const [number, node] of nodes.entries()) {
   assert.equal(found.size, 1000);
   await client.quit();
 }
-const cluster = new Cluster(nodes);
+const cluster = connectCluster();
 await script(cluster, "io-cluster");
 await cluster.quit();
 
 // Each key is on one master. A leadership may change meanwhile: then it is looked at anew.
 async function masters() {
-  const cluster = new Cluster(nodes);
+  const cluster = connectCluster();
   const keys = Array.from({ length: 30 }, (_, number) => `io-masters:${number}`).sort();
   await Promise.all(keys.map((key) => cluster.set(key, "v")));
   const found = [];
@@ -70,7 +79,7 @@ async function masters() {
     for await (const some of master.scanStream({ match: "io-masters:*", count: 100 })) found.push(...some);
   }
   await cluster.quit();
-  const plain = new Redis(nodes[0]);
+  const plain = connect(nodes[0]);
   const all = await plain.dbsize();
   await plain.quit();
   assert.deepEqual(found.sort(), keys);
@@ -85,4 +94,4 @@ for (let attempt = 1; ; attempt += 1) {
     await new Promise((resolve) => setTimeout(resolve, 500));
   }
 }
-console.log("ioredis: ok");
+console.log(secure ? "ioredis with TLS and a token: ok" : "ioredis: ok");

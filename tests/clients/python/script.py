@@ -1,10 +1,17 @@
-"""Runs redis-py against a cluster: RESP2, RESP3, and its cluster client. Arguments are the addresses of its nodes."""
+"""Runs redis-py against a cluster: RESP2, RESP3, and its cluster client. Arguments are the addresses of its nodes. With TEST_CA
+and TEST_TOKEN_FILE in the environment it connects with TLS and a token."""
 
+import os
 import sys
 import time
 
 import redis
 from redis.cluster import ClusterNode, RedisCluster
+
+SECURE = {}
+if "TEST_CA" in os.environ:
+    with open(os.environ["TEST_TOKEN_FILE"], encoding="ascii") as file:
+        SECURE = {"ssl": True, "ssl_ca_certs": os.environ["TEST_CA"], "password": file.read().strip()}
 
 
 def script(client, prefix):
@@ -73,13 +80,13 @@ def transactions(client, prefix):
 
 def masters(nodes, protocol):
     """Each key is on one master, and every node has one role. A leadership may change meanwhile: then it is looked at anew."""
-    plain = redis.Redis(host=nodes[0][0], port=int(nodes[0][1]), protocol=protocol)
+    plain = redis.Redis(host=nodes[0][0], port=int(nodes[0][1]), protocol=protocol, **SECURE)
     assert plain.info("server")["redis_mode"] == "standalone"
     prefix = f"py-masters-{protocol}"
     keys = sorted(f"{prefix}:{number}".encode() for number in range(30))
     for attempt in range(20):
         startup = [ClusterNode(host, int(port)) for host, port in nodes]
-        cluster = RedisCluster(startup_nodes=startup, protocol=protocol)
+        cluster = RedisCluster(startup_nodes=startup, protocol=protocol, **SECURE)
         for key in keys:
             cluster.set(key, "v")
         primaries = cluster.get_primaries()
@@ -108,23 +115,26 @@ def main():
     nodes = [address.rsplit(":", 1) for address in sys.argv[1:]]
     for number, (host, port) in enumerate(nodes):
         for protocol in (2, 3):
-            client = redis.Redis(host=host, port=int(port), protocol=protocol)
+            client = redis.Redis(host=host, port=int(port), protocol=protocol, **SECURE)
             prefix = f"py{number}-{protocol}"
             script(client, prefix)
             transactions(client, prefix)
             assert len(set(client.scan_iter(match=f"{prefix}:*", count=100))) == 1000
             assert client.info("server")["redis_version"]
             assert client.config_get("append*")["appendonly"] == "yes"
+            if SECURE:
+                assert client.acl_whoami() in ("root", b"root"), client.acl_whoami()
+                assert client.acl_getuser("root")["enabled"]
             assert client.execute_command("TL.SET", f"{prefix}:v", "one", 0) > 0
             client.close()
     for protocol in (2, 3):
         startup = [ClusterNode(host, int(port)) for host, port in nodes]
-        cluster = RedisCluster(startup_nodes=startup, protocol=protocol)
+        cluster = RedisCluster(startup_nodes=startup, protocol=protocol, **SECURE)
         script(cluster, f"py-cluster-{protocol}")
         assert cluster.keyslot("foo") == 12182
         cluster.close()
         masters(nodes, protocol)
-    print("redis-py: ok")
+    print("redis-py with TLS and a token: ok" if SECURE else "redis-py: ok")
 
 
 main()
