@@ -1,15 +1,24 @@
 //! `tidelock audit`: who made which administrative change.
 //!
 //! Owns the table, and that one list is made of several answers. The cluster keeps the records.
+//! `audit verify` reads the other log, that of one node.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
 
 use tidelock_api::audit::{AuditRecord, AuditRecords, LISTED_MAX};
 use tidelock_client::{Call, CliError, Client, Output, output};
+use tidelock_server::audit_log::{self, VerifiedLog, VerifyError};
 
-use crate::args::AuditArgs;
+use crate::args::{AuditArgs, AuditCommand};
 use crate::time::rfc3339;
 
 /// Runs `audit`.
 pub fn run(args: &AuditArgs) -> Result<(), CliError> {
+    if let Some(AuditCommand::Verify(args)) = &args.command {
+        return verify(&args.file);
+    }
     let client = args.client.client()?;
     let all = fetch(&client, args.limit)?;
     match args.client.output {
@@ -17,6 +26,19 @@ pub fn run(args: &AuditArgs) -> Result<(), CliError> {
         Output::Json => {
             output::line(&serde_json::to_string(&all).expect("invariant: numbers and texts are JSON"))
         }
+    }
+}
+
+/// Verifies a file of `serve --audit-log`.
+fn verify(path: &Path) -> Result<(), CliError> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(CliError::io(name.as_str()))?;
+    match audit_log::verify(BufReader::new(file)) {
+        Ok(VerifiedLog { lines, last }) => {
+            output::line(&format!("{name}: {lines} lines fit together; the last one has SHA-256 {last}"))
+        }
+        Err(VerifyError::Read(error)) => Err(CliError::io(name)(error)),
+        Err(broken @ VerifyError::Broken { .. }) => Err(CliError::Refused(format!("{name}: {broken}"))),
     }
 }
 

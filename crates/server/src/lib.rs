@@ -3,6 +3,7 @@
 
 pub mod accept;
 pub mod access;
+pub mod audit_log;
 pub mod backup;
 pub mod clients;
 pub mod clock;

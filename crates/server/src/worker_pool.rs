@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
 use crate::accept::Acceptor;
+use crate::audit_log::AuditLog;
 use crate::backup::BackupSource;
 use crate::clients::Clients;
 use crate::clock::WallClock;
@@ -57,6 +58,7 @@ pub(crate) struct SharedContext {
     pub tls: Option<TlsAcceptor>,
     pub memory: Memory,
     pub throttle: Arc<FailureThrottle>,
+    pub audit_log: AuditLog,
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -101,7 +103,7 @@ impl WorkerContext {
         let options = RespOptions { connections_max: descriptors.resp_max, ..RespOptions::default() };
         let mut resp = RespContext::new(options, clock);
         (resp.counters, resp.started) = (self.resp.clone(), self.started);
-        resp.throttle = shared.throttle.clone();
+        (resp.throttle, resp.audit_log) = (shared.throttle.clone(), shared.audit_log.clone());
         (resp.memory, resp.tls) = (shared.memory.clone(), shared.tls.clone());
         let http = HttpContext {
             options: HttpOptions { connections_max: descriptors.http_max, ..HttpOptions::default() },
@@ -124,6 +126,7 @@ impl WorkerContext {
             tls: shared.tls,
             memory: shared.memory,
             throttle: shared.throttle,
+            audit_log: shared.audit_log,
             backup: Some(shared.backup),
         };
         let (for_http, for_resp) = self.acceptors;

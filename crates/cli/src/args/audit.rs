@@ -1,11 +1,14 @@
 //! The command line of `audit`.
 
-use clap::Args;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
 
 use super::ClientArgs;
 
 /// Arguments of `audit`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "The last changes of members, shards, placement, roles, principals and tokens:\n  \
     tidelock audit --limit 50\n\n\
     All that are kept, for another program:\n  \
@@ -19,4 +22,25 @@ pub struct AuditArgs {
     #[arg(long, value_name = "N", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub limit: u64,
+    /// The command.
+    #[command(subcommand)]
+    pub command: Option<AuditCommand>,
+}
+
+/// The commands of `audit`.
+#[derive(Debug, Subcommand)]
+pub enum AuditCommand {
+    /// Check that nothing was changed in a file of `serve --audit-log`
+    ///
+    /// Names the first line that does not fit to the line before it. It connects to no node. Lines
+    /// that were removed at the end cannot be noticed: compare the hash of the last line with an
+    /// earlier one.
+    Verify(VerifyArgs),
+}
+
+/// Arguments of `audit verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// The file
+    pub file: PathBuf,
 }

@@ -20,7 +20,7 @@ pub use tidelock_client::Output;
 use tidelock_client::{CliError, Client, ConnectionArgs};
 use tidelock_server::config::RawSettings;
 
-pub use audit::AuditArgs;
+pub use audit::{AuditArgs, AuditCommand};
 pub use auth::{
     AuthArgs, AuthCommand, CreateTokenArgs, LoginArgs, PrincipalCommand, PutRoleArgs, RoleCommand,
     TokenCommand,

@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::{Value, json};
 
 use crate::harness::guarded::Guarded;
-use crate::harness::tidelock;
+use crate::harness::resp::{self, Client};
+use crate::harness::{Cluster, Options, eventually, tidelock};
 
 /// Caller, principal, action and subject of the newest records, the oldest first.
 fn records(guarded: &Guarded, node: usize, most: usize) -> Vec<Value> {
@@ -38,9 +39,7 @@ fn every_node_records_the_principal() {
     let expected = [by_operator("host.drain"), by_operator("host.undrain"), by_operator("host.drain")];
     // The node that is asked may be behind by a moment.
     for node in guarded.nodes() {
-        crate::harness::eventually("the records are applied", || {
-            (records(&guarded, node, 3) == expected).then_some(())
-        });
+        eventually("the records are applied", || (records(&guarded, node, 3) == expected).then_some(()));
     }
     let denied = guarded.send(1, "POST /v1/cluster/hosts/9/drain", &operator, b"");
     assert_eq!(denied.status, 404, "{}", denied.text());
@@ -56,7 +55,7 @@ fn actions_without_an_entry_are_recorded_before_they_begin() {
     assert_eq!(done("GET /v1/backup"), 200);
     let restore = "POST /v1/restore?backup=00000000-0000-0000-0000-000000000007&revision=1";
     assert_eq!(done(restore), done(restore), "the second one is no new restore");
-    crate::harness::eventually("the records are applied", || {
+    eventually("the records are applied", || {
         let newest = records(&guarded, 2, 3).into_iter();
         let actions: Vec<Value> = newest.map(|record| json!([record[1], record[2]])).collect();
         let root = |action: &str| json!(["root", action]);
@@ -94,4 +93,77 @@ fn the_command_shows_pages_as_one_list() {
     let all: Value = serde_json::from_str(&run(&["--limit", "10000", "--output", "json"])).expect("JSON");
     assert_eq!(all["records"].as_array().map(Vec::len), Some(8), "{all}");
     assert!(!all.to_string().contains("tdl_"), "no secrets");
+}
+
+/// A node that requires authentication and has an audit log.
+fn with_audit_log(path: &'static str) -> Guarded {
+    let options = Options { flags: vec!["--audit-log", path] };
+    Guarded::over(Cluster::start_with(1, &options), 1)
+}
+
+/// Exit code and output of `audit verify`.
+fn verify(path: &std::path::Path) -> (Option<i32>, String) {
+    let output = tidelock().args(["audit", "verify"]).arg(path).output().expect("the binary starts");
+    let shown = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(shown).expect("text"))
+}
+
+#[test]
+fn refusals_are_logged_and_a_changed_line_is_found() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let path = home.path().join("audit.log");
+    let mut guarded = with_audit_log(path.display().to_string().leak());
+    let (shop, _) = guarded.principal("shop", &["read keys:shop/"]);
+    assert_eq!(guarded.cluster.get(1, "/v1/keys/a?x=y").status, 401);
+    assert_eq!(guarded.send(1, "GET /v1/auth", "wrong", b"").status, 401);
+    assert_eq!(guarded.send(1, "PUT /v1/keys/shop/b", &shop, b"a secret value").status, 403);
+    assert_eq!(guarded.send(1, "GET /v1/keys/shop/b", &shop, b"").status, 404, "nothing is refused");
+    let address = resp::address_of(guarded.cluster.address(1));
+    let mut client = Client::connect(address).expect("the node listens");
+    assert!(client.ask("GET shop/b").starts_with("-NOAUTH"));
+    assert!(client.ask("AUTH wrong").starts_with("-WRONGPASS"));
+    assert_eq!(client.ask(&format!("AUTH {shop}")), "+OK");
+    assert!(client.ask("SET shop/b secret").starts_with("-NOPERM"));
+    assert_eq!(guarded.cluster.terminate(1).code(), Some(0));
+
+    let text = std::fs::read_to_string(&path).expect("text");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let shown = |line: &Value| json!([line["event"], line["protocol"], line["principal"], line["detail"]]);
+    let shown: Vec<Value> = lines.iter().map(shown).collect();
+    assert_eq!(shown[0], json!(["unauthenticated", "http", null, "GET /v1/keys/a"]));
+    assert_eq!(shown[1], json!(["authentication-failed", "http", null, "GET /v1/auth"]));
+    assert_eq!(shown[2], json!(["forbidden", "http", "shop", "PUT /v1/keys/shop/b"]));
+    let events: Vec<&Value> = lines[3..].iter().map(|line| &line["event"]).collect();
+    assert_eq!(events, ["unauthenticated", "authentication-failed", "forbidden"]);
+    assert!(lines.iter().all(|line| line["address"] == "127.0.0.1"), "{text}");
+    assert!(!text.contains("secret") && !text.contains("tdl_"), "{text}");
+
+    guarded.cluster.spawn(1);
+    eventually("the node serves again", || {
+        let answer = guarded.cluster.try_send(1, "GET /v1/keys/a", &[], b"")?;
+        (answer.status == 401).then_some(())
+    });
+    guarded.cluster.terminate(1);
+    let (code, shown) = verify(&path);
+    assert!(code == Some(0) && shown.contains("lines fit together"), "{shown}");
+    let changed = std::fs::read_to_string(&path).expect("text").replacen("\"shop\"", "\"root\"", 1);
+    std::fs::write(&path, changed).expect("written");
+    let (code, shown) = verify(&path);
+    assert!(code == Some(1) && shown.contains("line 4: it does not fit"), "{shown}");
+}
+
+#[test]
+fn a_node_serves_on_when_its_audit_log_is_full() {
+    let guarded = with_audit_log("/dev/full");
+    for _ in 0..5 {
+        assert_eq!(guarded.cluster.get(1, "/v1/keys/a").status, 401);
+    }
+    eventually("lost events are counted", || {
+        let metrics = guarded.send(1, "GET /metrics", &guarded.admin, b"").text();
+        let lost =
+            metrics.lines().find_map(|line| line.strip_prefix("tidelock_audit_lost_total "))?.parse::<u64>();
+        (lost.expect("a number") >= 5).then_some(())
+    });
+    assert!(guarded.cluster.log(1).contains("events are missing in the audit log"));
+    assert_eq!(guarded.send(1, "PUT /v1/keys/a", &guarded.admin, b"1").status, 201);
 }

@@ -75,8 +75,8 @@ pub enum Request {
     /// The roles, principals and tokens as this node has applied them. Answered at once by
     /// [`NodeReply::Access`].
     Access,
-    /// Records of administrative changes as this node has applied them, the newest first. Answered at
-    /// once by [`NodeReply::Audit`].
+    /// Records of administrative changes as this node has applied them, the newest first. Answered
+    /// at once by [`NodeReply::Audit`].
     Audit {
         /// Only records with lower numbers; `None`: from the newest record on.
         before: Option<u64>,

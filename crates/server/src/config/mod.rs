@@ -166,6 +166,8 @@ pub struct Settings {
     /// Directory of the certificate that clients and other nodes are shown; `None`: they connect
     /// without TLS.
     pub tls_dir: Option<PathBuf>,
+    /// File of the audit log; `None`: there is none.
+    pub audit_log: Option<PathBuf>,
     /// Whether other machines may reach this node without TLS.
     pub insecure: bool,
     /// Data shards that a new cluster is founded with, 1 to [`SHARDS_MAX`].
@@ -284,16 +286,13 @@ impl Settings {
                 raw.dead_after_s.unwrap_or(DEFAULT_DEAD_AFTER_S),
                 1..=DEAD_AFTER_S_MAX,
             )?),
-            slow_request: Duration::from_millis(in_range(
-                "slow_request_ms",
-                raw.slow_request_ms.unwrap_or(DEFAULT_SLOW_REQUEST_MS),
-                1..=SLOW_REQUEST_MS_MAX,
-            )?),
+            slow_request: parse_slow_request(raw.slow_request_ms)?,
             data_dir: parse_data_dir(raw.data_dir)?,
             allowed_hosts: allowed_hosts::parse(&raw.allowed_hosts.unwrap_or_default())?,
             listen,
             advertise,
             tls_dir: raw.tls_dir,
+            audit_log: raw.audit_log,
             insecure: raw.insecure.unwrap_or(DEFAULT_INSECURE),
             shards,
             replicas,
@@ -538,6 +537,11 @@ fn parse_shard_tags(list: Vec<String>) -> Result<BTreeMap<String, String>, Confi
         return Err(ConfigError::ShardTag(format!("`{name}` looks like a policy that is misspelt")));
     }
     Ok(tags)
+}
+
+fn parse_slow_request(raw: Option<u64>) -> Result<Duration, ConfigError> {
+    let raw_ms = raw.unwrap_or(DEFAULT_SLOW_REQUEST_MS);
+    in_range("slow_request_ms", raw_ms, 1..=SLOW_REQUEST_MS_MAX).map(Duration::from_millis)
 }
 
 fn parse_workers(given: Option<u64>) -> Result<usize, ConfigError> {

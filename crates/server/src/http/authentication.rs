@@ -229,6 +229,11 @@ impl Authentication {
         Authentication { address, last: RefCell::new(None) }
     }
 
+    /// The address of the client, if it is known.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+
     /// Who sends a request with these fields.
     #[inline]
     pub fn identify(

@@ -81,6 +81,7 @@ pub use server::serve;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::audit_log::AuditLog;
 use crate::backup::BackupSource;
 use crate::clients::Clients;
 use crate::clock::WallClock;
@@ -208,6 +209,8 @@ pub struct HttpContext {
     pub tls: Option<TlsAcceptor>,
     /// How soon clients are told that their tokens are wrong.
     pub throttle: Arc<FailureThrottle>,
+    /// Where refusals are recorded, if they are.
+    pub audit_log: AuditLog,
     /// The source of backups; `None` if backups are not available.
     pub backup: Option<Arc<BackupSource>>,
 }

@@ -5,6 +5,7 @@
 //! nothing itself.
 
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -25,6 +26,7 @@ use super::response::{AnswerBody, Response};
 use super::route::{Endpoint, NoRoute, Route};
 use super::uri::Parameters;
 use super::{HttpContext, atomics, auth, cluster, config, cross_origin, health, kv1, native, raftdb};
+use crate::audit_log::{AuditEvent, AuditEventKind};
 use crate::memory::{CONNECTION_BYTES, MemoryExhausted, Reservation};
 use crate::metrics::{Dialect, Kind, MethodClass, Observation, StatusClass};
 use crate::requests::{self, TypedRequest};
@@ -165,6 +167,7 @@ pub(super) async fn answer<S: Store>(
     let led_elsewhere = Cell::new(None);
     let fields = Fields::of(&head.headers);
     let route = Route::of(&head.method, head.uri.path());
+    let mut client = ClientIdentity::Unknown;
     let checked = check_head(&head, &fields, context).and_then(|()| checked_route(&head, &route));
     let result = match checked {
         Ok(route) => {
@@ -178,6 +181,9 @@ pub(super) async fn answer<S: Store>(
             } else {
                 Ok(())
             };
+            if context.audit_log.is_on() {
+                client = identity.clone();
+            }
             match admitted {
                 Ok(()) => {
                     let (head, fields, body, memory) = (&head, &fields, &mut body, &mut memory);
@@ -194,6 +200,9 @@ pub(super) async fn answer<S: Store>(
     let interface = Interface::of(&route, head.uri.path());
     let response = result.unwrap_or_else(|problem| interface.refusal(problem));
     let mut response = count(response, memory, interface);
+    if context.audit_log.is_on() {
+        record_refusal(context, (&head, response.status()), (authentication.address(), &client));
+    }
     // Values are arbitrary bytes from clients: a browser must not treat one as a page or a script.
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if let Some(url) = led_elsewhere.get().and_then(|shard| store.leaders().of(shard)) {
@@ -210,6 +219,24 @@ pub(super) async fn answer<S: Store>(
         duration: started.elapsed(),
     });
     response
+}
+
+/// Records an answer that refuses a request for want of a proof or of a permission. Keys may be in
+/// the path; the query is left out.
+fn record_refusal(
+    context: &HttpContext,
+    (head, status): (&Parts, StatusCode),
+    (address, client): (Option<IpAddr>, &ClientIdentity),
+) {
+    let kind = match (status, client) {
+        (StatusCode::UNAUTHORIZED, ClientIdentity::Refuted) => AuditEventKind::AuthenticationFailed,
+        (StatusCode::UNAUTHORIZED, _) => AuditEventKind::Unauthenticated,
+        (StatusCode::FORBIDDEN, _) => AuditEventKind::Forbidden,
+        _ => return,
+    };
+    let principal = client.proof().map(|proof| proof.principal.to_string());
+    let detail = format!("{} {}", head.method, head.uri.path());
+    context.audit_log.record(AuditEvent { kind, protocol: "http", address, principal, detail });
 }
 
 /// The route of a request, if it has one, and takes its query parameters.

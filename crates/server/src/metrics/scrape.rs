@@ -43,6 +43,8 @@ pub struct Scrape<'a> {
     pub tls: Option<&'a TlsAcceptor>,
     /// Number of listeners that other machines reach without TLS.
     pub insecure_listeners: usize,
+    /// Events that the audit log lacks.
+    pub audit_lost: u64,
     /// The budget of memory for clients, and its use.
     pub memory: &'a Memory,
     /// Gauges of the requests that wait for their turns.
@@ -113,6 +115,11 @@ impl Scrape<'_> {
                 "client_memory_refusals",
                 "Requests and connections refused because the memory for clients was used up",
                 self.memory.refused(),
+            ),
+            (
+                "audit_lost",
+                "Refusals that --audit-log lacks, because its queue or disk was full",
+                self.audit_lost,
             ),
             ("peer_frames_invalid", "Frames from peers that could not be decoded", node.frames_invalid),
             ("requests_waited", "Requests that had to wait for their turn", self.turns.waited.get()),
@@ -443,6 +450,7 @@ mod tests {
             disk_stalled: false,
             tls: None,
             insecure_listeners: 0,
+            audit_lost: 0,
             memory: &Memory::new(0),
             turns: &TurnGauges::default(),
             busiest_open_requests: 3,

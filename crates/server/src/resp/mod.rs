@@ -35,6 +35,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::audit_log::AuditLog;
 use crate::clock::WallClock;
 use crate::counters::PerWorker;
 pub use crate::descriptors::CONNECTIONS_MAX;
@@ -87,6 +88,8 @@ pub struct RespContext {
     pub memory: Memory,
     /// How soon clients are told that their tokens are wrong.
     pub throttle: Arc<FailureThrottle>,
+    /// Where refusals are recorded, if they are.
+    pub audit_log: AuditLog,
     /// The handshake of new connections; `None`: clients connect without TLS.
     pub tls: Option<TlsAcceptor>,
     /// Shared by all reads from sockets, so that no connection needs a large buffer of its own.
@@ -107,6 +110,7 @@ impl RespContext {
             table: CommandTable::new(),
             memory: Memory::default(),
             throttle: Arc::default(),
+            audit_log: AuditLog::default(),
             tls: None,
             read_buffer: RefCell::new(vec![0; READ_BYTES].into()),
         }

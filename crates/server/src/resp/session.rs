@@ -22,6 +22,7 @@ use super::encode::{Encoder, Protocol};
 use super::replies::{
     Encoded, Gathered, Item, Render, RenderMany, ReplyEncoder, RespReplies, Style, refusal_text,
 };
+use crate::audit_log::{AuditEvent, AuditEventKind};
 
 /// The error text of a command that is not executed: a code in capitals, then text.
 pub type Failure = std::borrow::Cow<'static, str>;
@@ -324,8 +325,35 @@ impl Session {
             return;
         }
         let style = Style { protocol: self.protocol, now: self.context.clock.now() };
-        let mut encoder = ReplyEncoder { style, out: &mut self.out };
-        while encoder.out.len() < bytes_max && self.pipeline.settle_next(&mut encoder) {}
+        loop {
+            let begin = self.out.len();
+            let mut encoder = ReplyEncoder { style, out: &mut self.out };
+            if begin >= bytes_max || !self.pipeline.settle_next(&mut encoder) {
+                return;
+            }
+            self.record_refusal(begin);
+        }
+    }
+
+    /// Records the reply that begins at `begin` if it refuses a command for want of a proof or of a
+    /// permission. Its text names the permission, and no arguments.
+    #[inline]
+    fn record_refusal(&self, begin: usize) {
+        if !self.context.audit_log.is_on() {
+            return;
+        }
+        let Some(reply) = self.out[begin..].strip_prefix(b"-") else { return };
+        let error = reply.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        let kind = match error.split(|byte| *byte == b' ').next() {
+            Some(b"WRONGPASS") => AuditEventKind::AuthenticationFailed,
+            Some(b"NOAUTH") => AuditEventKind::Unauthenticated,
+            Some(b"NOPERM") => AuditEventKind::Forbidden,
+            _ => return,
+        };
+        let principal = self.authentication.principal().map(ToOwned::to_owned);
+        let detail = String::from_utf8_lossy(error).into_owned();
+        let event = AuditEvent { kind, protocol: "resp", address: self.address, principal, detail };
+        self.context.audit_log.record(event);
     }
 
     /// The encoded replies to be sent.
@@ -339,7 +367,9 @@ impl Session {
 
     fn owe(&mut self, encode: impl FnOnce(&mut Encoder<'_>)) {
         if self.pipeline.is_settled() {
-            return encode(&mut Encoder::new(&mut self.out, self.protocol));
+            let begin = self.out.len();
+            encode(&mut Encoder::new(&mut self.out, self.protocol));
+            return self.record_refusal(begin);
         }
         let mut encoded = Vec::new();
         encode(&mut Encoder::new(&mut encoded, self.protocol));

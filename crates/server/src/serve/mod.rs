@@ -22,6 +22,7 @@ mod periodic;
 mod ports;
 mod version_gate;
 
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -44,6 +45,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::accept::Acceptor;
+use crate::audit_log::AuditLog;
 use crate::backup::BackupSource;
 use crate::clients;
 use crate::clock::WallClock;
@@ -106,6 +108,14 @@ pub enum ServeError {
     /// The certificate cannot be used.
     #[error("tls_dir: {0}")]
     Tls(#[from] TlsError),
+    /// The audit log cannot be opened, or is none.
+    #[error("audit_log: {}: {source}", path.display())]
+    AuditLog {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The process's limit of open files is too low.
     #[error(transparent)]
     Descriptors(#[from] TooFewDescriptors),
@@ -142,6 +152,7 @@ impl ServeError {
             ServeError::Identity(IdentityError::Contradiction(_) | IdentityError::Settings(_))
                 | ServeError::Settings(_)
                 | ServeError::Tls(_)
+                | ServeError::AuditLog { .. }
         )
     }
 }
@@ -169,6 +180,7 @@ async fn serve(
     signals: watch::Receiver<Option<Signal>>,
 ) -> Result<(), ServeError> {
     settings.check_exposure()?;
+    let audit_log = start_audit_log(&settings)?;
     let tls = settings.tls_dir.clone().map(|directory| TlsAcceptor::open(directory, SystemTime::now()));
     let tls = tls.transpose()?;
     let Some((recovered, listeners)) = prepare(&settings, tls.as_ref(), signals.clone()).await? else {
@@ -185,7 +197,8 @@ async fn serve(
         worker.leaders().use_https();
         tokio::task::spawn_local(reload_certificate(tls.clone(), signal(SignalKind::hangup())?));
     }
-    let shared = SharedContext { tls, ..parts.shared_context(&settings, descriptors, stopping) };
+    let shared = parts.shared_context(&settings, descriptors, stopping);
+    let shared = SharedContext { tls, audit_log: audit_log.clone(), ..shared };
     let clients = shared.clients.clone();
     let http = Acceptor::split(listeners.http, settings.workers, clients.clone());
     let resp = Acceptors::split(listeners.resp, listeners.resp_cluster, settings.workers, &clients);
@@ -224,8 +237,16 @@ async fn serve(
     // Its result is known: it was aborted.
     let _ = driving.await;
     parts.stop().await;
+    audit_log.stop();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Opens the audit log, if there is to be one.
+fn start_audit_log(settings: &Settings) -> Result<AuditLog, ServeError> {
+    let Some(path) = &settings.audit_log else { return Ok(AuditLog::default()) };
+    AuditLog::start(path, WallClock::default())
+        .map_err(|source| ServeError::AuditLog { path: path.clone(), source })
 }
 
 /// What this node's disk holds, and under which identity this process uses it.
@@ -341,6 +362,7 @@ impl NodeParts {
             tls: None,
             memory: Memory::new(settings.memory_limit),
             throttle: Arc::default(),
+            audit_log: AuditLog::default(),
             stopping,
         }
     }

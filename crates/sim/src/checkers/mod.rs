@@ -8,8 +8,8 @@
 //! [`pipelines`] judges what the order of one connection's commands promises. [`operations`] also
 //! uses the log, for properties that a history alone does not show. [`config`] judges configuration
 //! by its revisions, and [`lives`] judges namespaces that are created and deleted, by the log.
-//! [`backups`] judges each backup when it is restored. [`permissions`] and [`audit`] judge runs with
-//! principals.
+//! [`backups`] judges each backup when it is restored. [`permissions`] and [`audit`] judge runs
+//! with principals.
 //!
 //! Each has a test with a violation, because a checker that cannot fail proves nothing.
 

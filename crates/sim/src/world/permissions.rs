@@ -1,5 +1,6 @@
 //! Principals: the requests of ordinary clients are theirs, and an administrator grants and revokes
-//! all the time, as a principal. Everything else in the world asks as a node does, and is always allowed.
+//! all the time, as a principal. Everything else in the world asks as a node does, and is always
+//! allowed.
 
 use std::collections::BTreeSet;
 

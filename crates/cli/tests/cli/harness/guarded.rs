@@ -14,7 +14,11 @@ pub struct Guarded {
 
 impl Guarded {
     pub fn start(nodes: u16) -> Guarded {
-        let cluster = Cluster::start(nodes);
+        Guarded::over(Cluster::start(nodes), nodes)
+    }
+
+    /// Requires authentication in a new cluster of so many nodes.
+    pub fn over(cluster: Cluster, nodes: u16) -> Guarded {
         cluster.await_newest_version();
         let put = |path: &str, body: Value| {
             let answer = cluster.put(1, path, body.to_string().as_bytes());

@@ -1,4 +1,5 @@
-//! The registry as the blocks of its snapshot: the first holds the tables, the others audit records.
+//! The registry as the blocks of its snapshot. The first holds the tables, the others audit
+//! records.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

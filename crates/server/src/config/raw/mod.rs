@@ -99,6 +99,10 @@ raw_settings! {
         /// TLS. `tidelock tls init` makes them. Changed files are used without a restart
         #[arg(long, env = "TIDELOCK_TLS_DIR", value_name = "DIR")]
         pub tls_dir: Option<PathBuf>,
+        /// File for one line of JSON for each refused request and each failed authentication;
+        /// created if missing. `tidelock audit verify` checks that nothing in it was changed
+        #[arg(long, env = "TIDELOCK_AUDIT_LOG", value_name = "FILE")]
+        pub audit_log: Option<PathBuf>,
         /// Listen beyond loopback without TLS, where everyone who can connect can read and change
         /// everything [default: false]
         #[arg(

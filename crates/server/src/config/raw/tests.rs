@@ -106,6 +106,6 @@ fn the_help_states_the_defaults() {
     }
     assert_eq!(
         without_default,
-        ["allowed_hosts", "tls_dir", "peers", "join", "force_new_cluster", "shard_tags", "tags"]
+        ["allowed_hosts", "tls_dir", "audit_log", "peers", "join", "force_new_cluster", "shard_tags", "tags"]
     );
 }

@@ -1,0 +1,286 @@
+//! The audit log of a node: one line for each refusal and each failed authentication.
+//!
+//! Owns the file, and the thread that writes it. A client must not be able to delay the node by
+//! being refused, so the log has a bounded queue, and a worker never waits for it. What finds no
+//! room in the queue or on the disk is counted, and the next line that can be written says how many
+//! are missing. Lines hold no values and no secrets.
+
+mod chain;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::clock::WallClock;
+use chain::{LineContent, LineHash};
+pub use chain::{VerifiedLog, VerifyError, verify};
+
+/// Most events that wait for the thread: a few hundred kilobytes.
+const QUEUE_EVENTS_MAX: usize = 1_024;
+
+/// Longest detail of an event in bytes. Escaped, it still fits into a line.
+const DETAIL_BYTES_MAX: usize = 512;
+
+/// Shortest time between two warnings about lost events.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often the thread looks whether events were lost while none come.
+const IDLE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long a node that stops waits until the queue is written.
+const STOP_MAX: Duration = Duration::from_secs(1);
+
+const THREAD_NAME: &str = "audit-log";
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditEventKind {
+    /// A token was wrong, was deleted or has expired.
+    AuthenticationFailed,
+    /// A request without a token, or of a connection without authentication.
+    Unauthenticated,
+    /// A request that no grant of its principal covers, or that came from a foreign page.
+    Forbidden,
+}
+
+impl AuditEventKind {
+    fn name(self) -> &'static str {
+        match self {
+            AuditEventKind::AuthenticationFailed => "authentication-failed",
+            AuditEventKind::Unauthenticated => "unauthenticated",
+            AuditEventKind::Forbidden => "forbidden",
+        }
+    }
+}
+
+/// One refusal.
+#[derive(Clone, Debug)]
+pub struct AuditEvent {
+    /// What happened.
+    pub kind: AuditEventKind,
+    /// `http` or `resp`.
+    pub protocol: &'static str,
+    /// Where the client is, if that is known.
+    pub address: Option<IpAddr>,
+    /// Who the client has proved to be.
+    pub principal: Option<String>,
+    /// What was refused. It holds no values and no secrets.
+    pub detail: String,
+}
+
+/// A handle to the log, or to none. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct AuditLog(Option<Arc<Sender>>);
+
+#[derive(Debug)]
+struct Sender {
+    queue: SyncSender<Message>,
+    lost: Arc<AtomicU64>,
+    clock: WallClock,
+}
+
+#[derive(Debug)]
+enum Message {
+    Event(u64, AuditEvent),
+    Stop(SyncSender<()>),
+}
+
+impl AuditLog {
+    /// Opens or creates the file, and starts the thread. An existing log is continued.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or is no audit log; or when the thread cannot be started.
+    pub fn start(path: &Path, clock: WallClock) -> io::Result<AuditLog> {
+        let file = LogFile::open(path)?;
+        let lost = Arc::<AtomicU64>::default();
+        let (queue, messages) = mpsc::sync_channel(QUEUE_EVENTS_MAX);
+        let writer = Writer { file, lost: lost.clone(), reported: 0, warned: None, failure: None };
+        thread::Builder::new().name(THREAD_NAME.into()).spawn(move || writer.run(&messages))?;
+        Ok(AuditLog(Some(Arc::new(Sender { queue, lost, clock }))))
+    }
+
+    /// Whether events are recorded.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Records an event, unless the queue is full. It never waits.
+    pub fn record(&self, event: AuditEvent) {
+        let Some(sender) = &self.0 else { return };
+        if sender.queue.try_send(Message::Event(sender.clock.now().0, event)).is_err() {
+            sender.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Number of events that are in no line, since the node started.
+    pub fn lost(&self) -> u64 {
+        self.0.as_ref().map_or(0, |sender| sender.lost.load(Ordering::Relaxed))
+    }
+
+    /// Waits until the events so far are written, but not for long: the disk may hang.
+    pub fn stop(&self) {
+        let Some(sender) = &self.0 else { return };
+        let (done, is_done) = mpsc::sync_channel(1);
+        if sender.queue.try_send(Message::Stop(done)).is_ok() {
+            // Too late or not, the node stops.
+            let _ = is_done.recv_timeout(STOP_MAX);
+        }
+    }
+}
+
+/// The file, and the hash of its last line.
+struct LogFile {
+    file: File,
+    /// Bytes of whole lines; `None` for what is no regular file and cannot be cut.
+    whole_bytes: Option<u64>,
+    /// Whether a part of a line may follow them.
+    is_torn: bool,
+    last: LineHash,
+}
+
+impl LogFile {
+    fn open(path: &Path) -> io::Result<LogFile> {
+        let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Ok(LogFile { file, whole_bytes: None, is_torn: false, last: LineHash::default() });
+        }
+        let tail_bytes = metadata.len().min(2 * chain::LINE_BYTES_MAX as u64);
+        let mut tail = Vec::new();
+        file.seek(SeekFrom::End(-tail_bytes.cast_signed()))?;
+        file.read_to_end(&mut tail)?;
+        let is_whole_file = tail_bytes == metadata.len();
+        let (torn_bytes, last) = last_line(&tail, is_whole_file).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the file is no audit log; give the name of a new file",
+            )
+        })?;
+        let whole_bytes = metadata.len() - torn_bytes as u64;
+        Ok(LogFile { file, whole_bytes: Some(whole_bytes), is_torn: torn_bytes > 0, last })
+    }
+
+    fn append(&mut self, content: &LineContent<'_>) -> io::Result<()> {
+        if let (true, Some(whole_bytes)) = (self.is_torn, self.whole_bytes) {
+            self.file.set_len(whole_bytes)?;
+            self.is_torn = false;
+        }
+        let (line, hash) = self.last.next(content);
+        self.is_torn = true;
+        self.file.write_all(&line)?;
+        self.is_torn = false;
+        self.whole_bytes = self.whole_bytes.map(|bytes| bytes + line.len() as u64);
+        self.last = hash;
+        Ok(())
+    }
+}
+
+/// The bytes of an incomplete line at the end, and the hash of the last complete one; `None` if
+/// that is no line of an audit log.
+fn last_line(tail: &[u8], is_whole_file: bool) -> Option<(usize, LineHash)> {
+    let Some(end) = tail.iter().rposition(|byte| *byte == b'\n') else {
+        return (is_whole_file && (tail.is_empty() || tail[0] == b'{'))
+            .then_some((tail.len(), LineHash::default()));
+    };
+    let begin = tail[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |before| before + 1);
+    let line = &tail[begin..end];
+    chain::previous_of(line)?;
+    Some((tail.len() - end - 1, LineHash::of(line)))
+}
+
+/// The state of the thread.
+struct Writer {
+    file: LogFile,
+    lost: Arc<AtomicU64>,
+    /// How many of them a line has reported.
+    reported: u64,
+    /// When a warning was logged last, and of how many lost events.
+    warned: Option<(Instant, u64)>,
+    /// Why the last line could not be written.
+    failure: Option<io::Error>,
+}
+
+impl Writer {
+    fn run(mut self, messages: &Receiver<Message>) {
+        loop {
+            match messages.recv_timeout(IDLE_INTERVAL) {
+                Ok(Message::Event(unix_ms, event)) => self.write(unix_ms, &event),
+                Ok(Message::Stop(done)) => {
+                    // Fails if the node has stopped waiting.
+                    let _ = done.send(());
+                    return;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.warn();
+        }
+    }
+
+    fn write(&mut self, unix_ms: u64, event: &AuditEvent) {
+        let written = self.report_lost(unix_ms).and_then(|()| self.file.append(&content(unix_ms, event)));
+        self.failure = written.err();
+        if self.failure.is_some() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes how many events are missing, if any are since the last such line.
+    fn report_lost(&mut self, unix_ms: u64) -> io::Result<()> {
+        let lost = self.lost.load(Ordering::Relaxed);
+        if lost > self.reported {
+            self.file.append(&LineContent {
+                unix_ms,
+                event: "lost",
+                protocol: None,
+                address: None,
+                principal: None,
+                detail: None,
+                lost: Some(lost - self.reported),
+            })?;
+            self.reported = lost;
+        }
+        Ok(())
+    }
+
+    fn warn(&mut self) {
+        let lost = self.lost.load(Ordering::Relaxed);
+        let (is_due, warned) =
+            self.warned.map_or((true, 0), |(at, warned)| (at.elapsed() >= WARNING_INTERVAL, warned));
+        if lost > warned && is_due {
+            self.warned = Some((Instant::now(), lost));
+            let reason =
+                self.failure.as_ref().map_or_else(|| "the queue was full".into(), ToString::to_string);
+            tracing::warn!(
+                lost = lost - warned,
+                %reason,
+                "events are missing in the audit log; the node serves on. Make room for the file, and look who is refused \
+                 so often"
+            );
+        }
+    }
+}
+
+fn content(unix_ms: u64, event: &AuditEvent) -> LineContent<'_> {
+    let AuditEvent { kind, protocol, address, principal, detail } = event;
+    let end = (0..=DETAIL_BYTES_MAX.min(detail.len())).rev().find(|end| detail.is_char_boundary(*end));
+    LineContent {
+        unix_ms,
+        event: kind.name(),
+        protocol: Some(protocol),
+        address: address.map(|address| address.to_string()),
+        principal: principal.as_deref(),
+        detail: Some(&detail[..end.unwrap_or_default()]),
+        lost: None,
+    }
+}
