@@ -1,8 +1,8 @@
 //! Deterministic workloads for `bench/guard`, which counts their instructions.
 //!
-//! `guard parse|apply|wal|token ROUNDS`: the same input in every run, without sockets, files or clocks.
-//! The cost of a round is the difference between two runs with different numbers of rounds, which
-//! excludes the start of the process.
+//! `guard parse|apply|wal|token ROUNDS`: the same input in every run, without sockets, files or
+//! clocks. The cost of a round is the difference between two runs with different numbers of rounds,
+//! which excludes the start of the process.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
