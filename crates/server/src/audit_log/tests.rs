@@ -114,3 +114,15 @@ fn a_full_queue_loses_events_and_does_not_wait() {
     assert_eq!(log.lost(), 4);
     log.stop();
 }
+
+#[test]
+fn a_part_of_a_line_that_found_no_room_is_cut_off() {
+    let (_directory, path) = path();
+    let mut file = LogFile::open(&path).expect("a log");
+    file.append(&content(7, &event("GET /a"))).expect("written");
+    // As a write leaves it that fills the disk.
+    file.file.write_all(b"{\"previous\":").expect("written");
+    file.is_torn = true;
+    file.append(&content(8, &event("GET /b"))).expect("written");
+    assert_eq!(verified(&path).lines, 2);
+}
