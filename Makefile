@@ -42,7 +42,7 @@ build: ## Build the release binary, target/release/tidelock
 	cargo build --locked --release --bin tidelock
 
 .PHONY: test
-test: tools lint docs deny sim test-deliberate test-clients test-workers ## Every check that CI makes, with a count at the end
+test: tools lint docs deny sim test-deliberate test-clients test-browser test-workers ## Every check that CI makes, with a count at the end
 	scripts/test-summary $(CARGO_TEST) --no-fail-fast
 
 .PHONY: test-unit
@@ -64,6 +64,11 @@ test-workers: ## Tests of the real binary with two workers a node
 test-clients: ## Redis clients in four languages against the real binary
 	cargo build --locked --quiet --profile test --bin tidelock
 	scripts/test-clients $(CURDIR)/target/debug/tidelock
+
+.PHONY: test-browser
+test-browser: ## Pages in Chromium that attack a node on this machine (skipped where Chromium cannot be installed)
+	cargo build --locked --quiet --profile test --bin tidelock
+	scripts/test-browser $(CURDIR)/target/debug/tidelock
 
 .PHONY: fuzz
 fuzz: ## The parser of the Redis protocol against malformed bytes, for FUZZ_SECONDS=600, from SEED=1
