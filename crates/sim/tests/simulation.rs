@@ -35,7 +35,7 @@ const PRINCIPAL_SEEDS: u64 = 60;
 
 /// Seeds in which a node that had been restarted served requests by the permissions of its last
 /// snapshot.
-const PRINCIPAL_REGRESSIONS: [u64; 3] = [14_017, 14_030, 14_224];
+const PRINCIPAL_REGRESSIONS: [u64; 4] = [5_001, 14_017, 14_030, 14_224];
 
 /// Number of seeds within which a deliberate fault must be detected.
 const SEEDS_TO_CATCH: u64 = 200;

@@ -198,7 +198,12 @@ impl World<'_> {
         if let Some(administrator) = &mut self.administrator {
             administrator.audit.asked(token, &caller, &request);
         }
-        if let (Some(administrator), Caller::Principal(_)) = (&mut self.administrator, &caller) {
+        // A process on an old copy of its disk answers with what the copy holds until its peers
+        // refuse it, and the copy may be older than the first permission.
+        let is_on_old_copy = self.host(node).awaits_its_disk();
+        if let (Some(administrator), Caller::Principal(_)) = (&mut self.administrator, &caller)
+            && !is_on_old_copy
+        {
             let (caller, request) = (caller.clone(), request.clone());
             administrator.checker.asked(Entering { token, caller, request, at, ticks, shard });
         }
