@@ -23,6 +23,7 @@
 pub mod atomics;
 pub mod audit;
 pub mod auth;
+pub mod authorities;
 pub mod certificate;
 pub mod checkpoints;
 pub mod clients;

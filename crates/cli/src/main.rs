@@ -16,6 +16,7 @@ mod item;
 mod kv;
 mod logging;
 mod login;
+mod new_file;
 mod serve;
 mod time;
 mod tls;

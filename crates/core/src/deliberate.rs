@@ -109,6 +109,8 @@ pub enum Fault {
     /// Only the first demand of a request is checked: not the later operations of a burst or of a
     /// transaction.
     OnlyFirstDemandChecked,
+    /// A join token that a host has used admits another one.
+    JoinTokenReused,
 }
 
 /// The fault of a node, if any.
@@ -164,6 +166,7 @@ impl Faults {
         Fault::SpanningTransactionsIgnored,
         Fault::CallerLostInForward,
         Fault::OnlyFirstDemandChecked,
+        Fault::JoinTokenReused,
         Fault::AuditRecordLost,
     ];
 

@@ -89,6 +89,11 @@ impl HostEntry {
         matches!(self.standing, HostRole::Voter | HostRole::Learner)
     }
 
+    /// Whether it is the entry of the host with this uuid.
+    pub(crate) fn is_host(&self, uuid: Uuid) -> bool {
+        self.host.as_ref().is_some_and(|host| host.info.uuid == uuid)
+    }
+
     pub(crate) fn touch(&mut self, index: LogIndex) {
         if let Some(host) = &mut self.host {
             host.updated = index;

@@ -29,8 +29,10 @@ impl ClusterVersion {
     pub const WITH_ACCESS: ClusterVersion = ClusterVersion(4);
     /// The log says who asked for an administrative change, and the registry keeps records of them.
     pub const WITH_AUDIT: ClusterVersion = ClusterVersion(5);
+    /// The registry holds the authorities that sign certificates of hosts, and join tokens.
+    pub const WITH_AUTHORITY: ClusterVersion = ClusterVersion(5);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_AUDIT;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_AUTHORITY;
 }
 
 impl Default for ClusterVersion {

@@ -27,6 +27,7 @@ pub mod remote;
 pub mod requests;
 pub mod resolve;
 pub mod resp;
+pub mod secure;
 pub mod serve;
 pub mod shutdown;
 mod status_log;

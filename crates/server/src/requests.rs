@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidelock_core::audit::AuditRecord;
-use tidelock_core::auth::Access;
+use tidelock_core::auth::{Access, Authorities};
 use tidelock_core::clients::Unanswered;
 use tidelock_core::command::config::{ConfigError, ConfigWritten};
 use tidelock_core::command::{
-    AccessChange, AccessWrite, ClusterView, Condition, ConfigRead, ConfigReply, ConfigWrite, Consistency,
-    Denial, Exchange, Explanation, HostInfo, LoadView, NodeReply, Operation, OperationReply, Operations,
-    Page, Read, ReadReply, Refusal, RegistryView, RegistryWrite, Rejection, Reply, Request, ScanStep,
-    StoredValue, Write, WriteReply,
+    AccessChange, AccessWrite, AuthorityChange, AuthorityWrite, ClusterView, Condition, ConfigRead,
+    ConfigReply, ConfigWrite, Consistency, Denial, Exchange, Explanation, HostInfo, LoadView, NodeReply,
+    Operation, OperationReply, Operations, Page, Read, ReadReply, Refusal, RegistryView, RegistryWrite,
+    Rejection, Reply, Request, ScanStep, StoredValue, Write, WriteReply,
 };
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Version};
 
@@ -238,6 +238,16 @@ pub fn change_access(change: AccessChange) -> TypedRequest<Result<LogIndex, Deni
         WriteReply::Denied(denial) => Some(Err(denial)),
         _ => None,
     })
+}
+
+/// A change of authorities or join tokens.
+pub fn change_authorities(change: AuthorityChange) -> TypedRequest<Result<(), Denial>> {
+    change_registry(RegistryWrite::Authority(AuthorityWrite::new(change)))
+}
+
+/// See [`Request::Authorities`].
+pub fn authorities() -> TypedRequest<Arc<Authorities>> {
+    TypedRequest::node(Request::Authorities, answer!(NodeReply::Authorities(authorities) => authorities))
 }
 
 /// See [`Request::Access`].

@@ -18,7 +18,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Longest delay of one answer. It bounds how long a failing client keeps a connection busy.
-const DELAY_MAX: Duration = Duration::from_secs(10);
+pub const DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// Addresses that are remembered. Beyond that, the one whose last failure is the oldest is
 /// forgotten.

@@ -1,4 +1,4 @@
-//! The text of tokens: `tdl_<id>_<secret>_<checksum>`.
+//! The text of tokens: `tdl_<id>_<secret>_<checksum>`, and of those with which hosts join.
 //!
 //! Owns the form of the text, and where secrets come from. The id has 16 hexadecimal digits, the
 //! secret is 256 random bits in base64url without padding, and the checksum is the CRC-32C of all
@@ -17,6 +17,7 @@ use rustls::crypto::aws_lc_rs;
 use tidelock_core::auth::{SecretDigest, TokenId};
 
 const PREFIX: &str = "tdl_";
+const JOIN_PREFIX: &str = "tdj_";
 const ID_BYTES: usize = 16;
 const SECRET_BYTES: usize = 32;
 const SECRET_TEXT_BYTES: usize = 43;
@@ -72,10 +73,7 @@ impl BearerToken {
 
     /// The text, which contains the secret.
     pub fn reveal(&self) -> String {
-        let mut text = format!("{PREFIX}{}_{}", self.id, URL_SAFE_NO_PAD.encode(self.secret));
-        let checksum = crc32c::crc32c(text.as_bytes());
-        text.push_str(&format!("_{checksum:08x}"));
-        text
+        with_checksum(format!("{PREFIX}{}_{}", self.id, URL_SAFE_NO_PAD.encode(self.secret)))
     }
 
     /// Reads the text of a token.
@@ -83,23 +81,83 @@ impl BearerToken {
     /// # Errors
     /// When it is none.
     pub fn parse(text: &[u8]) -> Result<BearerToken, MalformedToken> {
-        let text = std::str::from_utf8(text).map_err(|_| MalformedToken::Form)?;
-        if text.len() != TOKEN_TEXT_BYTES || !text.is_ascii() {
-            return Err(MalformedToken::Form);
-        }
-        let (checked, checksum) = text.split_at(text.len() - CHECKSUM_BYTES - 1);
-        let body = checked.strip_prefix(PREFIX).ok_or(MalformedToken::Form)?;
-        let (id, secret) = body.split_at(ID_BYTES);
+        let [id, secret] = parts(text, PREFIX)?;
         let id = id.parse().map_err(|_| MalformedToken::Form)?;
-        let secret = secret.strip_prefix('_').ok_or(MalformedToken::Form)?;
-        let checksum = checksum.strip_prefix('_').ok_or(MalformedToken::Form)?;
-        if format!("{:08x}", crc32c::crc32c(checked.as_bytes())) != checksum {
-            return Err(MalformedToken::Checksum);
-        }
-        let secret = URL_SAFE_NO_PAD.decode(secret).map_err(|_| MalformedToken::Form)?;
-        let secret = secret.try_into().map_err(|_| MalformedToken::Form)?;
-        Ok(BearerToken { id, secret })
+        Ok(BearerToken { id, secret: decode(secret)? })
     }
+}
+
+/// A token with which one host joins a cluster: `tdj_<id>_<secret>_<fingerprint>_<checksum>`. The
+/// fingerprint, the SHA-256 digest of the certificate of the cluster's authority in base64url,
+/// tells the host which cluster it may trust.
+#[derive(Clone, PartialEq, Eq)]
+pub struct JoinTokenText {
+    /// The number and the secret.
+    pub token: BearerToken,
+    /// The fingerprint.
+    pub authority: [u8; SECRET_BYTES],
+}
+
+impl JoinTokenText {
+    /// The text, which contains the secret.
+    pub fn reveal(&self) -> String {
+        let BearerToken { id, secret } = &self.token;
+        let (secret, authority) = (URL_SAFE_NO_PAD.encode(secret), URL_SAFE_NO_PAD.encode(self.authority));
+        with_checksum(format!("{JOIN_PREFIX}{id}_{secret}_{authority}"))
+    }
+
+    /// Reads the text of a join token.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(text: &[u8]) -> Result<JoinTokenText, MalformedToken> {
+        let [id, secret, authority] = parts(text, JOIN_PREFIX)?;
+        let id = id.parse().map_err(|_| MalformedToken::Form)?;
+        let token = BearerToken { id, secret: decode(secret)? };
+        Ok(JoinTokenText { token, authority: decode(authority)? })
+    }
+}
+
+impl fmt::Debug for JoinTokenText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinTokenText").field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
+fn with_checksum(mut text: String) -> String {
+    let checksum = crc32c::crc32c(text.as_bytes());
+    text.push_str(&format!("_{checksum:08x}"));
+    text
+}
+
+/// The parts of a text between its prefix and its checksum: a number, and then 32 bytes in
+/// base64url each.
+fn parts<'a, const N: usize>(text: &'a [u8], prefix: &str) -> Result<[&'a str; N], MalformedToken> {
+    let text = std::str::from_utf8(text).map_err(|_| MalformedToken::Form)?;
+    let length = prefix.len() + ID_BYTES + (N - 1) * (1 + SECRET_TEXT_BYTES) + 1 + CHECKSUM_BYTES;
+    if text.len() != length || !text.is_ascii() {
+        return Err(MalformedToken::Form);
+    }
+    let (checked, checksum) = text.split_at(text.len() - CHECKSUM_BYTES - 1);
+    let mut rest = checked.strip_prefix(prefix).ok_or(MalformedToken::Form)?;
+    let checksum = checksum.strip_prefix('_').ok_or(MalformedToken::Form)?;
+    let mut parts = [""; N];
+    for (number, part) in parts.iter_mut().enumerate() {
+        let length = if number == 0 { ID_BYTES } else { SECRET_TEXT_BYTES };
+        if number > 0 {
+            rest = rest.strip_prefix('_').ok_or(MalformedToken::Form)?;
+        }
+        (*part, rest) = rest.split_at(length);
+    }
+    if format!("{:08x}", crc32c::crc32c(checked.as_bytes())) != checksum {
+        return Err(MalformedToken::Checksum);
+    }
+    Ok(parts)
+}
+
+fn decode(text: &str) -> Result<[u8; SECRET_BYTES], MalformedToken> {
+    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| MalformedToken::Form)?;
+    bytes.try_into().map_err(|_| MalformedToken::Form)
 }
 
 impl fmt::Debug for BearerToken {
@@ -117,17 +175,12 @@ fn fill(bytes: &mut [u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// The text of the rest with its checksum.
-    fn with_checksum(rest: &str) -> String {
-        format!("{rest}_{:08x}", crc32c::crc32c(rest.as_bytes()))
-    }
-
     #[test]
     fn a_token_is_read_as_it_is_written() {
         let token = BearerToken { id: TokenId(0xab), secret: [0xff; SECRET_BYTES] };
         let text = token.reveal();
         let rest = "tdl_00000000000000ab_//////////////////////////////////////////8".replace('/', "_");
-        assert_eq!(text, with_checksum(&rest));
+        assert_eq!(text, with_checksum(rest));
         assert_eq!(BearerToken::parse(text.as_bytes()), Ok(token));
         let random = BearerToken::generate().expect("random numbers");
         assert_eq!(BearerToken::parse(random.reveal().as_bytes()), Ok(random.clone()));
@@ -155,9 +208,26 @@ mod tests {
     }
 
     #[test]
+    fn a_join_token_names_the_authority_to_trust() {
+        let token = BearerToken { id: TokenId(7), secret: [9; SECRET_BYTES] };
+        let text = JoinTokenText { token: token.clone(), authority: [1; SECRET_BYTES] };
+        let revealed = text.reveal();
+        assert!(revealed.starts_with("tdj_0000000000000007_"), "{revealed}");
+        assert_eq!(JoinTokenText::parse(revealed.as_bytes()), Ok(text.clone()));
+        assert!(!format!("{text:?}").contains("CQkJ"), "{text:?}");
+        assert_eq!(BearerToken::parse(revealed.as_bytes()), Err(MalformedToken::Form));
+        assert_eq!(JoinTokenText::parse(token.reveal().as_bytes()), Err(MalformedToken::Form));
+        for position in 0..revealed.len() {
+            let mut changed = revealed.clone().into_bytes();
+            changed[position] = if changed[position] == b'a' { b'b' } else { b'a' };
+            assert!(JoinTokenText::parse(&changed).is_err(), "{position}");
+        }
+    }
+
+    #[test]
     fn other_texts_are_no_tokens() {
         let secret = "CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQk";
-        let text = with_checksum(&format!("tdl_0000000000000007_{secret}"));
+        let text = with_checksum(format!("tdl_0000000000000007_{secret}"));
         assert!(BearerToken::parse(text.as_bytes()).is_ok());
         for rest in [
             String::new(),
@@ -174,7 +244,7 @@ mod tests {
             format!("tdl_0000000000000007_{}l", &secret[1..]),
             format!("tdl_0000000000000007_{}é", &secret[2..]),
         ] {
-            let text = with_checksum(&rest);
+            let text = with_checksum(rest.clone());
             assert_eq!(BearerToken::parse(text.as_bytes()), Err(MalformedToken::Form), "{rest}");
         }
         assert_eq!(BearerToken::parse(&[0xff; TOKEN_TEXT_BYTES]), Err(MalformedToken::Form));

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tidelock_core::auth::Caller;
+use tidelock_core::auth::{Authorities, Caller};
 use tidelock_core::command::{Consistency, Refusal, Reply, Request};
 use tidelock_core::event::{
     Actions, Contradiction, Event, NodeStatus, OutgoingFrame, SlowRequest, StallReason,
@@ -325,6 +325,11 @@ impl Worker {
             (node, KnownHost { uuid, peer_address: address.to_owned() })
         };
         node.known_hosts().map(host).collect()
+    }
+
+    /// The authorities that sign certificates of hosts, as this node has applied them.
+    pub fn authorities(&self) -> Arc<Authorities> {
+        self.0.node.borrow().authorities().clone()
     }
 
     /// The newest version of anything that this node holds or sends.

@@ -150,6 +150,7 @@ impl Workload {
             | Request::Explain { .. }
             | Request::Transfer { .. }
             | Request::Access
+            | Request::Authorities
             | Request::Audit { .. }
             | Request::SnapshotHere => None,
         };

@@ -35,7 +35,13 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     if matches!(fault, Fault::SlowDiskIgnored | Fault::HangingDiskAwaited) {
         return Plan::draw_slow_disks(seed);
     }
-    if matches!(fault, Fault::CallerLostInForward | Fault::OnlyFirstDemandChecked | Fault::AuditRecordLost) {
+    if matches!(
+        fault,
+        Fault::CallerLostInForward
+            | Fault::OnlyFirstDemandChecked
+            | Fault::AuditRecordLost
+            | Fault::JoinTokenReused
+    ) {
         return Plan::draw_principals(seed);
     }
     let drawn = Plan::draw(seed);
@@ -321,7 +327,8 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::ReadBeforeMove
         | Fault::CallerLostInForward
         | Fault::OnlyFirstDemandChecked
-        | Fault::AuditRecordLost => {
+        | Fault::AuditRecordLost
+        | Fault::JoinTokenReused => {
             unreachable!("their plans have strikes of their own")
         }
     };
@@ -610,6 +617,11 @@ fn caller_lost_in_forward_is_caught() {
 #[test]
 fn only_first_demand_checked_is_caught() {
     caught(Fault::OnlyFirstDemandChecked, &["permissions"]);
+}
+
+#[test]
+fn a_join_token_that_admits_two_hosts_is_detected() {
+    caught(Fault::JoinTokenReused, &["admissions"]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The command line of `cluster`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use tidelock_client::CliError;
@@ -51,6 +53,11 @@ pub enum ClusterCommand {
     Remove(HostArgs),
     /// Transfer the leadership of a shard to another node
     Transfer(TransferArgs),
+    /// Create a token with which one host joins a cluster that signs its certificates itself
+    ///
+    /// Prints it, or writes it to a new file. Start the host with
+    /// `tidelock serve --join ADDR --join-token-file FILE`. Another host needs another token.
+    JoinToken(JoinTokenArgs),
     /// Print the registry, one JSON object per line: a header, then hosts, shards and replicas
     Dump,
     /// Explain why each replica of a shard is where it is, and why other nodes have none
@@ -95,6 +102,17 @@ pub enum ClusterCommand {
     /// Asks every node, because each counts the requests that it took. Keys and prefixes are
     /// estimated from one request in 64.
     Top(TopArgs),
+}
+
+/// Arguments of `cluster join-token`.
+#[derive(Debug, Args)]
+pub struct JoinTokenArgs {
+    /// How long the token is accepted, such as 24h, 30m or 60s, at most 30d [default: 24h]
+    #[arg(long, value_name = "DURATION")]
+    pub lifetime: Option<String>,
+    /// Write the token to this new file, which only you may read, instead of to standard output
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// Arguments of `cluster top`.

@@ -27,15 +27,15 @@ pub use auth::{
 };
 pub use backup::{BackupArgs, BackupCommand, FileArgs, RestoreArgs, SaveArgs};
 pub use cluster::{
-    AddShardArgs, ClientsArgs, ClusterArgs, ClusterCommand, ExplainArgs, MoveSlotsArgs, RemoveShardArgs,
-    SetArgs, StatusArgs, TagTarget, TopArgs, VersionArgs, WaitArgs, WaitForMoves,
+    AddShardArgs, ClientsArgs, ClusterArgs, ClusterCommand, ExplainArgs, JoinTokenArgs, MoveSlotsArgs,
+    RemoveShardArgs, SetArgs, StatusArgs, TagTarget, TopArgs, VersionArgs, WaitArgs, WaitForMoves,
 };
 pub use config::{
     ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs, ExportArgs, Format, HistoryArgs,
     ImportArgs, ItemArgs, NsCommand, PairCommand, PublishArgs, RollbackArgs, TermsArgs, WatchArgs,
 };
 pub use keys::{AtomicArgs, AtomicCommand, DelArgs, GetArgs, KvArgs, KvCommand, ListArgs, PutArgs};
-pub use tls::{InitArgs, TlsArgs, TlsCommand};
+pub use tls::{AuthorityArgs, AuthorityCommand, InitArgs, TlsArgs, TlsCommand};
 
 /// A replicated key-value store: every acknowledged write is on the disks of a majority, every read
 /// is linearizable unless you ask for a stale one.
@@ -69,6 +69,10 @@ pub enum Command {
     ///
     /// A flag overrides its environment variable, which overrides --config.
     #[command(after_help = "One node:\n  tidelock serve --data-dir /var/lib/tidelock\n\n\
+        The first of several hosts, which makes all certificates, and one more with the output of\n        `tidelock cluster join-token`:\n  \
+        tidelock serve --secure --data-dir /var/lib/tidelock --http 10.0.0.1:8001 --peer 10.0.0.1:9001\n  \
+        tidelock serve --data-dir /var/lib/tidelock --http 10.0.0.2:8001 --peer 10.0.0.2:9001 \\\n    \
+        --join 10.0.0.1:9001 --join-token-file join.token\n\n\
         The first of three founders, with its certificate of `tidelock tls init`:\n  \
         tidelock serve --data-dir /var/lib/tidelock --tls-dir /etc/tidelock/tls --http 10.0.0.1:8001 \\\n    \
         --peer 10.0.0.1:9001 --peers 10.0.0.1:9001,10.0.0.2:9001,10.0.0.3:9001\n\n\
@@ -143,6 +147,10 @@ pub struct DevArgs {
     /// Delete what an earlier run left in the directory first
     #[arg(long)]
     pub fresh: bool,
+    /// Use TLS and tokens, as `serve --secure` and `cluster join-token` do; the output says where
+    /// the administrator's token and the certificate of the authority are
+    #[arg(long)]
+    pub secure: bool,
     /// HTTP port of the first node; each further node uses the next port
     #[arg(long, default_value_t = 8001, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub http_base: u16,

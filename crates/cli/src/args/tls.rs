@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::ClientArgs;
+
 /// Arguments of `tls`.
 #[derive(Debug, Args)]
 #[command(after_help = "Three hosts:\n  \
@@ -28,6 +30,45 @@ pub enum TlsCommand {
     ///
     /// It connects to no node. Keep ca.key away from the hosts.
     Init(InitArgs),
+    /// Show and rotate the authorities of a cluster that signs its certificates itself
+    Authority(AuthorityArgs),
+}
+
+/// Arguments of `tls authority`.
+#[derive(Debug, Args)]
+#[command(after_help = "Replace the authority, with at least 15 seconds between the steps:\n  \
+    tidelock tls authority add\n  tidelock tls authority use 2\n  tidelock tls authority remove 1")]
+pub struct AuthorityArgs {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// The command.
+    #[command(subcommand)]
+    pub command: AuthorityCommand,
+}
+
+/// The commands of `tls authority`.
+#[derive(Debug, Subcommand)]
+pub enum AuthorityCommand {
+    /// Show the authorities that nodes trust, and which one signs
+    Show,
+    /// Make another authority, which nodes trust within seconds; it does not sign yet
+    ///
+    /// Give clients both certificates before it signs: ca.crt of every node has them.
+    Add,
+    /// Let an authority sign: every node gets another certificate from it within seconds
+    Use {
+        /// Number of the authority
+        id: u64,
+    },
+    /// Remove an authority that no longer signs; nodes stop to trust it
+    ///
+    /// A node that was down since another authority signs still has a certificate of the former
+    /// one: start it first, or it has to join again.
+    Remove {
+        /// Number of the authority
+        id: u64,
+    },
 }
 
 /// Arguments of `tls init`.

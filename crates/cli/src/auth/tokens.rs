@@ -4,9 +4,6 @@
 //! owner can read. The file is created before the token, because a token that cannot be stored
 //! would be valid and lost.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -15,6 +12,7 @@ use tidelock_client::{Call, CliError, Client, output};
 
 use super::{change, encode, in_force, request};
 use crate::args::{CreateTokenArgs, Output, TokenCommand};
+use crate::new_file::NewFile;
 use crate::time::{duration_s, rfc3339};
 
 /// Digits of a token's number.
@@ -79,17 +77,10 @@ fn issue(client: &Client, format: Output, call: &Call<'_>, out: Option<PathBuf>)
         output::progress(&describe(&issued, None));
         return Ok(());
     };
-    let name = path.display().to_string();
-    let mut file = create_file(&path).map_err(CliError::io(name.as_str()))?;
-    let answer = request(client, call);
-    if answer.is_err() {
-        // The file is empty; that it stays is no failure worth to hide the other one.
-        let _ = fs::remove_file(&path);
-    }
-    let answer = answer?;
+    let file = NewFile::create(&path)?;
+    let answer = request(client, call)?;
     let issued: IssuedToken = answer.json()?;
-    let text = format!("{}\n", issued.token);
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(CliError::io(name))?;
+    file.write(&issued.token)?;
     match format {
         Output::Text => output::line(&describe(&issued, Some(&path))),
         Output::Json => {
@@ -98,10 +89,6 @@ fn issue(client: &Client, format: Output, call: &Call<'_>, out: Option<PathBuf>)
             output::line(&shown.to_string())
         }
     }
-}
-
-fn create_file(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 fn describe(issued: &IssuedToken, path: Option<&Path>) -> String {

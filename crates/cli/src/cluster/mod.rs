@@ -8,6 +8,7 @@
 mod change;
 mod clients;
 mod goal;
+mod join_token;
 mod placement;
 mod retry;
 mod slots;
@@ -31,6 +32,7 @@ use crate::args::{ClientArgs, ClusterArgs, ClusterCommand, Output, StatusArgs};
 pub fn run(args: ClusterArgs) -> Result<(), CliError> {
     let (goal, wait) = match args.command {
         ClusterCommand::Status(of) => return look(&of, &args.client),
+        ClusterCommand::JoinToken(of) => return join_token::run(&of, &args.client),
         ClusterCommand::Dump => return placement::dump(&args.client),
         ClusterCommand::Explain(of) => return placement::explain(&of, &args.client),
         ClusterCommand::Set(tags) => return placement::set(&tags, &args.client),

@@ -24,6 +24,9 @@ pub struct Founding {
     pub nodes: usize,
     /// Peer port of the first node.
     pub peer_base: u16,
+    /// Whether the nodes have certificates.
+    #[serde(default)]
+    pub secure: bool,
 }
 
 /// Makes `dir` ready for a cluster founded as `founding`, emptied first if `fresh`.
@@ -45,9 +48,13 @@ pub fn prepare(dir: &Path, founding: &Founding, fresh: bool) -> Result<(), CliEr
         Some(_) if fresh => remove_nodes(dir)?,
         Some(kept) if kept != *founding => {
             return Err(CliError::Stopped(format!(
-                "{name} holds a cluster of {} nodes with peer ports from {}: give --nodes {} --peer-base {}, \
+                "{name} holds a cluster of {} nodes with peer ports from {}: give --nodes {} --peer-base {}{}, \
                  or --fresh to delete it and found another",
-                kept.nodes, kept.peer_base, kept.nodes, kept.peer_base
+                kept.nodes,
+                kept.peer_base,
+                kept.nodes,
+                kept.peer_base,
+                if kept.secure { " --secure" } else { "" }
             )));
         }
         Some(_) => return Ok(()),
@@ -84,8 +91,8 @@ fn remove_nodes(dir: &Path) -> Result<(), CliError> {
 mod tests {
     use super::*;
 
-    const THREE: Founding = Founding { nodes: 3, peer_base: 9001 };
-    const FIVE: Founding = Founding { nodes: 5, peer_base: 9001 };
+    const THREE: Founding = Founding { nodes: 3, peer_base: 9001, secure: false };
+    const FIVE: Founding = Founding { nodes: 5, peer_base: 9001, secure: false };
 
     fn write(path: &Path) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();

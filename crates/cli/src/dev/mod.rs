@@ -14,6 +14,7 @@ mod directory;
 mod lines;
 mod plan;
 mod ready;
+mod secure;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -75,15 +76,10 @@ async fn supervise(plan: &Plan, dumps: bool) -> Result<(), CliError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(CliError::io("the handler of SIGTERM"))?;
     let (stop, stopped) = watch::channel(false);
     let (exits_in, mut exits) = mpsc::channel(plan.nodes.len());
-    let mut children = JoinSet::new();
-    let mut pids = vec![];
-    for node in &plan.nodes {
-        pids.push(child::start(node, &mut children, stopped.clone(), exits_in.clone())?);
-    }
-    drop(exits_in);
+    let mut starter = Starter { children: JoinSet::new(), pids: vec![], stopped, exits: exits_in };
 
     let outcome = tokio::select! {
-        outcome = start_and_watch(plan, &pids, dumps, &mut exits) => outcome,
+        outcome = start_and_watch(plan, &mut starter, dumps, &mut exits) => outcome,
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
     };
@@ -91,7 +87,7 @@ async fn supervise(plan: &Plan, dumps: bool) -> Result<(), CliError> {
     // The receivers are in the children's tasks; without a child this fails, and that is fine.
     let _ = stop.send(true);
     tokio::select! {
-        () = async { while children.join_next().await.is_some() {} } => {}
+        () = async { while starter.children.join_next().await.is_some() {} } => {}
         // A second signal stops at once. Dropping the tasks kills their children.
         _ = interrupt.recv() => say("killed"),
         _ = terminate.recv() => say("killed"),
@@ -99,32 +95,69 @@ async fn supervise(plan: &Plan, dumps: bool) -> Result<(), CliError> {
     outcome
 }
 
+/// Starts nodes as children of this process.
+struct Starter {
+    children: JoinSet<()>,
+    /// The process ids of the nodes, in their order.
+    pids: Vec<u32>,
+    stopped: watch::Receiver<bool>,
+    exits: mpsc::Sender<Exit>,
+}
+
+impl Starter {
+    fn start(&mut self, node: &NodePlan) -> Result<(), CliError> {
+        let (stopped, exits) = (self.stopped.clone(), self.exits.clone());
+        self.pids.push(child::start(node, &mut self.children, stopped, exits)?);
+        Ok(())
+    }
+
+    /// Starts all nodes; returns when all are ready. Nodes with certificates start one after the
+    /// other, because the first one gives the others their join tokens.
+    async fn start_all(&mut self, plan: &Plan) -> Result<(), CliError> {
+        for node in &plan.nodes {
+            if plan.secure && node.place > 0 {
+                secure::ready(plan, &plan.nodes[0]).await;
+                secure::write_join_token(plan, node).await?;
+            }
+            self.start(node)?;
+        }
+        if !plan.secure {
+            ready::all(&plan.nodes).await;
+            return Ok(());
+        }
+        for node in &plan.nodes {
+            secure::ready(plan, node).await;
+        }
+        Ok(())
+    }
+}
+
 /// Announces the cluster once it is ready and the registry has every node, so that the announcement
 /// is the last output. Then reports every node that dies; returns when none is left.
 async fn start_and_watch(
     plan: &Plan,
-    pids: &[u32],
+    starter: &mut Starter,
     dumps: bool,
     exits: &mut mpsc::Receiver<Exit>,
 ) -> Result<(), CliError> {
     let timeout_text =
         format!("the nodes were not ready within {} s; see their logs above", READY_TIMEOUT.as_secs());
     tokio::select! {
-        ready = tokio::time::timeout(READY_TIMEOUT, ready::all(&plan.nodes)) => {
-            ready.map_err(|_| CliError::Stopped(timeout_text))?;
+        ready = tokio::time::timeout(READY_TIMEOUT, starter.start_all(plan)) => {
+            ready.map_err(|_| CliError::Stopped(timeout_text))??;
         }
         exit = exits.recv() => {
-            let exit = exit.expect("invariant: no channel closes before every child has reported");
+            let exit = exit.expect("invariant: the starter has a sender");
             return Err(CliError::Stopped(format!(
                 "{} ended before the cluster was ready: {}; see its log above", exit.node, exit.how
             )));
         }
     }
-    let dump = ready::dump(&plan.nodes).await;
+    let dump = if plan.secure { secure::dump(plan).await } else { ready::dump(&plan.nodes).await };
     if let Some(dump) = dump.filter(|_| dumps) {
         output::write(format!("\nThe registry (`tidelock cluster dump`):\n\n{dump}").as_bytes())?;
     }
-    output::write(plan.welcome(pids).as_bytes())?;
+    output::write(plan.welcome(&starter.pids).as_bytes())?;
     let mut alive = plan.nodes.len();
     while alive > 0 {
         let Some(exit) = exits.recv().await else { break };

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tidelock_client::{CliError, output};
 use tidelock_server::config::RESP_CLUSTER_PORT_OFFSET;
@@ -25,6 +25,8 @@ pub struct Plan {
     pub nodes: Vec<NodePlan>,
     data_dir: PathBuf,
     executable: PathBuf,
+    /// Whether the nodes have certificates, and clients need a token.
+    pub secure: bool,
 }
 
 #[derive(Debug)]
@@ -83,9 +85,7 @@ impl Plan {
             {
                 arguments.extend([flag.into(), address.to_string().into()]);
             }
-            if peers.len() > 1 {
-                arguments.extend(["--peers".into(), peers.join(",").into()]);
-            }
+            arguments.extend(membership(args, place, &peers));
             if let Some(replicas) = &args.replicas {
                 arguments.extend(["--replicas".into(), replicas.into()]);
             }
@@ -102,12 +102,39 @@ impl Plan {
                 arguments,
             }
         });
-        Ok(Plan { nodes: nodes.collect(), data_dir: args.data_dir.clone(), executable: executable.clone() })
+        let nodes = nodes.collect();
+        let (data_dir, secure) = (args.data_dir.clone(), args.secure);
+        Ok(Plan { nodes, data_dir, executable: executable.clone(), secure })
     }
 
     /// The settings that the data directory is bound to.
     pub fn founding(&self) -> Founding {
-        Founding { nodes: self.nodes.len(), peer_base: self.nodes[0].peer.port() }
+        Founding { nodes: self.nodes.len(), peer_base: self.nodes[0].peer.port(), secure: self.secure }
+    }
+
+    /// The data directory of a node.
+    pub fn directory(&self, node: &NodePlan) -> PathBuf {
+        self.data_dir.join(&node.name)
+    }
+
+    /// The file with the join token of a node.
+    pub fn join_token(&self, node: &NodePlan) -> PathBuf {
+        join_token(&self.data_dir, &node.name)
+    }
+
+    /// The certificate of the authority, which clients trust.
+    pub fn ca(&self) -> PathBuf {
+        self.directory(&self.nodes[0]).join("tls/ca.crt")
+    }
+
+    /// The token of the administrator.
+    pub fn root_token(&self) -> PathBuf {
+        self.directory(&self.nodes[0]).join("root.token")
+    }
+
+    /// The URL of a node.
+    pub fn url(&self, node: &NodePlan) -> String {
+        format!("{}://{}", if self.secure { "https" } else { "http" }, node.http)
     }
 
     /// The announcement once all nodes are ready; `pids` are their process ids.
@@ -115,7 +142,7 @@ impl Plan {
         let rows = self.nodes.iter().zip(pids).map(|(node, pid)| {
             vec![
                 format!("  {}", node.name),
-                format!("http://{}", node.http),
+                self.url(node),
                 node.resp.to_string(),
                 node.peer.to_string(),
                 ZONES[node.place % ZONES.len()].to_owned(),
@@ -123,24 +150,46 @@ impl Plan {
             ]
         });
         let table = output::table(&["  NODE", "HTTP", "REDIS", "PEER", "ZONE", "PID"], rows.collect());
-        let (first, last) = (&self.nodes[0], &self.nodes[self.nodes.len() - 1]);
-        let tidelock = quote(self.executable.as_os_str().to_string_lossy().as_ref());
         let ready = if self.nodes.len() == 1 {
             "The node is ready".into()
         } else {
             format!("All {} nodes are ready", self.nodes.len())
         };
         let mut text = format!("\n{ready}; data in {}\n\n{table}\n\nTry\n\n", self.data_dir.display());
-        for line in [
-            format!("curl -X PUT http://{}/v1/keys/hello -d world", first.http),
-            format!("curl http://{}/v1/keys/hello", last.http),
-            format!("redis-cli -p {} GET hello", last.resp.port()),
-            format!("{tidelock} cluster status --url http://{}", first.http),
-        ] {
+        for line in self.suggestions() {
             writeln!(text, "  {line}").expect("invariant: writing to a string cannot fail");
         }
         text.push_str("\nCtrl-C stops all nodes.\n\n");
         text
+    }
+
+    /// Commands to try.
+    fn suggestions(&self) -> Vec<String> {
+        let (first, last) = (&self.nodes[0], &self.nodes[self.nodes.len() - 1]);
+        let tidelock = quote(&self.executable.to_string_lossy());
+        let (first_url, last_url) = (self.url(first), self.url(last));
+        if self.secure {
+            let (ca, token) = (self.ca(), self.root_token());
+            let (ca, token) = (quote(&ca.to_string_lossy()), quote(&token.to_string_lossy()));
+            let access = format!("--ca {ca} --token-file {token}");
+            return vec![
+                format!("{tidelock} kv put hello world --url {first_url} {access}"),
+                format!(
+                    "curl --cacert {ca} -H \"Authorization: Bearer $(cat {token})\" {last_url}/v1/keys/hello"
+                ),
+                format!(
+                    "REDISCLI_AUTH=$(cat {token}) redis-cli --tls --cacert {ca} -p {} GET hello",
+                    last.resp.port()
+                ),
+                format!("{tidelock} cluster status --url {first_url} {access}"),
+            ];
+        }
+        vec![
+            format!("curl -X PUT {first_url}/v1/keys/hello -d world"),
+            format!("curl {last_url}/v1/keys/hello"),
+            format!("redis-cli -p {} GET hello", last.resp.port()),
+            format!("{tidelock} cluster status --url {first_url}"),
+        ]
     }
 }
 
@@ -151,6 +200,23 @@ impl NodePlan {
             .chain(self.arguments.iter().map(OsString::as_os_str));
         words.map(|word| quote(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// The flags by which a node founds the cluster, or joins it.
+fn membership(args: &DevArgs, place: u16, peers: &[String]) -> Vec<OsString> {
+    match (args.secure, place) {
+        (true, 0) => vec!["--secure".into()],
+        (true, _) => {
+            let token = join_token(&args.data_dir, &format!("node-{}", place + 1));
+            vec!["--join".into(), peers[0].clone().into(), "--join-token-file".into(), token.into()]
+        }
+        (false, _) if peers.len() > 1 => vec!["--peers".into(), peers.join(",").into()],
+        (false, _) => vec![],
+    }
+}
+
+fn join_token(data_dir: &Path, node: &str) -> PathBuf {
+    data_dir.join(format!("{node}.join"))
 }
 
 fn address(base: u16, place: u16) -> SocketAddr {
@@ -176,6 +242,7 @@ mod tests {
             replicas: None,
             data_dir: "./tidelock-data/dev".into(),
             fresh: false,
+            secure: false,
             http_base: 8001,
             resp_base: 7001,
             resp_cluster_base: None,
@@ -202,6 +269,20 @@ mod tests {
         ] {
             assert!(welcome.contains(text), "{welcome}");
         }
+    }
+
+    #[test]
+    fn nodes_with_certificates_join_the_first_one() {
+        let plan = Plan::new(&DevArgs { secure: true, ..args(3) }, "tidelock".into()).unwrap();
+        let commands: Vec<String> = plan.nodes.iter().map(NodePlan::shell_command).collect();
+        assert!(commands[0].contains(" --secure ") && !commands[0].contains("--peers"), "{}", commands[0]);
+        let join = " --join 127.0.0.1:9001 --join-token-file ./tidelock-data/dev/node-3.join ";
+        assert!(commands[2].contains(join), "{}", commands[2]);
+        let welcome = plan.welcome(&[1, 2, 3]);
+        let access =
+            "--ca ./tidelock-data/dev/node-1/tls/ca.crt --token-file ./tidelock-data/dev/node-1/root.token";
+        assert!(welcome.contains(access) && welcome.contains("https://127.0.0.1:8002"), "{welcome}");
+        assert!(!welcome.contains("http://"), "{welcome}");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! `tidelock tls`: certificates of hosts, without a certificate authority of the user's.
 //!
-//! Owns the directory that it writes and what it prints; `issue` owns the contents of certificates.
-//! Connects to no node. Invariants: keys are readable only to their owner from the moment they
-//! exist; a file is replaced at once, so that a node never reads half of one.
+//! `authority` rotates the authorities of a cluster that signs certificates itself; the rest is
+//! `init`. Owns the directory that it writes and what it prints; the server's `tls::issue` owns the
+//! contents of certificates. Connects to no node. Invariants: keys are readable only to their owner
+//! from the moment they exist; a file is replaced at once, so that a node never reads half of one.
 
-mod issue;
+mod authority;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,12 +17,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tidelock_client::CliError;
 use tidelock_client::private_file::replace;
 use tidelock_core::certified_host::CertifiedHost;
+use tidelock_server::tls::issue::{Authority, Validity};
 use tidelock_server::tls::{AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, certified_host};
 use uuid::Uuid;
 
 use crate::args::{InitArgs, TlsArgs, TlsCommand};
 use crate::time::rfc3339;
-use issue::{Authority, Validity};
 
 /// The private key of the authority.
 const AUTHORITY_KEY_FILE: &str = "ca.key";
@@ -36,6 +37,7 @@ const CLUSTER_NAME_BYTES_MAX: usize = tidelock_server::config::CLUSTER_NAME_BYTE
 pub fn run(args: TlsArgs) -> Result<(), CliError> {
     match args.command {
         TlsCommand::Init(args) => init(&args),
+        TlsCommand::Authority(args) => authority::run(&args),
     }
 }
 
@@ -86,7 +88,8 @@ fn init(args: &InitArgs) -> Result<(), CliError> {
     for host in &hosts {
         let directory = out.join(&host.name);
         let certified = certified(host, &directory, &args.cluster_name)?;
-        let (certificate, key) = authority.issue(&host.name, &certified, validity).map_err(failed)?;
+        let (certificate, key) =
+            authority.issue(std::slice::from_ref(&host.name), &certified, validity).map_err(failed)?;
         create_directory(&directory)?;
         replace(&directory.join(AUTHORITY_FILE), authority.certificate().as_bytes(), 0o644)?;
         replace(&directory.join(KEY_FILE), key.as_bytes(), 0o600)?;

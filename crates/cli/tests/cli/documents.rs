@@ -4,9 +4,9 @@
 //! output. Addresses of the documents are replaced by those of the cluster under test, and numbers
 //! are not compared: versions differ from run to run.
 
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
-use crate::harness::Cluster;
+use crate::harness::{Cluster, eventually, ports};
 
 /// A command and its documented output.
 #[derive(Debug, PartialEq, Eq)]
@@ -129,6 +129,75 @@ fn tokens() {
     for refused in ["--token-file shop.token", "--token-file shop.new.token"] {
         let refused = run(&format!("tidelock kv get shop/open {refused}"));
         assert_eq!(refused.status.code(), Some(1), "{}", String::from_utf8_lossy(&refused.stderr));
+    }
+}
+
+/// The numbered steps of the page lead to three nodes that serve with TLS and tokens.
+#[test]
+fn secure() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let root = directory.path().display().to_string();
+    let base = ports::reserve(9);
+    let document = include_str!("../../../../docs/how-to/secure.md");
+    let steps = document.split("## Renewal").next().expect("the steps");
+    let script = script(steps).replace("\\\n", " ").replace("scp ", "cp ");
+    let with_addresses = |line: &str| {
+        let mut line = line.to_owned();
+        for node in 1..=3 {
+            let host = format!("10.0.0.{node}");
+            // A command of a node is run on its machine.
+            if line.contains(&format!("--http {host}:")) {
+                line = line.replace("/var/lib/tidelock", &format!("{root}/data-{node}"));
+            }
+            line = line.replace(&format!("{host}:/var/lib/tidelock"), &format!("{root}/data-{node}"));
+            for (offset, port) in [(0, 8001), (1, 7001), (2, 9001)] {
+                let address = format!("127.0.0.1:{}", base + (node - 1) * 3 + offset);
+                line = line.replace(&format!("{host}:{port}"), &address);
+            }
+        }
+        line
+    };
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_tidelock"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let shell = |line: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]).current_dir(directory.path()).env("XDG_CONFIG_HOME", directory.path());
+        shell.env("PATH", format!("{}:{path}", binary.parent().expect("a directory").display()));
+        shell
+    };
+    let mut nodes = Processes(vec![]);
+    for line in script.lines().map(with_addresses) {
+        if line.starts_with("tidelock serve") {
+            let serve = shell(&format!("exec {line} --resp-cluster off")).stderr(Stdio::null()).spawn();
+            nodes.0.push(serve.expect("a shell"));
+            continue;
+        }
+        // A node that has just been started takes a moment. curl succeeds whatever the answer is.
+        eventually(&line, || {
+            let done = shell(&line).output().expect("a shell");
+            (done.status.success() && (!line.starts_with("curl") || done.stdout == b"world")).then_some(())
+        });
+    }
+    assert_eq!(nodes.0.len(), 3);
+    let anonymous = shell(&with_addresses("tidelock kv get hello --url https://10.0.0.3:8001 --ca ca.crt"));
+    let mut anonymous = anonymous;
+    anonymous.env("XDG_CONFIG_HOME", "/nonexistent");
+    eventually("the node refuses who has no token", || {
+        let refused = anonymous.output().expect("a shell");
+        String::from_utf8_lossy(&refused.stderr).contains("401").then_some(())
+    });
+}
+
+/// Processes that end with the test.
+struct Processes(Vec<Child>);
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for process in &mut self.0 {
+            // It may have ended by itself.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
     }
 }
 

@@ -38,6 +38,7 @@ mod moving;
 mod networks;
 mod old_copies;
 mod outages;
+mod own_authority;
 mod peer_tls;
 mod placement;
 mod replacement;

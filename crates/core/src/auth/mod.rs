@@ -1,13 +1,15 @@
 //! Permissions: what a request demands, who makes it, and what a principal is granted.
 //!
 //! Owns demands and grants, the text form of grants, the rule by which a grant covers a demand, and
-//! the rows of roles, principals and tokens. It does not know requests: `command::demands` says
-//! what each of them demands. `control::access` changes the rows.
+//! the rows of roles, principals and tokens, and those of the authorities that sign certificates of
+//! hosts. It does not know requests: `command::demands` says what each of them demands.
+//! `control::access` and `control::authorities` change the rows.
 //!
 //! Grants only allow; nothing is allowed that no grant covers. One grant covers a demand as a
 //! whole: two grants that cover a range of keys only together do not.
 
 mod access;
+mod authorities;
 mod caller;
 mod demand;
 mod grant;
@@ -15,6 +17,10 @@ mod principal;
 mod text;
 
 pub use access::Access;
+pub(crate) use authorities::host;
+pub use authorities::{
+    Authorities, Authority, AuthorityId, JoinToken, PrivateKey, ShownCertificate, bundle_revision,
+};
 pub use caller::Caller;
 pub use demand::{Demand, Scope, Verb};
 pub use grant::{ClusterLevel, ConfigAccess, Grant, Grants, KeyAccess, Namespaces};

@@ -11,7 +11,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use uuid::Uuid;
 
-use super::{AccessChange, AccessWrite, HostChange, RegistryWrite, ShardRefusal, ShardTags};
+use super::{
+    AccessChange, AccessWrite, AuthorityChange, AuthorityWrite, HostChange, RegistryWrite, ShardRefusal,
+    ShardTags,
+};
 use crate::auth::Caller;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
@@ -100,6 +103,13 @@ impl RegistryWrite {
             RegistryWrite::Rebalance => "slots.rebalance",
             RegistryWrite::MoveSlots { slots: _, to: _ } => "slots.move",
             RegistryWrite::Access(AccessWrite { at: _, seen: _, change }) => access_action(change),
+            RegistryWrite::Authority(AuthorityWrite { at: _, change }) => match change {
+                AuthorityChange::Add { certificate: _, key: _ } => "authority.add",
+                AuthorityChange::Use { id: _ } => "authority.use",
+                AuthorityChange::Remove { id: _ } => "authority.remove",
+                AuthorityChange::AddJoinToken { id: _, digest: _, lifetime_ms: _ } => "join-token.add",
+                AuthorityChange::Enrol { id: _, digest: _, host: _ } => return None,
+            },
             RegistryWrite::Announce(action) => match action {
                 AdminAction::TransferLeadership { shard: _, to: _ } => "leader.transfer",
                 AdminAction::Checkpoint => "cluster.checkpoint",
@@ -129,6 +139,13 @@ impl RegistryWrite {
             RegistryWrite::RemoveShard { shard } => shard.to_string(),
             RegistryWrite::MoveSlots { slots, to } => format!("{} to {to}", slots.count()),
             RegistryWrite::Access(AccessWrite { at: _, seen: _, change }) => access_subject(change),
+            RegistryWrite::Authority(AuthorityWrite { at: _, change }) => match change {
+                // It gets its number when it is added.
+                AuthorityChange::Add { certificate: _, key: _ } => String::new(),
+                AuthorityChange::Use { id } | AuthorityChange::Remove { id } => id.0.to_string(),
+                AuthorityChange::AddJoinToken { id, digest: _, lifetime_ms: _ }
+                | AuthorityChange::Enrol { id, digest: _, host: _ } => id.to_string(),
+            },
             RegistryWrite::Announce(action) => match action {
                 AdminAction::TransferLeadership { shard, to } => format!("{shard} to {to}"),
                 AdminAction::Checkpoint | AdminAction::SaveBackup => String::new(),
@@ -188,6 +205,9 @@ impl AuditedWrite {
     pub(super) fn at(&self, now: UnixMillis) -> AuditedWrite {
         let change = match &self.change {
             RegistryWrite::Access(write) => RegistryWrite::Access(AccessWrite { at: now, ..write.clone() }),
+            RegistryWrite::Authority(write) => {
+                RegistryWrite::Authority(AuthorityWrite { at: now, ..write.clone() })
+            }
             change => change.clone(),
         };
         AuditedWrite { at: now, caller: self.caller.clone(), change }

@@ -6,8 +6,10 @@
 
 mod access;
 mod audit;
+mod authority;
 pub mod config;
 mod demands;
+mod denial;
 mod division;
 pub mod migration;
 mod operation;
@@ -28,7 +30,9 @@ pub use crate::topology::{HostInfo, HostRole};
 use crate::types::{NodeId, ShardId, Version};
 pub use access::{AccessChange, AccessWrite};
 pub use audit::{AdminAction, AuditedWrite};
+pub use authority::{AuthorityChange, AuthorityWrite};
 pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
+pub use denial::Denial;
 pub use division::{DivisionBlocker, DivisionCause, DivisionView, HostLoad};
 pub use migration::{Import, Move, MoveReply, MoveStep};
 pub use operation::{Expiry, ExpiryCondition, Operation, Set, SetCondition};
@@ -40,7 +44,7 @@ pub use outcome::{
 pub use placement::{Assignment, ShardTags};
 pub use read::Read;
 pub use refusal::{Refusal, ShardError, ShardRefusal};
-pub use registry::{Denial, HostChange, RELEASE_TAG, RegistryWrite};
+pub use registry::{HostChange, RELEASE_TAG, RegistryWrite};
 pub use reply::{Item, NodeReply, Page, ReadReply, Reply, ScanStep, ShardAnswer, StoredValue, WriteReply};
 pub use restoration::{Discard, Restoration, RestoreWrite, RestoredKey, RowLayout};
 pub use transaction::{Transaction, Watch};
@@ -75,6 +79,9 @@ pub enum Request {
     /// The roles, principals and tokens as this node has applied them. Answered at once by
     /// [`NodeReply::Access`].
     Access,
+    /// The authorities that sign certificates of hosts, with their keys, and the join tokens, as
+    /// this node has applied them. Answered at once by [`NodeReply::Authorities`].
+    Authorities,
     /// Records of administrative changes as this node has applied them, the newest first. Answered
     /// at once by [`NodeReply::Audit`].
     Audit {

@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use uuid::Uuid;
 
 use super::{
-    AccessWrite, AdminAction, Assignment, AuditedWrite, DivisionCause, HostInfo, ShardRefusal, ShardTags,
-    placement,
+    AccessWrite, AdminAction, Assignment, AuditedWrite, AuthorityWrite, DivisionCause, HostInfo,
+    ShardRefusal, ShardTags, placement,
 };
 use crate::codec::{self, DecodeError, Decoder, codes};
 use crate::limits;
@@ -34,7 +34,8 @@ pub enum RegistryWrite {
     /// [`WriteReply::Denied`](super::WriteReply::Denied). The leaders of the shards then reconcile
     /// their membership with it, which takes a while.
     ChangeHost {
-        /// A number that the registry has assigned; otherwise [`Denial::UnknownHost`].
+        /// A number that the registry has assigned; otherwise
+        /// [`Denial::UnknownHost`](super::Denial::UnknownHost).
         node: NodeId,
         /// The change to its wanted state.
         change: HostChange,
@@ -54,8 +55,8 @@ pub enum RegistryWrite {
     /// shard sends it. Answered by [`WriteReply::HostChanged`](super::WriteReply::HostChanged) or
     /// [`WriteReply::Denied`](super::WriteReply::Denied).
     ForgetReplica {
-        /// It must no longer be wanted, otherwise [`Denial::NotLeaving`]. Repeating the command is
-        /// harmless.
+        /// It must no longer be wanted, otherwise
+        /// [`Denial::NotLeaving`](super::Denial::NotLeaving). Repeating the command is harmless.
         replica: ReplicaId,
     },
     /// Sets tags of a shard, including its placement policies. Answered by
@@ -121,11 +122,14 @@ pub enum RegistryWrite {
     /// [`WriteReply::HostChanged`](super::WriteReply::HostChanged) or
     /// [`WriteReply::Denied`](super::WriteReply::Denied). A lower version changes nothing.
     RaiseVersion {
-        /// Every host of the cluster must support it; otherwise [`Denial::HostTooOld`].
+        /// Every host of the cluster must support it; otherwise
+        /// [`Denial::HostTooOld`](super::Denial::HostTooOld).
         to: ClusterVersion,
     },
     /// Changes who may do what.
     Access(AccessWrite),
+    /// Changes who signs certificates of hosts, and which hosts get one.
+    Authority(AuthorityWrite),
     /// An administrative action begins that changes nothing here; see [`AdminAction`].
     Announce(AdminAction),
     /// Another change, with who asked for it and when: see [`AuditedWrite`]. Answered as that one.
@@ -151,98 +155,6 @@ pub enum HostChange {
     Dead(bool),
 }
 
-/// Why the registry refuses a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Denial {
-    /// No host was ever given this number.
-    #[error("there is no such host")]
-    UnknownHost,
-    /// The host has left or is leaving.
-    #[error("the host was removed; it can only join again as a new one, with an empty data directory")]
-    HostRemoved,
-    /// No voter would remain.
-    #[error("it is the last voter, and cannot be removed or lose its vote; add another voter first")]
-    LastVoter,
-    /// The host is not leaving.
-    #[error("the host is not leaving")]
-    NotLeaving,
-    /// See [`limits::HOSTS_MAX`].
-    #[error("the cluster has as many hosts as it can have")]
-    TooManyHosts,
-    /// See [`limits::SHARDS_MAX`].
-    #[error("the cluster has as many shards as it can have; remove one that owns no slots")]
-    TooManyShards,
-    /// The shard owns slots, or is the giver or the receiver of a move.
-    #[error("the shard owns slots, or slots are being moved to it; move them to other shards first")]
-    ShardInUse,
-    /// See [`limits::MIGRATIONS_MAX`].
-    #[error("too many moves of slots are in progress; wait until some are done")]
-    TooManyMoves,
-    /// Some of the slots are already being moved.
-    #[error("some of these slots are being moved already; wait until that is done")]
-    SlotsMoving,
-    /// No shard was ever given this number, or the shard was removed.
-    #[error("there is no such shard")]
-    UnknownShard,
-    /// A placement policy cannot be parsed, or the tags are too long.
-    #[error("the placement policy cannot be read, or the tags of the shard are too long")]
-    InvalidPolicy,
-    /// The command is newer than the cluster's version.
-    #[error(
-        "the cluster's version is too low for this; it rises once every host runs a release that knows it: \
-         `tidelock cluster version` shows what it waits for"
-    )]
-    VersionTooLow,
-    /// A host does not support the cluster's version, or the one to which it should be raised.
-    #[error("the host runs a release that does not support the cluster's version; run a newer release on it")]
-    HostTooOld,
-    /// An operator has stopped the rise of the cluster's version.
-    #[error(
-        "the rise of the cluster's version is held; `tidelock cluster version --resume` lets it continue"
-    )]
-    VersionHeld,
-    /// No role has this name.
-    #[error("there is no such role")]
-    UnknownRole,
-    /// No principal has this name.
-    #[error("there is no such principal")]
-    UnknownPrincipal,
-    /// No token has this id.
-    #[error("there is no such token")]
-    UnknownToken,
-    /// The built-in role cannot be changed.
-    #[error("the role `admin` is built in and cannot be changed; define another role")]
-    BuiltInRole,
-    /// A principal has the role.
-    #[error("a principal has this role; take the role from its principals first")]
-    RoleInUse,
-    /// Another token has this id.
-    #[error("another token has this id; create the token again")]
-    TokenExists,
-    /// Another principal has the certificate name.
-    #[error("another principal has one of these certificate names")]
-    CertificateNameTaken,
-    /// See [`limits::ROLES_MAX`].
-    #[error("there are too many roles; delete some first")]
-    TooManyRoles,
-    /// See [`limits::PRINCIPALS_MAX`].
-    #[error("there are too many principals; delete some first")]
-    TooManyPrincipals,
-    /// See [`limits::TOKENS_MAX`].
-    #[error("there are too many tokens; delete some first")]
-    TooManyTokens,
-    /// Authentication would lock everyone out.
-    #[error(
-        "nobody could change permissions any more; first create a token for a principal that has `cluster:admin`"
-    )]
-    NoAdministrator,
-    /// The change would lock everyone out.
-    #[error(
-        "the last token or certificate name with `cluster:admin` would be lost; first create another one, or make          authentication optional"
-    )]
-    LastAdministrator,
-}
-
 const TAG_REGISTER_HOST: u8 = 3;
 const TAG_JOIN_HOST: u8 = 4;
 const TAG_CHANGE_HOST: u8 = 5;
@@ -258,6 +170,7 @@ const TAG_RAISE_VERSION: u8 = 17;
 const TAG_SET_DEFAULT: u8 = 18;
 const TAG_DIVIDE: u8 = 19;
 const TAG_ACCESS: u8 = 33;
+const TAG_AUTHORITY: u8 = 35;
 pub(super) const TAG_AUDITED: u8 = 34;
 const TAG_ANNOUNCE: u8 = 38;
 
@@ -268,6 +181,7 @@ impl RegistryWrite {
             RegistryWrite::SetDefault { .. } => ClusterVersion::WITH_DEFAULTS,
             RegistryWrite::Divide { .. } => ClusterVersion::WITH_DIVISION,
             RegistryWrite::Access(_) => ClusterVersion::WITH_ACCESS,
+            RegistryWrite::Authority(_) => ClusterVersion::WITH_AUTHORITY,
             RegistryWrite::Announce(_) | RegistryWrite::Audited(_) => ClusterVersion::WITH_AUDIT,
             RegistryWrite::RegisterHost(_)
             | RegistryWrite::JoinHost(_)
@@ -294,6 +208,7 @@ impl RegistryWrite {
             }
             RegistryWrite::TagShard(tags) => tags.validate(),
             RegistryWrite::Access(write) => write.validate(),
+            RegistryWrite::Authority(write) => write.validate(),
             RegistryWrite::Audited(audited) => audited.validate(),
             RegistryWrite::SetDefault { tags } => placement::validate_default(tags),
             RegistryWrite::AddShard { name, tags } => validate_shard(name.as_deref(), tags),
@@ -369,6 +284,10 @@ impl RegistryWrite {
                 out.push(TAG_ACCESS);
                 write.encode(out);
             }
+            RegistryWrite::Authority(write) => {
+                out.push(TAG_AUTHORITY);
+                write.encode(out);
+            }
             RegistryWrite::Announce(action) => {
                 out.push(TAG_ANNOUNCE);
                 action.encode(out);
@@ -418,6 +337,7 @@ impl RegistryWrite {
             TAG_RAISE_VERSION => RegistryWrite::RaiseVersion { to: ClusterVersion(decoder.varint()?) },
             TAG_SET_DEFAULT => RegistryWrite::SetDefault { tags: placement::decode_changes(decoder)? },
             TAG_ACCESS => RegistryWrite::Access(AccessWrite::decode(decoder)?),
+            TAG_AUTHORITY => RegistryWrite::Authority(AuthorityWrite::decode(decoder)?),
             TAG_ANNOUNCE => RegistryWrite::Announce(AdminAction::decode(decoder)?),
             TAG_AUDITED => RegistryWrite::Audited(AuditedWrite::decode(decoder)?),
             _ => return Err(DecodeError::UnknownTag("write")),
@@ -439,35 +359,6 @@ codes!(HostChange as "change of a host" {
     HostChange::Removed => 6,
     HostChange::Dead(true) => 7,
     HostChange::Dead(false) => 8,
-});
-
-codes!(Denial as "denial" {
-    Denial::UnknownHost => 1,
-    Denial::HostRemoved => 2,
-    Denial::LastVoter => 3,
-    Denial::NotLeaving => 4,
-    Denial::TooManyHosts => 5,
-    Denial::UnknownShard => 6,
-    Denial::InvalidPolicy => 7,
-    Denial::TooManyShards => 8,
-    Denial::TooManyMoves => 9,
-    Denial::SlotsMoving => 10,
-    Denial::ShardInUse => 11,
-    Denial::VersionTooLow => 12,
-    Denial::HostTooOld => 13,
-    Denial::VersionHeld => 14,
-    Denial::UnknownRole => 15,
-    Denial::UnknownPrincipal => 16,
-    Denial::UnknownToken => 17,
-    Denial::BuiltInRole => 18,
-    Denial::RoleInUse => 19,
-    Denial::TokenExists => 20,
-    Denial::CertificateNameTaken => 21,
-    Denial::TooManyRoles => 22,
-    Denial::TooManyPrincipals => 23,
-    Denial::TooManyTokens => 24,
-    Denial::NoAdministrator => 25,
-    Denial::LastAdministrator => 26,
 });
 
 /// Names of the entries for additions to an announcement. The settings allow neither to a tag.

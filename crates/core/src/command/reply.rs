@@ -11,7 +11,7 @@ use super::{
     RegistryView,
 };
 use crate::audit::AuditRecord;
-use crate::auth::Access;
+use crate::auth::{Access, Authorities};
 use crate::slots::slot_set::SlotSet;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, UnixMillis, Version};
 
@@ -179,6 +179,8 @@ pub enum NodeReply {
     Snapshots(Vec<(ShardId, LogIndex)>),
     /// Answer to [`Request::Access`](super::Request::Access).
     Access(Arc<Access>),
+    /// Answer to [`Request::Authorities`](super::Request::Authorities).
+    Authorities(Arc<Authorities>),
     /// Answer to [`Request::Audit`](super::Request::Audit).
     Audit(Vec<Arc<AuditRecord>>),
 }

@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::{
-    AccessWrite, Condition, ConfigRestoration, ConfigWrite, Move, Operation, Operations, RegistryWrite,
-    Restoration, RestoreWrite, RowLayout, ShardRefusal, Transaction,
+    AccessWrite, AuthorityWrite, Condition, ConfigRestoration, ConfigWrite, Move, Operation, Operations,
+    RegistryWrite, Restoration, RestoreWrite, RowLayout, ShardRefusal, Transaction,
 };
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
@@ -100,7 +100,10 @@ impl Write {
         match self {
             Write::Keys(transaction) => transaction.operations.needs_clock(),
             Write::Registry(write) => {
-                matches!(**write, RegistryWrite::Access(_) | RegistryWrite::Audited(_))
+                matches!(
+                    **write,
+                    RegistryWrite::Access(_) | RegistryWrite::Authority(_) | RegistryWrite::Audited(_)
+                )
             }
             _ => false,
         }
@@ -115,6 +118,9 @@ impl Write {
             }
             Write::Registry(write) if let RegistryWrite::Access(write) = &**write => {
                 RegistryWrite::Access(AccessWrite { at: now, ..write.clone() }).into()
+            }
+            Write::Registry(write) if let RegistryWrite::Authority(write) = &**write => {
+                RegistryWrite::Authority(AuthorityWrite { at: now, ..write.clone() }).into()
             }
             Write::Registry(write) if let RegistryWrite::Audited(audited) = &**write => {
                 RegistryWrite::Audited(Box::new(audited.at(now))).into()

@@ -8,6 +8,7 @@
 //! - `reconcile`: the next change of a shard's membership towards the wanted one.
 
 pub mod access;
+pub mod authorities;
 pub mod division;
 pub mod placement;
 pub mod progress;

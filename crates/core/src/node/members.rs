@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::Node;
 use crate::audit::AuditTrail;
-use crate::auth::{Access, Caller};
+use crate::auth::{Access, Authorities, Caller};
 use crate::command::{HostChange, HostRole, NodeReply, Refusal, RegistryWrite, Reply, Write};
 use crate::control::placement;
 use crate::event::OutgoingFrame;
@@ -65,6 +65,12 @@ impl Node {
     /// node.
     pub fn host_entry(&self, node: NodeId) -> Option<&HostEntry> {
         self.registry().host_entries().get(&node)
+    }
+
+    /// The authorities that sign certificates of hosts, as this node has applied them. Replaced
+    /// when they change.
+    pub fn authorities(&self) -> &Arc<Authorities> {
+        self.registry().authorities()
     }
 
     /// Roles, principals and tokens, as this node has applied them. Replaced when they change.

@@ -325,6 +325,10 @@ impl Node {
                 let requester = Requester { token: Some(token), caller };
                 self.router.read(requester, (read, consistency), &mut self.groups);
             }
+            Request::Authorities => {
+                let authorities = self.registry().authorities().clone();
+                self.router.answer(Some(token), Reply::Node(NodeReply::Authorities(authorities)));
+            }
             Request::Access => {
                 let access = self.registry().access().clone();
                 self.router.answer(Some(token), Reply::Node(NodeReply::Access(access)));

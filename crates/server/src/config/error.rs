@@ -131,6 +131,16 @@ pub enum ConfigError {
     /// Both `peers` and `join` are given.
     #[error("join: peers is given too; a node founds a cluster (peers) or joins one that exists (join)")]
     JoinAndPeers,
+    /// A setting that has its certificate from elsewhere, or none, is given with `secure`.
+    #[error(
+        "secure: {0} is given too. With secure, a cluster begins with one node, which signs its own certificate, and the others \
+         --join it with a token of `tidelock cluster join-token`; leave {0} out. For several founders, or an authority of your \
+         own, leave secure out, and make certificates with `tidelock tls init`"
+    )]
+    SecureAnd(&'static str),
+    /// A join token without a member to show it to.
+    #[error("join_token_file: join is missing; give the peer addresses of members of the cluster")]
+    JoinTokenAlone,
     /// No member to ask, or too many.
     #[error(
         "join: {0} addresses; list the peer addresses of 1 to {JOIN_ADDRESSES_MAX} members of the cluster"
@@ -156,8 +166,8 @@ pub enum ConfigError {
     TooManyAllowedHosts(usize),
     /// A listener that other machines can reach, without TLS.
     #[error(
-        "{setting}: other machines can reach {address}, and this node has no TLS: they could read and change everything. Make \
-         certificates with `tidelock tls init --hosts {host} --out tidelock-tls`, listing all hosts of the cluster, and start with \
+        "{setting}: other machines can reach {address}, and this node has no TLS: they could read and change everything. Start a new cluster with \
+         --secure, or make certificates with `tidelock tls init --hosts {host} --out tidelock-tls`, listing all hosts of the cluster, and start with \
          `tidelock serve --tls-dir tidelock-tls/{host}`. In a network that you trust, give --insecure instead"
     )]
     Exposed {

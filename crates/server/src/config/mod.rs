@@ -18,6 +18,7 @@ mod founders;
 mod join;
 mod listeners;
 mod raw;
+mod secure;
 mod srv;
 #[cfg(test)]
 mod tests;
@@ -65,6 +66,8 @@ pub const DEFAULT_SHARDS: u64 = 1;
 pub const DEFAULT_REPLICAS: u64 = 3;
 /// Largest `replicas`: three hosts may fail. With more votes, every write waits for more disks.
 pub const REPLICAS_MAX: u64 = 7;
+/// Default of `secure`: nothing beside the data is made in the directory.
+pub const DEFAULT_SECURE: bool = false;
 /// Default of `insecure`: other machines do not reach a node without TLS by mistake.
 pub const DEFAULT_INSECURE: bool = false;
 /// Default of `sync`: writes are acknowledged when they are on disk.
@@ -166,6 +169,10 @@ pub struct Settings {
     /// Directory of the certificate that clients and other nodes are shown; `None`: they connect
     /// without TLS.
     pub tls_dir: Option<PathBuf>,
+    /// Whether the node has its certificate from its cluster, in the data directory.
+    pub secure: bool,
+    /// The file with the join token for the first certificate.
+    pub join_token_file: Option<PathBuf>,
     /// File of the audit log; `None`: there is none.
     pub audit_log: Option<PathBuf>,
     /// Whether other machines may reach this node without TLS.
@@ -244,6 +251,7 @@ impl Settings {
     /// # Errors
     /// As [`Settings::load`].
     pub fn new(raw: RawSettings) -> Result<Settings, ConfigError> {
+        secure::check(&raw)?;
         let (listen, advertise) = listeners::parse(&raw)?;
         let given_name = raw.cluster_name.map(|name| name.trim().to_owned());
         let cluster_name = given_name.as_deref().unwrap_or(DEFAULT_CLUSTER_NAME);
@@ -251,7 +259,6 @@ impl Settings {
         let shards = in_range("shards", raw.shards.unwrap_or(DEFAULT_SHARDS), 1..=SHARDS_MAX)?;
         let replicas = parse_replicas(raw.replicas)?;
         let shard_tags = parse_shard_tags(raw.shard_tags.unwrap_or_default())?;
-        let is_founded_by_list = raw.peers.is_some();
         let srv_founders = raw.peers.as_deref().map(srv::founders).transpose()?.flatten();
         let founders = raw.peers.filter(|_| srv_founders.is_none());
         let founders = founders.map(|list| founders::parse(&list)).transpose()?;
@@ -264,11 +271,7 @@ impl Settings {
             Some(_) => vec![],
             None => founders.unwrap_or_else(|| vec![advertise.peer.clone()]),
         };
-        let join = match raw.join {
-            Some(_) if is_founded_by_list => return Err(ConfigError::JoinAndPeers),
-            Some(list) => join::parse(&list, &advertise.peer)?,
-            None => vec![],
-        };
+        let join = raw.join.map_or(Ok(vec![]), |list| join::parse(&list, &advertise.peer))?;
 
         Ok(Settings {
             election_timeout: Duration::from_millis(in_range(
@@ -292,6 +295,8 @@ impl Settings {
             listen,
             advertise,
             tls_dir: raw.tls_dir,
+            secure: raw.secure.unwrap_or(DEFAULT_SECURE),
+            join_token_file: raw.join_token_file,
             audit_log: raw.audit_log,
             insecure: raw.insecure.unwrap_or(DEFAULT_INSECURE),
             shards,
@@ -440,34 +445,6 @@ impl Settings {
             memory_ticks: ticks(SPANNING_MEMORY),
             rest_ticks: ticks(DIVISION_REST),
         }
-    }
-
-    /// Checks that other machines reach this node with TLS only, unless the operator wants it
-    /// otherwise. Separate from [`Settings::new`], because it concerns only a node that starts.
-    ///
-    /// # Errors
-    /// [`ConfigError::Exposed`], for the first listener beyond loopback.
-    pub fn check_exposure(&self) -> Result<(), ConfigError> {
-        match self.exposed().first() {
-            Some((setting, address)) if self.tls_dir.is_none() && !self.insecure => {
-                Err(ConfigError::Exposed {
-                    setting,
-                    address: (*address).to_owned(),
-                    host: self.advertise.http.host().to_owned(),
-                })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The settings and addresses that other machines can reach. They are worth a warning as long
-    /// as there is no authentication.
-    pub fn exposed(&self) -> Vec<(&'static str, &str)> {
-        self.listen
-            .by_name()
-            .filter(|(_, address)| !address.is_loopback())
-            .map(|(setting, address)| (setting, address.as_str()))
-            .collect()
     }
 }
 

@@ -97,6 +97,16 @@ fn every_setting_of_a_file_counts() {
 
 #[test]
 fn other_machines_reach_a_node_with_tls_only_unless_the_operator_says_so() {
+    for (toml, clue) in [
+        ("secure = true\ntls_dir = 'tls'", "leave tls_dir out"),
+        ("secure = true\npeers = ['a:1']", "leave peers out"),
+        ("secure = true\ninsecure = true", "leave insecure out"),
+        ("join_token_file = 'f'", "join is missing"),
+        ("join_token_file = 'f'\ntls_dir = 'tls'", "leave tls_dir out"),
+    ] {
+        let refusal = Settings::new(toml::from_str(toml).unwrap()).unwrap_err().to_string();
+        assert!(refusal.contains(clue), "{refusal}");
+    }
     for toml in ["", "tls_dir = 'tls'\nhttp = '10.0.0.1:80'", "insecure = true\nhttp = '10.0.0.1:80'"] {
         assert!(settings(toml).check_exposure().is_ok(), "{toml}");
     }

@@ -10,7 +10,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,6 +22,13 @@ use crate::descriptors::is_shortage;
 
 /// The file that holds the lock; never written to.
 const LOCK_NAME: &str = "LOCK";
+
+/// What others may do with the files: nothing. They hold what clients store, and the log and the
+/// snapshots of the prime shard may hold the key of the cluster's authority.
+const FILE_MODE: u32 = 0o600;
+
+/// As [`FILE_MODE`], for a directory.
+const DIRECTORY_MODE: u32 = 0o700;
 
 /// A locked directory. Clones share the lock.
 #[derive(Clone, Debug)]
@@ -51,10 +58,11 @@ impl FsDisk {
     /// When it cannot be created or read, or when another process uses it.
     pub fn open(path: &Path) -> Result<FsDisk, DiskError> {
         let name = path.display().to_string();
-        fs::create_dir_all(path).map_err(|error| failed("create", &name, &error))?;
+        create_directory(path).map_err(|error| failed("create", &name, &error))?;
         let handle = File::open(path).map_err(|error| failed("open", &name, &error))?;
         let lock_path = path.join(LOCK_NAME);
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path);
+        let lock =
+            OpenOptions::new().create(true).truncate(false).write(true).mode(FILE_MODE).open(&lock_path);
         let lock = lock.map_err(|error| failed("lock", &lock_path.display().to_string(), &error))?;
         match lock.try_lock() {
             Ok(()) => {
@@ -111,7 +119,7 @@ impl Disk for FsDisk {
 
     fn create(&self, name: &str, bytes: u64) -> Result<FsFile, DiskError> {
         let path = self.path(name);
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(&path);
         let mut file = self.file(name, file.map_err(|error| self.failed("create", name, &error))?);
         let made = file.resize(bytes).and_then(|()| file.sync_all()).and_then(|()| self.sync_names());
         if let Err(error) = made {
@@ -173,6 +181,17 @@ impl DiskFile for FsFile {
     }
 }
 
+/// Creates the directory, and those above it, if they do not exist.
+fn create_directory(path: &Path) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match fs::DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        created => created,
+    }
+}
+
 /// Reserves space. Does not try if the file system reports too little: until such a call failed, it
 /// would take the remaining space from other processes.
 fn reserve(file: &File, offset: u64, bytes: u64) -> rustix::io::Result<()> {
@@ -197,6 +216,8 @@ fn failed(operation: &'static str, file: &str, error: &io::Error) -> DiskError {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -204,7 +225,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let disk = FsDisk::open(&directory.path().join("deep/er")).unwrap();
         assert_eq!(disk.list(), Ok(vec![]));
+        let mode = |name| fs::metadata(directory.path().join(name)).unwrap().permissions().mode() & 0o777;
         let mut file = disk.create("a", 8192).unwrap();
+        assert_eq!((mode("deep/er"), mode("deep/er/a"), mode("deep/er/LOCK")), (0o700, 0o600, 0o600));
         file.write_at(8190, b"xy").unwrap();
         file.sync().unwrap();
         file.resize(10_000).unwrap();

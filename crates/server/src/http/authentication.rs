@@ -148,6 +148,11 @@ fn of_cluster(operation: Cluster) -> EndpointDemand {
         | Cluster::Checkpoint => EndpointDemand::ByRequest,
         Cluster::Clients => EndpointDemand::NodeState,
         Cluster::ReloadCertificate
+        | Cluster::CreateJoinToken
+        | Cluster::Authorities
+        | Cluster::AddAuthority
+        | Cluster::UseAuthority
+        | Cluster::RemoveAuthority
         | Cluster::Backup
         | Cluster::Snapshots
         | Cluster::BeginSnapshots

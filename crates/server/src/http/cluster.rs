@@ -12,8 +12,8 @@ use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
 use super::{
-    audit, backup, certificate, checkpoint, clients, load, membership, registry, restore, slots, snapshots,
-    version,
+    audit, authorities, backup, certificate, checkpoint, clients, load, membership, registry, restore, slots,
+    snapshots, version,
 };
 use crate::requests;
 use crate::store::Store;
@@ -43,6 +43,11 @@ pub(super) enum Cluster {
     ResumeVersion,
     Checkpoint,
     ReloadCertificate,
+    CreateJoinToken,
+    Authorities,
+    AddAuthority,
+    UseAuthority,
+    RemoveAuthority,
     Backup,
     Snapshots,
     BeginSnapshots,
@@ -63,6 +68,10 @@ impl Cluster {
             | Cluster::Rebalance
             | Cluster::HoldVersion
             | Cluster::ResumeVersion
+            | Cluster::CreateJoinToken
+            | Cluster::AddAuthority
+            | Cluster::UseAuthority
+            | Cluster::RemoveAuthority
             | Cluster::MoveSlots => true,
             Cluster::View
             | Cluster::Progress(_)
@@ -77,6 +86,7 @@ impl Cluster {
             | Cluster::TransferProgress
             | Cluster::Checkpoint
             | Cluster::ReloadCertificate
+            | Cluster::Authorities
             | Cluster::Backup
             | Cluster::Snapshots
             | Cluster::BeginSnapshots
@@ -116,6 +126,11 @@ pub(super) async fn answer<S: Store>(
         Cluster::ResumeVersion => version::hold(call, false).await,
         Cluster::Checkpoint => checkpoint::answer(call).await,
         Cluster::ReloadCertificate => certificate::reload(call).await,
+        Cluster::CreateJoinToken => authorities::create_join_token(call).await,
+        Cluster::Authorities => authorities::show(call).await,
+        Cluster::AddAuthority => authorities::add(call).await,
+        Cluster::UseAuthority => authorities::sign_by(call, number).await,
+        Cluster::RemoveAuthority => authorities::remove(call, number).await,
         Cluster::Backup => backup::answer(call).await,
         Cluster::Snapshots => snapshots::statuses(call).await,
         Cluster::BeginSnapshots => snapshots::begin(call).await,

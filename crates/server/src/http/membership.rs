@@ -130,7 +130,9 @@ pub(super) fn denied(denial: Denial) -> Problem {
         Denial::UnknownShard => ProblemKind::UnknownShard,
         Denial::ShardInUse => ProblemKind::ShardInUse,
         Denial::VersionTooLow | Denial::HostTooOld | Denial::VersionHeld => ProblemKind::ClusterVersion,
-        Denial::UnknownRole | Denial::UnknownPrincipal | Denial::UnknownToken => ProblemKind::NotFound,
+        Denial::UnknownRole | Denial::UnknownPrincipal | Denial::UnknownToken | Denial::UnknownAuthority => {
+            ProblemKind::NotFound
+        }
         Denial::RoleInUse => ProblemKind::RoleInUse,
         Denial::NoAdministrator | Denial::LastAdministrator => ProblemKind::LastAdministrator,
         Denial::BuiltInRole
@@ -138,7 +140,15 @@ pub(super) fn denied(denial: Denial) -> Problem {
         | Denial::CertificateNameTaken
         | Denial::TooManyRoles
         | Denial::TooManyPrincipals
-        | Denial::TooManyTokens => ProblemKind::InvalidRequest,
+        | Denial::TooManyTokens
+        | Denial::NoAuthority
+        | Denial::TooManyAuthorities
+        | Denial::AuthoritySigns
+        | Denial::AuthoritiesUnsettled
+        | Denial::JoinTokenUnknown
+        | Denial::JoinTokenExpired
+        | Denial::JoinTokenUsed
+        | Denial::HostIsMember => ProblemKind::InvalidRequest,
         Denial::TooManyMoves | Denial::SlotsMoving => ProblemKind::SlotsMoving,
         // The last two are denials of requests that only hosts and leaders send.
         Denial::InvalidPolicy | Denial::TooManyShards | Denial::NotLeaving | Denial::TooManyHosts => {

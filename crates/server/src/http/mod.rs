@@ -34,6 +34,7 @@ mod atomics;
 mod audit;
 mod auth;
 mod authentication;
+mod authorities;
 mod authority;
 mod backup;
 mod body;

@@ -239,6 +239,7 @@ mod tests {
     use super::*;
     use crate::config::RawSettings;
     use crate::identity_store::IdentityStore;
+    use crate::transport::enrol::EnrolRefusal;
     use crate::transport::join::{JoinRefusal, JoinRequest, Welcome};
 
     use crate::transport::{Transport, TransportLimits, TransportOptions};
@@ -293,6 +294,7 @@ mod tests {
                 let decision = decide(request);
                 Box::pin(async { decision })
             }),
+            enrolments: Rc::new(|_| Box::pin(async { Err(EnrolRefusal::NoLeader) })),
             tls: None,
             limits: TransportLimits::default(),
         };

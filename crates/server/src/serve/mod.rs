@@ -41,7 +41,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use uuid::Uuid;
 
 use crate::accept::Acceptor;
@@ -59,6 +59,7 @@ use crate::identity_store::IdentityStore;
 use crate::memory::Memory;
 use crate::offload::Offload;
 use crate::resp::Acceptors;
+use crate::secure::{self, SecureError};
 use crate::shutdown::{self, Signal};
 use crate::status_log::SlowRequestLog;
 use crate::store::Store;
@@ -105,6 +106,9 @@ pub enum ServeError {
     /// The settings are not those of a node that may start.
     #[error(transparent)]
     Settings(#[from] ConfigError),
+    /// The node has no certificate of its cluster.
+    #[error(transparent)]
+    Secure(#[from] SecureError),
     /// The certificate cannot be used.
     #[error("tls_dir: {0}")]
     Tls(#[from] TlsError),
@@ -152,6 +156,9 @@ impl ServeError {
             ServeError::Identity(IdentityError::Contradiction(_) | IdentityError::Settings(_))
                 | ServeError::Settings(_)
                 | ServeError::Tls(_)
+                | ServeError::Secure(
+                    SecureError::NotEmpty(_) | SecureError::NoJoinToken | SecureError::JoinToken { .. }
+                )
                 | ServeError::AuditLog { .. }
         )
     }
@@ -179,11 +186,10 @@ async fn serve(
     descriptors: descriptors::DescriptorBudget,
     signals: watch::Receiver<Option<Signal>>,
 ) -> Result<(), ServeError> {
+    let settings = secure::resolved(settings);
     settings.check_exposure()?;
     let audit_log = start_audit_log(&settings)?;
-    let tls = settings.tls_dir.clone().map(|directory| TlsAcceptor::open(directory, SystemTime::now()));
-    let tls = tls.transpose()?;
-    let Some((recovered, listeners)) = prepare(&settings, tls.as_ref(), signals.clone()).await? else {
+    let Some((tls, recovered, listeners)) = prepare(&settings, signals.clone()).await? else {
         tracing::info!("stopped before a cluster had admitted this node");
         return Ok(());
     };
@@ -196,6 +202,7 @@ async fn serve(
     if let Some(tls) = &tls {
         worker.leaders().use_https();
         tokio::task::spawn_local(reload_certificate(tls.clone(), signal(SignalKind::hangup())?));
+        tokio::task::spawn_local(secure::keep_renewed(settings.clone(), worker.clone(), tls.clone()));
     }
     let shared = parts.shared_context(&settings, descriptors, stopping);
     let shared = SharedContext { tls, audit_log: audit_log.clone(), ..shared };
@@ -205,12 +212,23 @@ async fn serve(
     let mut contexts = WorkerContext::split(shared, http, resp).into_iter();
     let own = contexts.next().expect("invariant: there is a context for each worker");
     let spanning = SpanningWatch { counters: own.resp_counters(), told: 0 };
+    parts.spawn_periodic(&settings, removal, spanning);
+    let mut driving = parts.drive(&settings);
+    // No client is served before a new cluster demands authentication.
+    let established = tokio::select! {
+        biased;
+        established = secure::establish(&settings, worker) => Some(established?),
+        () = signalled(signals.clone()) => None,
+        failure = &mut driving => return Err(driving_ended(failure, &parts.transport).await),
+    };
+    if established.is_none() {
+        finish(driving, parts).await;
+        return Ok(());
+    }
     let mut worker_pool = WorkerPool::start(worker, contexts)?;
     let clients = ClientServers { stop, servers: own.serve(worker.clone()) };
-    parts.spawn_periodic(&settings, removal, spanning);
     log_start(&settings, &identity.identity());
 
-    let mut driving = parts.drive(&settings);
     let occasion = async {
         tokio::select! {
             () = signalled(signals) => {}
@@ -225,21 +243,29 @@ async fn serve(
         tokio::try_join!(stopped, worker_pool.finished())
     };
     tokio::select! {
-        failure = &mut driving => {
-            let failure = failure.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
-            return Err(failed(failure, &parts.transport).await);
-        }
+        failure = &mut driving => return Err(driving_ended(failure, &parts.transport).await),
         refused = superseded(superseded_seen, identity) => return Err(refused),
         gone = clients_gone => gone.map_err(ServeError::Worker)?,
     };
     drop(worker_pool);
+    audit_log.stop();
+    finish(driving, parts).await;
+    Ok(())
+}
+
+/// Ends a node that serves no client any more.
+async fn finish(driving: JoinHandle<WorkerFailure>, parts: NodeParts) {
     driving.abort();
     // Its result is known: it was aborted.
     let _ = driving.await;
     parts.stop().await;
-    audit_log.stop();
     tracing::info!("stopped");
-    Ok(())
+}
+
+/// The failure with which the node ended by itself.
+async fn driving_ended(ended: Result<WorkerFailure, JoinError>, transport: &Transport) -> ServeError {
+    let failure = ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    failed(failure, transport).await
 }
 
 /// Opens the audit log, if there is to be one.
@@ -259,14 +285,20 @@ struct Recovered {
     seed: u64,
 }
 
-/// Binds the ports, identifies the node, reads its disk, and then listens. `None` if a signal came
-/// before a cluster admitted the node.
+/// Gets a certificate, binds the ports, identifies the node, reads its disk, and then listens.
+/// `None` if a signal came before a cluster admitted the node.
 async fn prepare(
     settings: &Settings,
-    tls: Option<&TlsAcceptor>,
     signals: watch::Receiver<Option<Signal>>,
-) -> Result<Option<(Recovered, Listeners)>, ServeError> {
+) -> Result<Option<(Option<TlsAcceptor>, Recovered, Listeners)>, ServeError> {
     let disk = FsDisk::open(&settings.data_dir)?;
+    tokio::select! {
+        biased;
+        provided = secure::provide(settings, &disk) => provided?,
+        () = signalled(signals.clone()) => return Ok(None),
+    }
+    let tls = settings.tls_dir.clone().map(|directory| TlsAcceptor::open(directory, SystemTime::now()));
+    let tls = tls.transpose()?;
     let mut ports = Ports::bind(settings).await?;
     if identity::is_founding(&disk, settings).map_err(IdentityError::from)? {
         // Another process may have bound the same ports; only the first one to listen gets them.
@@ -274,7 +306,7 @@ async fn prepare(
     }
     let mut identity = tokio::select! {
         biased;
-        identity = identity::identify(&disk, settings, tls) => identity?,
+        identity = identity::identify(&disk, settings, tls.as_ref()) => identity?,
         () = signalled(signals) => return Ok(None),
     };
     // A fresh seed for each start: read contexts must not repeat, and jitter should not.
@@ -292,7 +324,7 @@ async fn prepare(
         identity.forget_others().await.map_err(IdentityError::from)?;
     }
     let listeners = ports.listen()?;
-    Ok(Some((Recovered { disk, opened, identity, instance, seed }, listeners)))
+    Ok(Some((tls, Recovered { disk, opened, identity, instance, seed }, listeners)))
 }
 
 /// The parts of a running node, apart from its servers of clients.

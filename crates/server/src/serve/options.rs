@@ -18,6 +18,7 @@ use crate::http::NodeAddresses;
 use crate::identity::remembered_peers;
 use crate::identity_store::IdentityStore;
 use crate::join;
+use crate::secure;
 use crate::transport::{TransportLimits, TransportOptions};
 use crate::worker::Worker;
 
@@ -91,6 +92,7 @@ pub(super) fn transport_options(
             supersede.send_replace(Some((by, refusal)));
         }),
         joins: join::handler(worker, store),
+        enrolments: secure::enrolment_handler(worker, store),
         tls: None,
         limits: TransportLimits::default(),
     }
@@ -114,7 +116,8 @@ pub(super) fn insecure_listeners(settings: &Settings) -> usize {
 }
 
 pub(super) fn warnings(settings: &Settings) -> Vec<String> {
-    let exposed = settings.exposed().into_iter();
+    // Such a cluster demands tokens from its founding on.
+    let exposed = settings.exposed().into_iter().filter(|_| !settings.secure);
     exposed
         .map(|(name, address)| {
             format!("{name} listens on {address}, beyond loopback, without {}", missing(settings))

@@ -13,10 +13,11 @@ use rustls::pki_types::{IpAddr, Ipv4Addr, ServerName};
 use tidelock_core::certified_host::{CertificateError, CertifiedHost};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::{TlsConnector, TlsStream};
+use tokio_rustls::{LazyConfigAcceptor, TlsConnector, TlsStream};
 
+use super::certificate::ShownFiles;
 use super::certificate::{Certificate, CertificateFiles, TlsError, unix_s};
-use super::peer::{PeerConfigs, host_of};
+use super::peer::{ENROLMENT_PROTOCOL, PeerConfigs, enrolling, host_of};
 use super::stream::MaybeTlsStream;
 
 /// Most handshakes of the node that are unfinished at a time. Each holds a socket and some memory
@@ -72,6 +73,15 @@ pub struct PeerStream {
     pub stream: MaybeTlsStream,
     /// The host, or why the certificate names none.
     pub host: Result<CertifiedHost, CertificateError>,
+}
+
+/// A connection that began at the port for nodes.
+#[derive(Debug)]
+pub enum AcceptedPeer {
+    /// The other side has shown a certificate of an authority that this node trusts.
+    Peer(PeerStream),
+    /// The other side has shown nothing, and may only ask for its first certificate.
+    Enrolment(MaybeTlsStream),
 }
 
 /// The result of looking at the files again.
@@ -170,6 +180,11 @@ impl TlsAcceptor {
         warnings
     }
 
+    /// What the renewal of the certificate in use depends on.
+    pub fn shown(&self) -> Option<ShownFiles> {
+        self.0.files.lock().unwrap_or_else(PoisonError::into_inner).shown()
+    }
+
     /// The names in the certificate in use.
     pub fn names(&self) -> Vec<String> {
         self.0.files.lock().unwrap_or_else(PoisonError::into_inner).names()
@@ -212,10 +227,29 @@ impl TlsAcceptor {
     /// # Errors
     /// As [`TlsAcceptor::accept`], but never [`HandshakeFailure::Overloaded`]: the caller limits
     /// these handshakes.
-    pub async fn accept_peer(&self, stream: TcpStream) -> Result<PeerStream, HandshakeFailure> {
-        let config = self.0.peers.read().unwrap_or_else(PoisonError::into_inner).server.clone();
-        let stream = begin(config, stream).await?;
-        Ok(PeerStream { host: host_shown(&stream), stream: MaybeTlsStream::Tls(Box::new(stream)) })
+    pub async fn accept_peer(&self, stream: TcpStream) -> Result<AcceptedPeer, HandshakeFailure> {
+        let configs = self.0.peers.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let handshake = async {
+            let stream = expect_tls(stream).await?;
+            let hello = LazyConfigAcceptor::new(Default::default(), stream).await;
+            let start = hello.map_err(HandshakeFailure::Failed)?;
+            // Nodes offer no protocol. What a host without a certificate may do is decided here.
+            let mut offered = start.client_hello().alpn().into_iter().flatten();
+            let enrols = offered.any(|protocol| protocol == ENROLMENT_PROTOCOL);
+            drop(offered);
+            let config = if enrols { configs.enrolment } else { configs.server };
+            let stream = start.into_stream(config).await.map_err(HandshakeFailure::Failed)?;
+            Ok((TlsStream::Server(stream), enrols))
+        };
+        let handshake = timeout(HANDSHAKE_TIMEOUT, handshake).await;
+        let (stream, enrols) = handshake.unwrap_or(Err(HandshakeFailure::Timeout))?;
+        let host = host_shown(&stream);
+        let stream = MaybeTlsStream::Tls(Box::new(stream));
+        Ok(if enrols {
+            AcceptedPeer::Enrolment(stream)
+        } else {
+            AcceptedPeer::Peer(PeerStream { host, stream })
+        })
     }
 
     /// The handshake with another node, to which this one has connected.
@@ -248,17 +282,43 @@ async fn begin(
     stream: TcpStream,
 ) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
     let handshake = async {
-        let mut first = [0];
-        match stream.peek(&mut first).await {
-            Ok(1) if first[0] != HANDSHAKE_RECORD => Err(HandshakeFailure::NotTls(stream)),
-            Ok(_) => match tokio_rustls::TlsAcceptor::from(config).accept(stream).await {
-                Ok(stream) => Ok(TlsStream::Server(stream)),
-                Err(error) => Err(HandshakeFailure::Failed(error)),
-            },
+        let stream = expect_tls(stream).await?;
+        match tokio_rustls::TlsAcceptor::from(config).accept(stream).await {
+            Ok(stream) => Ok(TlsStream::Server(stream)),
             Err(error) => Err(HandshakeFailure::Failed(error)),
         }
     };
     timeout(HANDSHAKE_TIMEOUT, handshake).await.unwrap_or(Err(HandshakeFailure::Timeout))
+}
+
+/// Looks at the first byte of a connection, which stays unread.
+async fn expect_tls(stream: TcpStream) -> Result<TcpStream, HandshakeFailure> {
+    let mut first = [0];
+    match stream.peek(&mut first).await {
+        Ok(1) if first[0] != HANDSHAKE_RECORD => Err(HandshakeFailure::NotTls(stream)),
+        Ok(_) => Ok(stream),
+        Err(error) => Err(HandshakeFailure::Failed(error)),
+    }
+}
+
+/// The handshake of a host without a certificate with a node, to which it has connected. The
+/// authority with this fingerprint must have signed the certificate of the node.
+///
+/// # Errors
+/// When the node is not of the cluster that the fingerprint means, and when the connection fails.
+pub async fn connect_to_enrol(stream: TcpStream, authority: [u8; 32]) -> io::Result<MaybeTlsStream> {
+    let config = Arc::new(enrolling(authority).map_err(io::Error::other)?);
+    // Neither sent nor compared.
+    let name = ServerName::IpAddress(IpAddr::V4(Ipv4Addr::from([0, 0, 0, 0])));
+    let handshake = timeout(HANDSHAKE_TIMEOUT, TlsConnector::from(config).connect(name, stream));
+    let stream = handshake.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+    let (_, session) = stream.get_ref();
+    if session.alpn_protocol() != Some(ENROLMENT_PROTOCOL) {
+        return Err(io::Error::other("the node runs a release without join tokens"));
+    }
+    let stream = TlsStream::Client(stream);
+    host_shown(&stream).map_err(io::Error::other)?;
+    Ok(MaybeTlsStream::Tls(Box::new(stream)))
 }
 
 /// The host that the certificate of the other side names.

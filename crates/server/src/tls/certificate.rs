@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::{RootCertStore, ServerConfig};
 use tidelock_core::certified_host::{CertificateError, CertifiedHost};
 
-use super::peer::{CertifiedKey, PeerConfigs, host_of, names_of};
+use super::peer::{Authorities, CertifiedKey, PeerConfigs, fingerprint, host_of, is_signed_by, names_of};
 
 /// The certificate of the node and those of the authorities between it and the root, PEM.
 pub const CERTIFICATE_FILE: &str = "tls.crt";
@@ -122,6 +122,15 @@ impl CertificateFiles {
         Ok(CertificateFiles { certificate, key, authorities: authorities? })
     }
 
+    /// What a renewal depends on; `None` if the certificate cannot be read.
+    pub fn shown(&self) -> Option<ShownFiles> {
+        let certificate = CertificateDer::from_pem_slice(&self.certificate).ok()?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
+        let validity = parsed.validity();
+        let validity_unix_s = (validity.not_before.timestamp(), validity.not_after.timestamp());
+        Some(ShownFiles { certificate, validity_unix_s, authorities: self.authorities.clone() })
+    }
+
     /// The names in the certificate.
     pub fn names(&self) -> Vec<String> {
         let leaf = CertificateDer::from_pem_slice(&self.certificate);
@@ -143,25 +152,52 @@ impl CertificateFiles {
             .with_no_client_auth()
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(TlsError::Mismatch)?;
-        let roots = roots(&self.authorities)?;
+        let authorities = authorities(&self.authorities)?;
         let host = host_of(leaf)?;
         let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
-        let peers = PeerConfigs::new(CertifiedKey { chain, key }, roots, now).map_err(TlsError::Refused)?;
+        let peers =
+            PeerConfigs::new(CertifiedKey { chain, key }, authorities, now).map_err(TlsError::Refused)?;
         Ok(Certificate { config: Arc::new(config), peers, host, expires_unix_s })
     }
 }
 
 /// The authorities of the file.
-fn roots(authorities: &[u8]) -> Result<RootCertStore, TlsError> {
+fn authorities(text: &[u8]) -> Result<Authorities, TlsError> {
     let damaged = |error| TlsError::Pem { file: AUTHORITY_FILE, error };
-    let mut roots = RootCertStore::empty();
-    for authority in CertificateDer::pem_slice_iter(authorities) {
-        roots.add(authority.map_err(damaged)?).map_err(TlsError::Authority)?;
+    let (mut roots, mut certificates) = (RootCertStore::empty(), Vec::new());
+    for authority in CertificateDer::pem_slice_iter(text) {
+        let authority = authority.map_err(damaged)?;
+        roots.add(authority.clone()).map_err(TlsError::Authority)?;
+        certificates.push(authority);
     }
     if roots.is_empty() {
         return Err(damaged(pem::Error::NoItemsFound));
     }
-    Ok(roots)
+    Ok(Authorities { roots, certificates })
+}
+
+/// The SHA-256 digest of a certificate, PEM; `None` for another text.
+pub fn fingerprint_of(certificate: &[u8]) -> Option<[u8; 32]> {
+    CertificateDer::from_pem_slice(certificate).ok().map(|certificate| fingerprint(&certificate))
+}
+
+/// What a node shows, as far as its renewal depends on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownFiles {
+    certificate: CertificateDer<'static>,
+    /// From when to when the certificate is valid, in seconds since 1970.
+    pub validity_unix_s: (i64, i64),
+    /// The content of `ca.crt`.
+    pub authorities: Vec<u8>,
+}
+
+impl ShownFiles {
+    /// Whether an authority, PEM, has signed the certificate.
+    pub fn is_signed_by(&self, authority: &[u8], now: SystemTime) -> bool {
+        let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
+        let authority = CertificateDer::from_pem_slice(authority);
+        authority.is_ok_and(|authority| is_signed_by(&self.certificate, &authority, now))
+    }
 }
 
 /// The host that a certificate names, whether or not the certificate is valid.

@@ -10,9 +10,15 @@
 
 mod acceptor;
 mod certificate;
+pub mod issue;
 mod peer;
 mod stream;
 
-pub use acceptor::{EXPIRY_WARNING, HANDSHAKE_RECORD, HandshakeFailure, PeerStream, Reload, TlsAcceptor};
-pub use certificate::{AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, TlsError, certified_host};
+pub use acceptor::{
+    AcceptedPeer, EXPIRY_WARNING, HANDSHAKE_RECORD, HandshakeFailure, PeerStream, Reload, TlsAcceptor,
+    connect_to_enrol,
+};
+pub use certificate::{
+    AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, ShownFiles, TlsError, certified_host, fingerprint_of,
+};
 pub use stream::MaybeTlsStream;

@@ -18,9 +18,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{
-    ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
-    SignatureScheme,
+    CertificateError as RefusedCertificate, ClientConfig, DigitallySignedStruct, DistinguishedName, Error,
+    RootCertStore, ServerConfig, SignatureScheme,
 };
+use tidelock_core::auth::SecretDigest;
 use tidelock_core::certified_host::{CertificateError, CertifiedHost};
 use x509_parser::extensions::GeneralName;
 
@@ -31,7 +32,13 @@ pub(super) struct PeerConfigs {
     pub server: Arc<ServerConfig>,
     /// For the connections that this node makes.
     pub client: Arc<ClientConfig>,
+    /// For the connections of hosts that have no certificate yet and ask for one.
+    pub enrolment: Arc<ServerConfig>,
 }
+
+/// The protocol by which a host asks for its first certificate, among those that a caller offers
+/// when TLS begins. Nothing but such a request is served on a connection with it.
+pub(super) const ENROLMENT_PROTOCOL: &[u8] = b"tidelock-enrol/1";
 
 /// A certificate with those of the authorities below the root, and its key.
 pub(super) struct CertifiedKey {
@@ -40,16 +47,17 @@ pub(super) struct CertifiedKey {
 }
 
 impl PeerConfigs {
-    /// The settings of a node that shows `own` and trusts `roots`.
+    /// The settings of a node that shows `own` and trusts `authorities`.
     ///
     /// # Errors
     /// When other nodes that trust the same authorities would not accept `own` from a caller or
     /// from a node that they call.
-    pub fn new(own: CertifiedKey, roots: RootCertStore, now: UnixTime) -> Result<PeerConfigs, Error> {
+    pub fn new(own: CertifiedKey, authorities: Authorities, now: UnixTime) -> Result<PeerConfigs, Error> {
+        let Authorities { roots, certificates } = authorities;
         let (provider, roots) = (Arc::new(aws_lc_rs::default_provider()), Arc::new(roots));
         let callers = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
         let callers = callers.build().map_err(|error| Error::General(error.to_string()))?;
-        let called = Arc::new(AnyNameVerifier { roots, provider: provider.clone() });
+        let called = Arc::new(AnyNameVerifier { trusted: Trusted::Roots(roots), provider: provider.clone() });
         if let [leaf, intermediates @ ..] = &own.chain[..] {
             callers.verify_client_cert(leaf, intermediates, now)?;
             called.verify(leaf, intermediates, now)?;
@@ -61,6 +69,7 @@ impl PeerConfigs {
             .with_single_cert(chain, key)?;
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
+        let enrolment = enrolment(&provider, &own, certificates)?;
         let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
@@ -68,8 +77,67 @@ impl PeerConfigs {
             .with_client_auth_cert(own.chain, own.key)?;
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
-        Ok(PeerConfigs { server: Arc::new(server), client: Arc::new(client) })
+        Ok(PeerConfigs { server: Arc::new(server), client: Arc::new(client), enrolment: Arc::new(enrolment) })
     }
+}
+
+/// The certificates of `ca.crt`.
+pub(super) struct Authorities {
+    pub roots: RootCertStore,
+    pub certificates: Vec<CertificateDer<'static>>,
+}
+
+/// The settings of connections of hosts without a certificate. The chain ends with the authorities,
+/// so that a host finds the one that its join token names.
+fn enrolment(
+    provider: &Arc<CryptoProvider>,
+    own: &CertifiedKey,
+    authorities: Vec<CertificateDer<'static>>,
+) -> Result<ServerConfig, Error> {
+    let chain = own.chain.iter().cloned().chain(authorities).collect();
+    let mut config = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(chain, own.key.clone_key())?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config.alpn_protocols = vec![ENROLMENT_PROTOCOL.to_vec()];
+    Ok(config)
+}
+
+/// The settings of the connection by which a host without a certificate asks for one. The other
+/// side must be a node whose certificate the authority with this fingerprint has signed.
+pub(super) fn enrolling(authority: [u8; 32]) -> Result<ClientConfig, Error> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = AnyNameVerifier { trusted: Trusted::Fingerprint(authority), provider: provider.clone() };
+    let mut client = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth();
+    client.resumption = Resumption::disabled();
+    client.enable_sni = false;
+    client.alpn_protocols = vec![ENROLMENT_PROTOCOL.to_vec()];
+    Ok(client)
+}
+
+/// Whether an authority has signed a certificate that nodes accept at this time.
+pub(super) fn is_signed_by(
+    leaf: &CertificateDer<'_>,
+    authority: &CertificateDer<'static>,
+    now: UnixTime,
+) -> bool {
+    let mut roots = RootCertStore::empty();
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    roots.add(authority.clone()).is_ok()
+        && AnyNameVerifier { trusted: Trusted::Roots(Arc::new(roots)), provider }
+            .verify(leaf, &[], now)
+            .is_ok()
+}
+
+/// The SHA-256 digest of a certificate.
+pub(super) fn fingerprint(certificate: &CertificateDer<'_>) -> [u8; 32] {
+    SecretDigest::of(certificate).0
 }
 
 /// The name of the host in a certificate.
@@ -105,8 +173,30 @@ pub(super) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
 /// Checks the certificate of a node that this one calls, whatever its names are.
 #[derive(Debug)]
 struct AnyNameVerifier {
-    roots: Arc<RootCertStore>,
+    trusted: Trusted,
     provider: Arc<CryptoProvider>,
+}
+
+/// Which authorities are trusted.
+#[derive(Debug)]
+enum Trusted {
+    Roots(Arc<RootCertStore>),
+    /// The one with this fingerprint, whose certificate the other side shows too.
+    Fingerprint([u8; 32]),
+}
+
+impl Trusted {
+    fn roots(&self, shown: &[CertificateDer<'_>]) -> Result<Arc<RootCertStore>, Error> {
+        let pinned = match self {
+            Trusted::Roots(roots) => return Ok(roots.clone()),
+            Trusted::Fingerprint(pinned) => pinned,
+        };
+        let authority = shown.iter().find(|shown| fingerprint(shown) == *pinned);
+        let authority = authority.ok_or(Error::InvalidCertificate(RefusedCertificate::UnknownIssuer))?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.clone().into_owned())?;
+        Ok(Arc::new(roots))
+    }
 }
 
 impl AnyNameVerifier {
@@ -116,9 +206,10 @@ impl AnyNameVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
+        let roots = self.trusted.roots(intermediates)?;
         let leaf = ParsedCertificate::try_from(leaf)?;
         let algorithms = self.provider.signature_verification_algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(&leaf, &self.roots, intermediates, now, algorithms)
+        verify_server_cert_signed_by_trust_anchor(&leaf, &roots, intermediates, now, algorithms)
     }
 }
 

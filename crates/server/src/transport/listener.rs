@@ -20,13 +20,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::enrol::{self, EnrolRequest};
 use super::handshake::{
     Agreement, Caller, HandshakeError, Judge, Message, refuse_without_tls, write_message,
 };
 use super::join::{JOIN_TIMEOUT, JOINS_MAX, JoinRefusal, JoinRequest, Welcome};
 use super::links::Links;
-use super::secure::AcceptError;
+use super::secure::{AcceptError, Accepted};
 use super::{connection, secure};
+use crate::throttle::FailureThrottle;
 use crate::tls::{HANDSHAKE_RECORD, MaybeTlsStream};
 use crate::wrong_port::{WrongPort, begins_http_request};
 
@@ -51,6 +53,7 @@ pub(super) async fn run(links: Rc<Links>, listener: TcpListener) {
         links: links.clone(),
         handshakes_open: Cell::new(0),
         joining: Cell::new(0),
+        throttle: FailureThrottle::default(),
         refusal_log: RefusalLog::default(),
     });
     let mut connections = JoinSet::new();
@@ -94,6 +97,8 @@ struct ListenerContext {
     links: Rc<Links>,
     handshakes_open: Cell<usize>,
     joining: Cell<usize>,
+    /// The failures of hosts that ask for a certificate, by their addresses.
+    throttle: FailureThrottle,
     refusal_log: RefusalLog,
 }
 
@@ -117,7 +122,13 @@ impl ListenerContext {
         self.handshakes_open.set(self.handshakes_open.get() - 1);
         self.links.dial_news();
         match result {
-            Some(Ok((stream, Caller::Peer(Agreement { peer: identity, chains })))) => {
+            Some(Ok((stream, Accomplished::Enrolment(request)))) => {
+                tokio::select! {
+                    () = self.enrol(stream, remote, request) => {}
+                    () = self.links.stopped() => {}
+                }
+            }
+            Some(Ok((stream, Accomplished::Caller(Caller::Peer(Agreement { peer: identity, chains }))))) => {
                 let peer = identity.node;
                 self.refusal_log.forget(remote.ip(), peer);
                 if let Some(link) = self.links.raise(&identity) {
@@ -125,12 +136,12 @@ impl ListenerContext {
                     connection::run(&self.links, &link, stream, (buffer, chains)).await;
                 }
             }
-            Some(Ok((_, Caller::WakeUp(peer)))) => {
+            Some(Ok((_, Accomplished::Caller(Caller::WakeUp(peer))))) => {
                 tracing::debug!(%peer, address = %remote, "a peer asks for a connection: dialing it");
                 self.refusal_log.forget(remote.ip(), peer);
                 self.links.dial_now(peer);
             }
-            Some(Ok((stream, Caller::Join(request)))) => {
+            Some(Ok((stream, Accomplished::Caller(Caller::Join(request))))) => {
                 tokio::select! {
                     () = self.answer(stream, remote, request) => {}
                     () = self.links.stopped() => {}
@@ -181,6 +192,34 @@ impl ListenerContext {
         }
     }
 
+    /// Answers a host that asks for its first certificate. A host that is refused waits for the
+    /// answer if others from its address were refused before.
+    async fn enrol(&self, mut stream: MaybeTlsStream, remote: SocketAddr, request: EnrolRequest) {
+        let host = request.host;
+        if self.joining.get() >= JOINS_MAX {
+            tracing::debug!(%remote, %host, "too many hosts are joining; this one will ask again");
+            return;
+        }
+        self.joining.set(self.joining.get() + 1);
+        let decision = timeout(JOIN_TIMEOUT, (self.links.options.enrolments)(request)).await;
+        if let Ok(Err(enrol::EnrolRefusal::Refused(reason))) = &decision {
+            tracing::warn!(%remote, %host, reason, "a host got no certificate");
+            self.throttle.failed(Some(remote.ip())).await;
+        }
+        self.joining.set(self.joining.get() - 1);
+        let decision = decision.unwrap_or(Err(enrol::EnrolRefusal::NoLeader));
+        if decision.is_ok() {
+            tracing::info!(%remote, %host, "a host got its first certificate for a join token");
+        }
+        let answer = async {
+            enrol::answer(&mut stream, decision).await?;
+            stream.shutdown().await
+        };
+        if !matches!(timeout(self.links.options.limits.handshake_timeout, answer).await, Ok(Ok(()))) {
+            tracing::debug!(%remote, %host, "a host disconnected before it got its certificate");
+        }
+    }
+
     async fn decide(&self, request: JoinRequest) -> Result<Welcome, JoinRefusal> {
         if self.joining.get() >= JOINS_MAX {
             return Err(JoinRefusal::Busy);
@@ -197,11 +236,18 @@ impl ListenerContext {
         &self,
         stream: TcpStream,
         buffer: &mut BytesMut,
-    ) -> Result<(MaybeTlsStream, Caller), (Option<MaybeTlsStream>, HandshakeError)> {
+    ) -> Result<(MaybeTlsStream, Accomplished), (Option<MaybeTlsStream>, HandshakeError)> {
         connection::configure(&stream).map_err(|error| (None, error.into()))?;
         let limit = self.links.options.limits.handshake_timeout;
         let (mut stream, certificate) = match secure::accept(self.links.options.tls.as_ref(), stream).await {
-            Ok(secured) => secured,
+            Ok(Accepted::Secured(secured)) => secured,
+            Ok(Accepted::Enrolment(mut stream)) => {
+                return match timeout(limit, enrol::read(&mut stream)).await {
+                    Ok(Ok(request)) => Ok((stream, Accomplished::Enrolment(request))),
+                    Ok(Err(error)) => Err((None, error)),
+                    Err(_) => Err((None, HandshakeError::Timeout)),
+                };
+            }
             Err(AcceptError::Ended(error)) => return Err((None, error)),
             Err(AcceptError::NotTls(stream)) => {
                 let mut stream = MaybeTlsStream::Plain(stream);
@@ -211,7 +257,7 @@ impl ListenerContext {
         };
         let judge = Judge { certificate: certificate.as_ref(), ..self.links.judge() };
         match timeout(limit, judge.accept(&mut stream, buffer)).await {
-            Ok(Ok(caller)) => Ok((stream, caller)),
+            Ok(Ok(caller)) => Ok((stream, Accomplished::Caller(caller))),
             Ok(Err(HandshakeError::Malformed(_))) if buffer.first() == Some(&HANDSHAKE_RECORD) => {
                 Err((Some(stream), HandshakeError::CallerWithTls))
             }
@@ -219,6 +265,13 @@ impl ListenerContext {
             Err(_) => Err((Some(stream), HandshakeError::Timeout)),
         }
     }
+}
+
+/// What the other side of a connection wants, after its handshake.
+enum Accomplished {
+    Caller(Caller),
+    /// Its first certificate.
+    Enrolment(EnrolRequest),
 }
 
 /// The message for a decision.

@@ -28,7 +28,8 @@
 //! with that peer. After [`Transport::stop`] returns, no event is raised.
 //!
 //! **Peers change** with [`Transport::set_peers`], without interrupting links. A host that wants to
-//! join uses [`join::ask`] at any member's listener, before it has a transport.
+//! join uses [`join::ask`] at any member's listener, before it has a transport; if it has a join
+//! token instead of a certificate, [`enrol::ask`] before that.
 //!
 //! **Modules.** `handshake` and `frame` define the wire format, `queue` bounds waiting frames,
 //! `links` tracks peers and orders events, `connection` drives a socket. `dialer`, `wake_up` and
@@ -42,6 +43,7 @@ pub mod attempt;
 pub mod connection;
 pub mod counters;
 pub mod dialer;
+pub mod enrol;
 pub mod frame;
 pub mod handshake;
 pub mod join;
@@ -70,6 +72,7 @@ use tokio::task::JoinSet;
 
 use attempt::BackoffLimits;
 pub use counters::TransportCounters;
+use enrol::EnrolHandler;
 use join::JoinHandler;
 use links::Links;
 use queue::QueueLimits;
@@ -125,6 +128,8 @@ pub struct TransportOptions {
     pub superseded: Rc<dyn Fn(NodeId, HandshakeRefusal)>,
     /// Decides about hosts that ask to join.
     pub joins: JoinHandler,
+    /// Decides about hosts that ask for their first certificate.
+    pub enrolments: EnrolHandler,
     /// The certificate of this node, if connections between nodes are encrypted.
     pub tls: Option<TlsAcceptor>,
     /// Bounds of queues and times.

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use uuid::Uuid;
 
 use super::handshake::HandshakeError;
-use crate::tls::{HandshakeFailure, MaybeTlsStream, PeerStream, TlsAcceptor};
+use crate::tls::{AcceptedPeer, HandshakeFailure, MaybeTlsStream, PeerStream, TlsAcceptor};
 
 /// The names in the certificates of both sides of a connection.
 pub struct CertificateCheck {
@@ -63,17 +63,24 @@ pub(super) enum AcceptError {
     Ended(HandshakeError),
 }
 
+/// A connection that this node accepted.
+pub(super) enum Accepted {
+    /// The handshake of the peer protocol can begin.
+    Secured(SecuredStream),
+    /// A host without a certificate may ask for one.
+    Enrolment(MaybeTlsStream),
+}
+
 /// Begins TLS on a connection that this node accepted. The certificate is judged when the caller
 /// introduces itself, so that it can be told why it is refused.
-pub(super) async fn accept(
-    tls: Option<&TlsAcceptor>,
-    stream: TcpStream,
-) -> Result<SecuredStream, AcceptError> {
-    let Some(tls) = tls else { return Ok((MaybeTlsStream::Plain(stream), None)) };
+pub(super) async fn accept(tls: Option<&TlsAcceptor>, stream: TcpStream) -> Result<Accepted, AcceptError> {
+    let Some(tls) = tls else { return Ok(Accepted::Secured((MaybeTlsStream::Plain(stream), None))) };
     match tls.accept_peer(stream).await {
-        Ok(PeerStream { stream, host }) => {
-            Ok((stream, Some(CertificateCheck { own: tls.host().clone(), shown: host })))
+        Ok(AcceptedPeer::Peer(PeerStream { stream, host })) => {
+            let check = CertificateCheck { own: tls.host().clone(), shown: host };
+            Ok(Accepted::Secured((stream, Some(check))))
         }
+        Ok(AcceptedPeer::Enrolment(stream)) => Ok(Accepted::Enrolment(stream)),
         Err(HandshakeFailure::NotTls(stream)) => Err(AcceptError::NotTls(stream)),
         Err(HandshakeFailure::Failed(error)) => Err(AcceptError::Ended(HandshakeError::Tls(error))),
         Err(HandshakeFailure::Timeout | HandshakeFailure::Overloaded) => {

@@ -134,7 +134,9 @@ fn each_path_takes_the_methods_that_are_described() {
     let server = Server::start(HttpOptions::default());
     let mut client = Client::connect(server.address);
     for template in DOCUMENT.paths().keys() {
-        let path = ["{node}", "{shard}"].iter().fold(template.clone(), |path, name| path.replace(name, "1"));
+        let path = ["{node}", "{shard}", "{authority}"]
+            .iter()
+            .fold(template.clone(), |path, name| path.replace(name, "1"));
         let path = path.replace("{namespace}", "ns").replace("{key}", "k").replace("{id}", "k");
         let path = path.replace("{name}", "n").replace("{token}", "0123456789abcdef");
         for method in ["GET", "PUT", "POST", "DELETE", "PATCH"] {
@@ -156,7 +158,9 @@ fn no_path_is_open_to_pages_of_others() {
     let server = Server::start(HttpOptions::default());
     let mut client = Client::connect(server.address);
     for (template, item) in DOCUMENT.paths() {
-        let path = ["{node}", "{shard}"].iter().fold(template.clone(), |path, name| path.replace(name, "1"));
+        let path = ["{node}", "{shard}", "{authority}"]
+            .iter()
+            .fold(template.clone(), |path, name| path.replace(name, "1"));
         let path = path.replace("{namespace}", "ns").replace("{key}", "k").replace("{id}", "k");
         for method in ["get", "put", "post", "delete"].iter().filter(|method| item.get(**method).is_some()) {
             let method = method.to_uppercase();
@@ -182,7 +186,9 @@ fn changes_take_the_parameters_that_are_described_and_no_others() {
     let server = Server::start(HttpOptions::default());
     let mut client = Client::connect(server.address);
     for (template, item) in DOCUMENT.paths() {
-        let path = ["{node}", "{shard}"].iter().fold(template.clone(), |path, name| path.replace(name, "1"));
+        let path = ["{node}", "{shard}", "{authority}"]
+            .iter()
+            .fold(template.clone(), |path, name| path.replace(name, "1"));
         let path = path.replace("{namespace}", "ns").replace("{key}", "k").replace("{id}", "k");
         for method in ["put", "post", "delete"].iter().filter(|method| item.get(**method).is_some()) {
             let parameters = item[*method]["parameters"].as_array().cloned().unwrap_or_default();

@@ -199,6 +199,7 @@ impl State {
                 placement::explain(&self.registry, shard).map_or(unknown, explained)
             }
             Request::Access => Reply::Node(NodeReply::Access(self.registry.access().clone())),
+            Request::Authorities => Reply::Node(NodeReply::Authorities(self.registry.authorities().clone())),
             Request::Audit { before, most } => {
                 Reply::Node(NodeReply::Audit(self.registry.audit().page(before, most)))
             }

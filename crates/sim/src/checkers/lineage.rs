@@ -118,7 +118,8 @@ pub fn lineages(history: &History) -> Result<Lineages, Violation> {
                 Request::Transfer { .. } | Request::SnapshotHere | Request::Registry | Request::Load { .. },
                 _,
             ) => {}
-            (Request::Explain { .. } | Request::Access | Request::Audit { .. }, _) => {}
+            (Request::Explain { .. } | Request::Access | Request::Authorities | Request::Audit { .. }, _) => {
+            }
         }
     }
     builder.finish()

@@ -1,10 +1,10 @@
 //! The checkers: one module for each property. None of them trusts the store.
 //!
-//! Two kinds. *Online* checkers observe the nodes during the run: [`agreement`], [`availability`],
-//! [`leaders`], [`replicas`], [`replies`], [`versions`]. [`placement`] judges the healed cluster.
-//! *Offline* checkers judge the finished [`History`], which contains only what clients of the
-//! shipped binary could observe: [`linearizability`], [`staleness`], [`durability`], [`lists`],
-//! [`scans`]; they share [`lineage`], which orders the mutations of each key by version.
+//! Two kinds. *Online* checkers observe the nodes during the run: [`admissions`], [`agreement`],
+//! [`availability`], [`leaders`], [`replicas`], [`replies`], [`versions`]. [`placement`] judges the
+//! healed cluster. *Offline* checkers judge the finished [`History`], which contains only what
+//! clients of the shipped binary could observe: [`linearizability`], [`staleness`], [`durability`],
+//! [`lists`], [`scans`]; they share [`lineage`], which orders the mutations of each key by version.
 //! [`pipelines`] judges what the order of one connection's commands promises. [`operations`] also
 //! uses the log, for properties that a history alone does not show. [`config`] judges configuration
 //! by its revisions, and [`lives`] judges namespaces that are created and deleted, by the log.
@@ -13,6 +13,7 @@
 //!
 //! Each has a test with a violation, because a checker that cannot fail proves nothing.
 
+pub mod admissions;
 pub mod agreement;
 pub mod audit;
 pub mod availability;

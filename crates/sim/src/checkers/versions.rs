@@ -90,7 +90,9 @@ fn needed_version(write: &Write) -> (ClusterVersion, bool) {
         RegistryWrite::SetDefault { .. } => (ClusterVersion(2), false),
         RegistryWrite::Divide { .. } => (ClusterVersion(3), false),
         RegistryWrite::Access(_) => (ClusterVersion(4), false),
-        RegistryWrite::Announce(_) | RegistryWrite::Audited(_) => (ClusterVersion(5), false),
+        RegistryWrite::Authority(_) | RegistryWrite::Announce(_) | RegistryWrite::Audited(_) => {
+            (ClusterVersion(5), false)
+        }
         RegistryWrite::RaiseVersion { to } => (*to, true),
         _ => (ClusterVersion(1), false),
     }

@@ -8,6 +8,7 @@
 mod backups;
 mod disk_work;
 mod dividing;
+mod enrolment;
 mod handshakes;
 mod importing;
 pub mod inspection;

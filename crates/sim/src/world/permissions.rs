@@ -9,6 +9,7 @@ use tidelock_core::command::{AccessChange, AccessWrite, RegistryWrite, Reply, Re
 use tidelock_core::event::Event;
 use tidelock_core::types::{NodeId, Token};
 
+use super::enrolment::Enrolments;
 use super::{World, is_stale_read};
 use crate::checkers::Violation;
 use crate::checkers::audit::AuditRecords;
@@ -48,7 +49,8 @@ pub struct Administrator {
     pub(super) checker: Permissions,
     audit: AuditRecords,
     /// The changes that set everything up, the next one last.
-    setup: Vec<AccessChange>,
+    setup: Vec<RegistryWrite>,
+    enrolments: Enrolments,
     waits_for: Option<Token>,
     random: fastrand::Rng,
 }
@@ -66,29 +68,44 @@ impl Administrator {
             digest: SecretDigest::of(b"secret"),
             lifetime_ms: None,
         };
-        let mut setup: Vec<AccessChange> =
-            setup.chain([principal(ADMINISTRATOR, ADMIN_ROLE), token, AccessChange::Require(true)]).collect();
+        let setup = setup.chain([principal(ADMINISTRATOR, ADMIN_ROLE), token, AccessChange::Require(true)]);
+        let mut setup: Vec<RegistryWrite> = setup.map(access).chain([Enrolments::authority()]).collect();
         setup.reverse();
-        let checker = Permissions::new(stale_ticks, founders);
-        Administrator { checker, audit: AuditRecords::default(), setup, waits_for: None, random }
+        Administrator {
+            checker: Permissions::new(stale_ticks, founders),
+            audit: AuditRecords::default(),
+            setup,
+            enrolments: Enrolments::default(),
+            waits_for: None,
+            random,
+        }
     }
 
-    /// The next change: of the setup, or of the grants of a role. Now and then, authentication is
-    /// switched off and on.
-    fn change(&mut self) -> AccessChange {
+    /// The next change: of the setup, of the grants of a role, or of join tokens. Now and then,
+    /// authentication is switched off and on.
+    fn change(&mut self) -> RegistryWrite {
+        self.enrolments.forget();
         if let Some(change) = self.setup.last() {
             return change.clone();
         }
         let random = &mut self.random;
         if random.u8(0..20) == 0 {
-            self.setup.push(AccessChange::Require(true));
-            return AccessChange::Require(false);
+            self.setup.push(access(AccessChange::Require(true)));
+            return access(AccessChange::Require(false));
+        }
+        if random.u8(0..4) == 0 {
+            return self.enrolments.next(random);
         }
         let count = random.usize(0..=6);
         let grants = (0..count).map(|_| choose(random, &GRANTS).parse().expect("invariant: a grant"));
         let grants: Grants = grants.collect();
-        AccessChange::PutRole { name: name(random.usize(0..PRINCIPALS)), role: Role { grants, ends: None } }
+        let role = Role { grants, ends: None };
+        access(AccessChange::PutRole { name: name(random.usize(0..PRINCIPALS)), role })
     }
+}
+
+fn access(change: AccessChange) -> RegistryWrite {
+    RegistryWrite::Access(AccessWrite::new(change))
 }
 
 fn name(number: usize) -> String {
@@ -118,7 +135,7 @@ impl World<'_> {
             return;
         }
         let node = *choose(&mut administrator.random, &up);
-        let write = RegistryWrite::Access(AccessWrite::new(administrator.change()));
+        let write = administrator.change();
         let caller = Caller::Principal(ADMINISTRATOR.into());
         let token = self.ask_as(caller, node, Request::Write(Write::from(write)), false);
         if let Some(administrator) = &mut self.administrator {
@@ -132,6 +149,10 @@ impl World<'_> {
         administrator.audit.answered(token, reply);
         if administrator.waits_for == Some(token) {
             administrator.waits_for = None;
+            if matches!(reply, Reply::Write(WriteReply::HostChanged)) {
+                administrator.setup.pop();
+                administrator.enrolments.served()?;
+            }
             if matches!(reply, Reply::Write(WriteReply::AccessChanged { .. })) {
                 administrator.setup.pop();
                 self.tally.permission_changes += 1;

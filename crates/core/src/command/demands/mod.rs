@@ -18,9 +18,10 @@ use alloc::vec::Vec;
 
 use super::config::{ConfigOperation, Item, Policy, Query, Selection};
 use super::{
-    AccessChange, AccessWrite, AdminAction, Condition, ConfigRead, ConfigRestoration, ConfigWrite, Discard,
-    Expiry, ExpiryCondition, HostChange, Move, MoveStep, Operation, Operations, Read, RegistryWrite, Request,
-    Restoration, RestoreWrite, Set, SetCondition, ShardTags, Transaction, Watch, Write,
+    AccessChange, AccessWrite, AdminAction, AuthorityChange, AuthorityWrite, Condition, ConfigRead,
+    ConfigRestoration, ConfigWrite, Discard, Expiry, ExpiryCondition, HostChange, Move, MoveStep, Operation,
+    Operations, Read, RegistryWrite, Request, Restoration, RestoreWrite, Set, SetCondition, ShardTags,
+    Transaction, Watch, Write,
 };
 use crate::auth::{Demand, Scope, Verb};
 
@@ -47,7 +48,7 @@ impl Request {
             }
             Request::Explain { shard: _ } => demand(Verb::Read, Scope::Cluster, covers),
             Request::Transfer { shard: _, to: _ } => demand(Verb::Operate, Scope::Cluster, covers),
-            Request::Access | Request::Audit { before: _, most: _ } => {
+            Request::Access | Request::Authorities | Request::Audit { before: _, most: _ } => {
                 demand(Verb::Administer, Scope::Cluster, covers)
             }
             // The snapshots become a backup.
@@ -259,6 +260,14 @@ fn verb_of_registry(write: &RegistryWrite) -> Verb {
             | AccessChange::RotateToken { id: _, digest: _ }
             | AccessChange::DeleteToken { id: _ }
             | AccessChange::Require(_) => Verb::Administer,
+        },
+        RegistryWrite::Authority(AuthorityWrite { at: _, change }) => match change {
+            AuthorityChange::Add { certificate: _, key: _ }
+            | AuthorityChange::Use { id: _ }
+            | AuthorityChange::Remove { id: _ }
+            | AuthorityChange::AddJoinToken { id: _, digest: _, lifetime_ms: _ } => Verb::Administer,
+            // A node sends it for a host that has shown the secret.
+            AuthorityChange::Enrol { id: _, digest: _, host: _ } => Verb::Internal,
         },
         RegistryWrite::Announce(action) => match action {
             AdminAction::TransferLeadership { shard: _, to: _ } | AdminAction::Checkpoint => Verb::Operate,

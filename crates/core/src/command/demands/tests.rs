@@ -5,7 +5,10 @@ use super::super::config::{Change, Name, Stamp};
 use super::super::migration::Import;
 use super::super::{AuditedWrite, Consistency, DivisionCause, HostInfo};
 use super::*;
-use crate::auth::{Caller, ClusterLevel, ConfigAccess, Grant, Grants, KeyAccess, Namespaces};
+use crate::auth::{
+    AuthorityId, Caller, ClusterLevel, ConfigAccess, Grant, Grants, KeyAccess, Namespaces, PrivateKey,
+    SecretDigest, TokenId,
+};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, UnixMillis, Version};
@@ -216,6 +219,26 @@ fn host() -> HostInfo {
     }
 }
 
+fn authority_changes() -> Vec<(&'static str, AuthorityChange)> {
+    let (id, digest) = (TokenId(1), SecretDigest::of(b"secret"));
+    rows!(AuthorityChange {
+        AuthorityChange::Add { .. } => [
+            "add an authority that signs certificates of hosts":
+                AuthorityChange::Add { certificate: vec![1], key: PrivateKey(vec![2]) },
+        ],
+        AuthorityChange::Use { .. } => [
+            "let another authority sign": AuthorityChange::Use { id: AuthorityId(1) },
+        ],
+        AuthorityChange::Remove { .. } => ["remove an authority": AuthorityChange::Remove { id: AuthorityId(1) }],
+        AuthorityChange::AddJoinToken { .. } => [
+            "create a join token": AuthorityChange::AddJoinToken { id, digest, lifetime_ms: 1 },
+        ],
+        AuthorityChange::Enrol { .. } => [
+            "use a join token for a host": AuthorityChange::Enrol { id, digest, host: Uuid::nil() },
+        ],
+    })
+}
+
 fn registry_writes() -> Vec<(&'static str, RegistryWrite)> {
     let (node, shard) = (NodeId(1), SHARD);
     rows!(RegistryWrite {
@@ -256,6 +279,11 @@ fn registry_writes() -> Vec<(&'static str, RegistryWrite)> {
         RegistryWrite::Access(_) => [
             "change roles, principals or tokens, or whether authentication is required":
                 RegistryWrite::Access(AccessWrite::new(AccessChange::Require(true))),
+        ],
+        RegistryWrite::Authority(_) => [
+            "change the authorities or the join tokens": RegistryWrite::Authority(AuthorityWrite::new(
+                AuthorityChange::Use { id: AuthorityId(1) },
+            )),
         ],
         RegistryWrite::Announce(_) => [
             "begin a transfer of leadership or a checkpoint":
@@ -323,6 +351,7 @@ fn requests() -> Vec<(&'static str, Request)> {
         Request::Explain { .. } => ["explain a placement": Request::Explain { shard }],
         Request::Transfer { .. } => ["transfer a leadership": Request::Transfer { shard, to }],
         Request::Access => ["read roles, principals and tokens": Request::Access],
+        Request::Authorities => ["read authorities and join tokens": Request::Authorities],
         Request::Audit { .. } => [
             "read the records of administrative changes": Request::Audit { before: None, most: 10 },
         ],
@@ -364,6 +393,8 @@ fn sections() -> Vec<Section> {
     config.extend(config_operations().into_iter().map(change));
     cluster.extend(requests());
     cluster.extend(host_changes().into_iter().map(of_change).chain(registry_writes()).map(of_registry));
+    let change = |(name, change)| (name, RegistryWrite::Authority(AuthorityWrite::new(change)));
+    cluster.extend(authority_changes().into_iter().map(change).map(of_registry));
     for (name, write) in writes() {
         let section = match &write {
             Write::Keys(_) => &mut keys,

@@ -26,10 +26,11 @@ use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 
 use crate::audit::{AuditRecord, AuditTrail};
-use crate::auth::Access;
+use crate::auth::{Access, Authorities};
 use crate::command::AuditedWrite;
 use crate::command::{
-    AccessWrite, Denial, HostChange, HostInfo, HostRole, RegistryView, RegistryWrite, WriteReply,
+    AccessWrite, AuthorityChange, AuthorityWrite, Denial, HostChange, HostInfo, HostRole, RegistryView,
+    RegistryWrite, WriteReply,
 };
 use crate::control::division::AUTOMATIC_TAG;
 use crate::deliberate::{Fault, Faults};
@@ -63,6 +64,8 @@ pub struct Registry {
     default_tags: Option<BTreeMap<String, String>>,
     /// Who may do what. Shared with what checks requests, and replaced by each change.
     access: Arc<Access>,
+    /// Who signs certificates of hosts, and which hosts get one. Replaced by each change.
+    authorities: Arc<Authorities>,
     audit: AuditTrail,
     /// Log index of the last change.
     changed: LogIndex,
@@ -125,6 +128,7 @@ impl Registry {
             RegistryWrite::RaiseVersion { to } => self.raise_version(index, to),
             RegistryWrite::SetDefault { tags } => self.set_default(index, &tags),
             RegistryWrite::Access(write) => self.change_access(index, write),
+            RegistryWrite::Authority(write) => self.change_authorities(index, write),
             RegistryWrite::Announce(_) => WriteReply::HostChanged,
             RegistryWrite::Audited(audited) => self.make_audited(index, *audited),
         }
@@ -240,6 +244,30 @@ impl Registry {
             }
             Err(reply) => reply,
         }
+    }
+
+    fn change_authorities(&mut self, index: LogIndex, write: AuthorityWrite) -> WriteReply {
+        // The holder of a join token chooses the uuid, and must not become a host that exists.
+        if let AuthorityChange::Enrol { host, .. } = write.change
+            && self.host_entries.values().any(|entry| entry.is_host(host))
+        {
+            return WriteReply::Denied(Denial::HostIsMember);
+        }
+        match self.authorities.changed(write, self.faults) {
+            Ok(authorities) => {
+                if authorities != *self.authorities {
+                    self.authorities = Arc::new(authorities);
+                    self.changed = index;
+                }
+                WriteReply::HostChanged
+            }
+            Err(denial) => WriteReply::Denied(denial),
+        }
+    }
+
+    /// Who signs certificates of hosts, and which hosts get one.
+    pub fn authorities(&self) -> &Arc<Authorities> {
+        &self.authorities
     }
 
     /// Makes a change, and appends its record if it changes something.

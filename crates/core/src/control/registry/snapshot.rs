@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::{Host, HostEntry, Registry};
 use crate::audit::AuditTrail;
-use crate::auth::Access;
+use crate::auth::{Access, Authorities};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{HostInfo, HostRole};
 use crate::deliberate::Faults;
@@ -73,6 +73,9 @@ impl Registry {
         if self.version >= ClusterVersion::WITH_ACCESS {
             self.access.encode(out);
         }
+        if self.version >= ClusterVersion::WITH_AUTHORITY {
+            self.authorities.encode(out);
+        }
     }
 
     /// Decodes the registry of a snapshot, after the header, without its audit records.
@@ -105,6 +108,10 @@ impl Registry {
         let (version, default_tags) = decode_version(decoder)?;
         let access =
             if version >= ClusterVersion::WITH_ACCESS { Access::decode(decoder)? } else { Access::default() };
+        let authorities = match version {
+            version if version >= ClusterVersion::WITH_AUTHORITY => Authorities::decode(decoder)?,
+            _ => Authorities::default(),
+        };
         Ok(Registry {
             host_entries,
             shards,
@@ -117,6 +124,7 @@ impl Registry {
             version,
             default_tags,
             access: access.into(),
+            authorities: authorities.into(),
             audit: AuditTrail::default(),
             changed,
             snapshot: None,

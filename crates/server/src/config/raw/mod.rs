@@ -99,6 +99,19 @@ raw_settings! {
         /// TLS. `tidelock tls init` makes them. Changed files are used without a restart
         #[arg(long, env = "TIDELOCK_TLS_DIR", value_name = "DIR")]
         pub tls_dir: Option<PathBuf>,
+        /// Use certificates that the cluster signs itself. On an empty directory: found a cluster
+        /// with an authority and an administrator, whose token is in root.token of the data
+        /// directory [default: false]
+        #[arg(
+            long,
+            env = "TIDELOCK_SECURE",
+            value_name = "BOOL",
+            num_args = 0..=1,
+            default_missing_value = "true",
+            action = ArgAction::Set
+        )]
+        pub secure: Option<bool>,
+
         /// File for one line of JSON for each refused request and each failed authentication;
         /// created if missing. `tidelock audit verify` checks that nothing in it was changed
         #[arg(long, env = "TIDELOCK_AUDIT_LOG", value_name = "FILE")]
@@ -122,6 +135,10 @@ raw_settings! {
         /// up is enough. A member looks for the others there too
         #[arg(long, env = "TIDELOCK_JOIN", value_name = "ADDR,…", value_delimiter = ',')]
         pub join: Option<Vec<String>>,
+        /// File with the output of `tidelock cluster join-token`, with which a new node gets its
+        /// certificate from a cluster that signs them itself; read at the first start only
+        #[arg(long, env = "TIDELOCK_JOIN_TOKEN_FILE", value_name = "FILE")]
+        pub join_token_file: Option<PathBuf>,
         /// Cluster name, the same on all founders; it keeps clusters apart [default: tidelock]
         #[arg(long, env = "TIDELOCK_CLUSTER_NAME", value_name = "NAME")]
         pub cluster_name: Option<String>,

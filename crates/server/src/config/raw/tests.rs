@@ -106,6 +106,16 @@ fn the_help_states_the_defaults() {
     }
     assert_eq!(
         without_default,
-        ["allowed_hosts", "tls_dir", "audit_log", "peers", "join", "force_new_cluster", "shard_tags", "tags"]
+        [
+            "allowed_hosts",
+            "tls_dir",
+            "audit_log",
+            "peers",
+            "join",
+            "join_token_file",
+            "force_new_cluster",
+            "shard_tags",
+            "tags"
+        ]
     );
 }

@@ -71,7 +71,7 @@ fn path_schema(path: &str, name: &str) -> Value {
     use tidelock_core::limits;
     match name {
         "node" => operations::number_in(1, i64::MAX.unsigned_abs()),
-        "shard" => operations::number(),
+        "shard" | "authority" => operations::number(),
         "namespace" => schemas::name(limits::CONFIG_NAMESPACE_CHARACTERS_MAX),
         _ if path.starts_with("/api/") => schemas::name(limits::CONFIG_KEY_CHARACTERS_MAX),
         _ => json!({ "type": "string", "minLength": 1 }),

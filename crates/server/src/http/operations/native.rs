@@ -31,6 +31,7 @@ pub(super) fn operations() -> Vec<Operation> {
     all.extend(default_placement());
     all.extend(slots());
     all.extend(version());
+    all.extend(authorities());
     all.extend(backups());
     all.extend(snapshots());
     all.extend(operators());
@@ -423,6 +424,59 @@ fn snapshots() -> [Operation; 3] {
             )
             .gives(200, [(OCTETS, bytes())], "A part of a backup, which is none by itself")
             .fails([404, 409]),
+    ]
+}
+
+/// Certificates that the cluster signs itself.
+fn authorities() -> Vec<Operation> {
+    let change = |route, endpoint, id, summary| {
+        let shown = schema_of::<api::authorities::Authorities>();
+        CLUSTER
+            .operation(route, endpoint, id, summary)
+            .gives_json(shown, "By number, after the change")
+            .fails([404])
+    };
+    vec![
+        CLUSTER
+            .operation(
+                "post /v1/cluster/join-tokens",
+                Cluster::CreateJoinToken,
+                "createJoinToken",
+                "Creates a token with which one host gets its certificate and joins",
+            )
+            .takes_json(schema_of::<api::authorities::CreateJoinToken>())
+            .or_nothing()
+            .gives(
+                201,
+                [(JSON, schema_of::<api::authorities::IssuedJoinToken>())],
+                "The token, which is shown this once",
+            ),
+        CLUSTER
+            .operation(
+                "get /v1/tls/authorities",
+                Cluster::Authorities,
+                "getAuthorities",
+                "The authorities that sign certificates of hosts, without their keys",
+            )
+            .gives_json(schema_of::<api::authorities::Authorities>(), "By number"),
+        change(
+            "post /v1/tls/authorities",
+            Cluster::AddAuthority,
+            "addAuthority",
+            "Makes another authority, which nodes trust from then on",
+        ),
+        change(
+            "post /v1/tls/authorities/{authority}/use",
+            Cluster::UseAuthority,
+            "useAuthority",
+            "Lets an authority sign; all nodes get another certificate from it",
+        ),
+        change(
+            "delete /v1/tls/authorities/{authority}",
+            Cluster::RemoveAuthority,
+            "removeAuthority",
+            "Removes an authority, which no node trusts any more",
+        ),
     ]
 }
 

@@ -9,8 +9,8 @@ use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use tidelock_api::{
-    atomics, audit, auth, certificate, checkpoints, clients, cluster, config, keys, load, membership,
-    problem, shards, slots, snapshots, version,
+    atomics, audit, auth, authorities, certificate, checkpoints, clients, cluster, config, keys, load,
+    membership, problem, shards, slots, snapshots, version,
 };
 use tidelock_core::limits;
 
@@ -33,6 +33,7 @@ type Bodies = (
     (certificate::Certificate, auth::Authentication, auth::Whoami, auth::Change),
     (auth::PutRole, auth::Roles, auth::PutPrincipal, auth::Principals),
     (auth::CreateToken, auth::IssuedToken, auth::Tokens),
+    (authorities::CreateJoinToken, authorities::IssuedJoinToken, authorities::Authorities),
     (membership::WantedOfHost, membership::WantedOfShard, membership::Progress, slots::Moves),
     (slots::WantedSlots, slots::RequestedMoves, load::Load, shards::DefaultPlacement),
     (version::Version, version::Hold, snapshots::Snapshots, snapshots::BegunSnapshots),

@@ -11,6 +11,7 @@ mod starts;
 mod tls;
 mod wake_ups;
 
+use super::enrol::EnrolRefusal;
 use super::frame::{FrameBatch, FrameChains};
 use super::handshake::{Hello, Message, PROTOCOL_VERSIONS, VersionRange};
 use super::join::JoinRefusal;
@@ -70,6 +71,7 @@ fn options(node: u64, peers: &[(u64, String)]) -> TransportOptions {
         remember_start: Rc::new(|_, _| {}),
         superseded: Rc::new(|_, _| {}),
         joins: Rc::new(|_| Box::pin(async { Err(JoinRefusal::NoLeader) })),
+        enrolments: Rc::new(|_| Box::pin(async { Err(EnrolRefusal::NoLeader) })),
         tls: None,
         limits: TransportLimits::default(),
     }

@@ -1,11 +1,15 @@
-//! The contents of certificates.
+//! The contents of certificates, and an authority that signs them.
+//!
+//! A certificate says only what this node has chosen: of the request of another host nothing is
+//! used but its public key.
 
 use std::time::Duration;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, Error, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, Error,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType, date_time_ymd,
 };
+use rustls::pki_types::CertificateSigningRequestDer;
 use tidelock_core::certified_host::CertifiedHost;
 
 const DAY_S: u64 = 24 * 3600;
@@ -14,11 +18,15 @@ const DAY_S: u64 = 24 * 3600;
 /// host and client.
 const AUTHORITY_DAYS: u32 = 3650;
 
+/// How long the certificate of a host is valid that its cluster has signed. It is renewed after two
+/// thirds of that.
+pub const HOST_DAYS: u32 = 30;
+
 /// Certificates are valid from this long before they are made, because clocks differ.
 const CLOCK_TOLERANCE_S: u64 = 3600;
 
 /// From when to when a certificate is valid, in seconds since 1970.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Validity {
     begin_unix_s: u64,
     /// The end.
@@ -48,7 +56,10 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new authority, and its key.
+    /// A new authority, and its key, PEM.
+    ///
+    /// # Errors
+    /// When no key can be made.
     pub fn new(cluster_name: &str, now_unix_s: u64) -> Result<(Authority, String), Error> {
         let key = KeyPair::generate()?;
         let mut parameters = CertificateParams::default();
@@ -64,6 +75,9 @@ impl Authority {
     }
 
     /// An authority that was made before.
+    ///
+    /// # Errors
+    /// When certificate and key are not PEM, or of a kind that is not supported.
     pub fn load(certificate: String, key: &str) -> Result<Authority, Error> {
         let issuer = Issuer::from_ca_cert_pem(&certificate, KeyPair::from_pem(key)?)?;
         Ok(Authority { certificate, issuer })
@@ -74,23 +88,69 @@ impl Authority {
         &self.certificate
     }
 
-    /// A certificate for clients that know the host as `name`, and for the other hosts; and its
-    /// key.
+    /// A certificate for clients that know the host by one of `names`, at least one, and for the
+    /// other hosts; and its key, PEM.
+    ///
+    /// # Errors
+    /// When no key can be made, or a name cannot be that of a host.
     pub fn issue(
         &self,
-        name: &str,
+        names: &[String],
         host: &CertifiedHost,
         validity: Validity,
     ) -> Result<(String, String), Error> {
         let key = KeyPair::generate()?;
-        let mut parameters = CertificateParams::new(vec![name.to_owned()])?;
+        Ok((self.certify(&key, names, host, validity)?, key.serialize_pem()))
+    }
+
+    /// As [`Authority::issue`], for the key of a certificate signing request.
+    ///
+    /// # Errors
+    /// Also when the request is not signed by its key.
+    pub fn sign(
+        &self,
+        request: &[u8],
+        names: &[String],
+        host: &CertifiedHost,
+        validity: Validity,
+    ) -> Result<String, Error> {
+        let request = CertificateSigningRequestDer::from(request);
+        let request = CertificateSigningRequestParams::from_der(&request)?;
+        self.certify(&request.public_key, names, host, validity)
+    }
+
+    fn certify(
+        &self,
+        key: &impl PublicKeyData,
+        names: &[String],
+        host: &CertifiedHost,
+        validity: Validity,
+    ) -> Result<String, Error> {
+        let mut parameters = CertificateParams::new(names)?;
         parameters.subject_alt_names.push(SanType::URI(host.to_string().try_into()?));
-        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.distinguished_name.push(DnType::CommonName, names.first().map_or("", String::as_str));
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         parameters.use_authority_key_identifier_extension = true;
         validity.apply(&mut parameters);
-        Ok((parameters.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
+        Ok(parameters.signed_by(key, &self.issuer)?.pem())
+    }
+}
+
+/// A key, PEM, and a certificate signing request for it, DER, which says nothing else.
+///
+/// # Errors
+/// When no key can be made.
+pub fn signing_request() -> Result<(String, Vec<u8>), Error> {
+    let key = KeyPair::generate()?;
+    let request = CertificateParams::default().serialize_request(&key)?;
+    Ok((key.serialize_pem(), request.der().to_vec()))
+}
+
+impl std::fmt::Debug for Authority {
+    /// Without the key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").finish_non_exhaustive()
     }
 }

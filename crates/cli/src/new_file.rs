@@ -1,0 +1,50 @@
+//! A new file for a secret that is yet to come.
+//!
+//! It is created before the secret is, because a secret that cannot be stored would be valid and
+//! lost. Only its owner can read it, and it goes if no secret comes.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use tidelock_client::CliError;
+
+/// An empty file; removed when it is dropped.
+pub struct NewFile {
+    path: PathBuf,
+    file: File,
+    is_written: bool,
+}
+
+impl NewFile {
+    /// Creates the file, which must not exist.
+    pub fn create(path: &Path) -> Result<NewFile, CliError> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let file = file.map_err(CliError::io(path.display().to_string()))?;
+        Ok(NewFile { path: path.to_owned(), file, is_written: false })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the secret as a line, after which the file stays.
+    pub fn write(mut self, secret: &str) -> Result<(), CliError> {
+        // What is written in part is for its owner to look at.
+        self.is_written = true;
+        let written =
+            self.file.write_all(format!("{secret}\n").as_bytes()).and_then(|()| self.file.sync_all());
+        written.map_err(CliError::io(self.path.display().to_string()))
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.is_written {
+            // That an empty file stays is no failure worth to hide the other one.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}

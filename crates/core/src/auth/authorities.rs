@@ -1,0 +1,185 @@
+//! Authorities that sign certificates of hosts, and tokens with which hosts get their first one.
+//!
+//! Owns the rows, their layout, and when a node renews its certificate. `control::authorities`
+//! changes the rows. Certificates and keys are opaque here: the shell makes them and signs.
+//!
+//! Invariant: a private key appears in the log, in snapshots and on encrypted connections between
+//! nodes only. `Debug` does not show it.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec::Vec;
+use core::fmt;
+
+use uuid::Uuid;
+
+use super::principal::digest;
+use super::{SecretDigest, TokenId};
+use crate::codec::{self, DecodeError, Decoder};
+use crate::limits;
+use crate::types::UnixMillis;
+
+/// Begins the first line of a bundle; PEM readers pass over it.
+const REVISION_LINE: &str = "# authorities of the cluster, revision ";
+
+/// The [`Authorities::revision`] of a bundle; 0 for a text without one.
+pub fn bundle_revision(bundle: &[u8]) -> u64 {
+    let line = bundle.split(|&byte| byte == b'\n').next().and_then(|line| core::str::from_utf8(line).ok());
+    let revision = line.and_then(|line| line.strip_prefix(REVISION_LINE)?.parse().ok());
+    revision.unwrap_or(0)
+}
+
+/// The number of an authority, from 1; never assigned twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AuthorityId(pub u64);
+
+/// A private key, PEM. `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PrivateKey(pub Vec<u8>);
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PrivateKey(..)")
+    }
+}
+
+/// An authority that signs certificates of hosts, or has signed some.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authority {
+    /// Its certificate, PEM.
+    pub certificate: Vec<u8>,
+    /// Its private key.
+    pub key: PrivateKey,
+    /// When it was added, by the clock of the prime shard's leader.
+    pub added: UnixMillis,
+}
+
+/// A token with which one host gets its first certificate. The secret itself is not stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinToken {
+    /// The digest of its secret.
+    pub digest: SecretDigest,
+    /// From when on it is not accepted any more.
+    pub expires: UnixMillis,
+    /// The host that has used it, which may use it again.
+    pub used_by: Option<Uuid>,
+}
+
+/// All authorities and join tokens of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Authorities {
+    pub(crate) rows: BTreeMap<AuthorityId, Authority>,
+    /// The one that signs; 0 while there is none.
+    pub(crate) signing: AuthorityId,
+    pub(crate) last: AuthorityId,
+    /// Number of changes of the authorities, of which there may be fewer on another node.
+    pub(crate) revision: u64,
+    /// When an authority was last added or began to sign.
+    pub(crate) changed: UnixMillis,
+    pub(crate) join_tokens: BTreeMap<TokenId, JoinToken>,
+}
+
+impl Authorities {
+    /// Every authority that nodes trust.
+    pub fn rows(&self) -> &BTreeMap<AuthorityId, Authority> {
+        &self.rows
+    }
+
+    /// The authority that signs; `None` if certificates come from outside of the cluster.
+    pub fn signing(&self) -> Option<(AuthorityId, &Authority)> {
+        self.rows.get(&self.signing).map(|row| (self.signing, row))
+    }
+
+    /// Every join token.
+    pub fn join_tokens(&self) -> &BTreeMap<TokenId, JoinToken> {
+        &self.join_tokens
+    }
+
+    /// Number of changes of the authorities. A node with a higher one knows them better.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The certificates of all authorities, one after another: what nodes trust. The first line is
+    /// the [`Authorities::revision`].
+    pub fn bundle(&self) -> Vec<u8> {
+        let mut bundle = format!("{REVISION_LINE}{}\n", self.revision).into_bytes();
+        for row in self.rows.values() {
+            bundle.extend_from_slice(&row.certificate);
+            if row.certificate.last() != Some(&b'\n') {
+                bundle.push(b'\n');
+            }
+        }
+        bundle
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.rows.len() as u64);
+        for (id, row) in &self.rows {
+            codec::put_varint(out, id.0);
+            codec::put_bytes(out, &row.certificate);
+            codec::put_bytes(out, &row.key.0);
+            codec::put_varint(out, row.added.0);
+        }
+        let numbers = [self.signing.0, self.last.0, self.revision, self.changed.0];
+        for number in numbers.into_iter().chain([self.join_tokens.len() as u64]) {
+            codec::put_varint(out, number);
+        }
+        for (id, token) in &self.join_tokens {
+            codec::put_varint(out, id.0);
+            out.extend_from_slice(&token.digest.0);
+            codec::put_varint(out, token.expires.0);
+            out.push(u8::from(token.used_by.is_some()));
+            token.used_by.iter().for_each(|host| out.extend_from_slice(host.as_bytes()));
+        }
+    }
+
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Authorities, DecodeError> {
+        let mut rows = BTreeMap::new();
+        for _ in 0..decoder.bounded(limits::AUTHORITIES_MAX as u64, "number of authorities")? {
+            let id = AuthorityId(decoder.varint()?);
+            let certificate = decoder.bytes()?.to_vec();
+            let key = PrivateKey(decoder.bytes()?.to_vec());
+            rows.insert(id, Authority { certificate, key, added: UnixMillis(decoder.varint()?) });
+        }
+        let (signing, last) = (AuthorityId(decoder.varint()?), AuthorityId(decoder.varint()?));
+        let (revision, changed) = (decoder.varint()?, UnixMillis(decoder.varint()?));
+        let mut join_tokens = BTreeMap::new();
+        for _ in 0..decoder.bounded(limits::JOIN_TOKENS_MAX as u64, "number of join tokens")? {
+            let id = TokenId(decoder.varint()?);
+            let (digest, expires) = (digest(decoder)?, UnixMillis(decoder.varint()?));
+            let used_by = if decoder.bool()? { Some(host(decoder)?) } else { None };
+            join_tokens.insert(id, JoinToken { digest, expires, used_by });
+        }
+        Ok(Authorities { rows, signing, last, revision, changed, join_tokens })
+    }
+}
+
+/// Reads the bytes of the uuid of a host.
+pub(crate) fn host(decoder: &mut Decoder<'_>) -> Result<Uuid, DecodeError> {
+    let bytes = decoder.raw(16)?.try_into().map_err(|_| DecodeError::Truncated)?;
+    Ok(Uuid::from_bytes(bytes))
+}
+
+/// The certificate that a node shows, as far as its renewal depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShownCertificate {
+    /// From when on it is valid.
+    pub begins: UnixMillis,
+    /// From when on it is no longer valid.
+    pub ends: UnixMillis,
+    /// The authority that has signed it; `None` if that is none of the cluster's.
+    pub signed_by: Option<AuthorityId>,
+}
+
+impl Authorities {
+    /// The authority from which a node gets another certificate now; `None` if it keeps the one
+    /// that it shows. It is renewed after two thirds of the time for which it is valid, or when
+    /// another authority signs.
+    pub fn renewal(&self, shown: ShownCertificate, now: UnixMillis) -> Option<(AuthorityId, &Authority)> {
+        let (id, authority) = self.signing()?;
+        let lifetime = shown.ends.0.saturating_sub(shown.begins.0);
+        let is_old = now.0 >= shown.begins.0.saturating_add(lifetime / 3 * 2);
+        (is_old || shown.signed_by != Some(id)).then_some((id, authority))
+    }
+}
