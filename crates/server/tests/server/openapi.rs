@@ -70,7 +70,7 @@ fn fits(template: &str, path: &str) -> bool {
         let first = path.trim_start_matches('/').split('/').next().unwrap();
         return path.len() > 1 && (path.starts_with("//") || !RESERVED.contains(&first));
     }
-    if ["/api/", "/v1/cluster/", "/v1/auth/"].iter().any(|start| template.starts_with(start)) {
+    if ["/api/", "/v1/cluster/", "/v1/auth/", "/v1/tls/"].iter().any(|start| template.starts_with(start)) {
         let (templates, segments) = (template.split('/'), path.split('/'));
         return templates.clone().count() == segments.clone().count()
             && templates.zip(segments).all(|(template, segment)| {
