@@ -291,14 +291,19 @@ async fn prepare(
     settings: &Settings,
     signals: watch::Receiver<Option<Signal>>,
 ) -> Result<Option<(Option<TlsAcceptor>, Recovered, Listeners)>, ServeError> {
+    let open_tls = || {
+        let directory = settings.tls_dir.clone();
+        directory.map(|directory| TlsAcceptor::open(directory, SystemTime::now())).transpose()
+    };
+    // A directory that was given must be usable before anything is written.
+    let given_tls = if settings.secure { None } else { open_tls()? };
     let disk = FsDisk::open(&settings.data_dir)?;
     tokio::select! {
         biased;
         provided = secure::provide(settings, &disk) => provided?,
         () = signalled(signals.clone()) => return Ok(None),
     }
-    let tls = settings.tls_dir.clone().map(|directory| TlsAcceptor::open(directory, SystemTime::now()));
-    let tls = tls.transpose()?;
+    let tls = if settings.secure { open_tls()? } else { given_tls };
     let mut ports = Ports::bind(settings).await?;
     if identity::is_founding(&disk, settings).map_err(IdentityError::from)? {
         // Another process may have bound the same ports; only the first one to listen gets them.
