@@ -185,6 +185,10 @@ fn three_commands_make_a_cluster_with_certificates_and_an_administrator() {
         String::from_utf8_lossy(&refused.stderr).contains("401").then_some(())
     });
     cluster.administer(&["kv", "put", "a", "1"]);
+    let backup = cluster.directory.path().join("backup").display().to_string();
+    cluster.administer(&["backup", "save", "--out", &backup]);
+    let saved = fs::read(&backup).expect("a backup");
+    assert!(!String::from_utf8_lossy(&saved).contains("PRIVATE KEY"), "the authority's key is in a backup");
     for node in 0..HOSTS {
         assert_eq!(mode(&cluster.data(node)), 0o700);
         for secret in ["tls/tls.key", "control", "wal-0000000000000001.log"] {

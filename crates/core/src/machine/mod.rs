@@ -24,7 +24,7 @@ use crate::membership::Membership;
 use crate::types::{LogIndex, MigrationId, ShardId, UnixMillis};
 use crate::version::ClusterVersion;
 pub use data::Data;
-pub use restore::{BlockKind, Restore, RestoreError, Restored, SnapshotScan};
+pub use restore::{BlockKind, Restore, RestoreError, Restored, SnapshotScan, without_secrets};
 
 /// The state of one shard.
 #[derive(Debug)]

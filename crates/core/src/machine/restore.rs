@@ -8,6 +8,7 @@
 //! the end. This takes half the time of inserting them one by one, and the nodes are full, so it
 //! takes half the memory.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use uuid::Uuid;
@@ -136,6 +137,22 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
         _ => return Err(DecodeError::UnknownTag("kind of machine")),
     };
     Ok(Restored { machine, membership })
+}
+
+/// The first block of a snapshot as a backup may hold it: that of the prime shard without roles,
+/// principals, tokens, certificate authorities and join tokens. Their tables are then empty.
+///
+/// # Errors
+/// When it is no first block.
+pub fn without_secrets(block: &[u8]) -> Result<Cow<'_, [u8]>, RestoreError> {
+    let mut decoder = Decoder::new(block);
+    let Restored { machine, membership } = first(&mut decoder)?;
+    decoder.finish()?;
+    let Machine::Registry(mut registry) = machine else { return Ok(Cow::Borrowed(block)) };
+    registry.remove_secrets();
+    registry.begin_snapshot(header(KIND_REGISTRY, &membership));
+    let rewritten = registry.next_block().expect("invariant: a snapshot has a first block");
+    Ok(Cow::Owned(rewritten))
 }
 
 fn records(

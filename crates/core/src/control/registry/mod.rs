@@ -270,6 +270,11 @@ impl Registry {
         &self.authorities
     }
 
+    /// Removes roles, principals, tokens, certificate authorities and join tokens.
+    pub(crate) fn remove_secrets(&mut self) {
+        (self.access, self.authorities) = Default::default();
+    }
+
     /// Makes a change, and appends its record if it changes something.
     fn make_audited(&mut self, index: LogIndex, audited: AuditedWrite) -> WriteReply {
         let AuditedWrite { at, caller, change } = audited;

@@ -8,10 +8,11 @@ use uuid::Uuid;
 
 use super::format::{CHUNK_HEADER_BYTES, HEADER_BYTES};
 use super::*;
-use crate::auth::Caller;
+use crate::auth::{Caller, Principal, PrivateKey, SecretDigest, TokenId};
 use crate::codec::Decoder;
 use crate::command::{
-    AdminAction, AuditedWrite, Condition, HostInfo, Operation, RegistryWrite, RestoredKey, RowLayout, Write,
+    AccessChange, AccessWrite, AdminAction, AuditedWrite, AuthorityChange, AuthorityWrite, Condition,
+    HostInfo, Operation, RegistryWrite, RestoredKey, RowLayout, Write, WriteReply,
 };
 use crate::founding::Founding;
 use crate::limits;
@@ -149,6 +150,49 @@ fn audit_records_stay_out_of_a_backup() {
     let ((without, plain), (with, audited)) = (backup_of(false), backup_of(true));
     assert_ne!(without, with, "there is a record");
     assert_eq!(plain, audited);
+}
+
+#[test]
+fn tokens_and_private_keys_stay_out_of_a_backup() {
+    let mut machine = registry().founded_at(ClusterVersion::NEWEST);
+    let (key, digest) = (b"a private key", SecretDigest::of(b"a secret"));
+    let principal = Principal { roles: ["admin".into()].into(), ..Principal::default() };
+    let changes = [
+        RegistryWrite::Access(AccessWrite::new(AccessChange::PutPrincipal {
+            name: "root".into(),
+            principal,
+        })),
+        RegistryWrite::Access(AccessWrite::new(AccessChange::AddToken {
+            id: TokenId(1),
+            principal: "root".into(),
+            digest,
+            lifetime_ms: None,
+        })),
+        RegistryWrite::Authority(AuthorityWrite::new(AuthorityChange::Add {
+            certificate: b"a certificate".to_vec(),
+            key: PrivateKey(key.to_vec()),
+        })),
+    ];
+    for (index, change) in (5..).zip(changes) {
+        let audited = AuditedWrite { at: UnixMillis(7), caller: Caller::Anonymous, change };
+        let write = Write::from(RegistryWrite::Audited(alloc::boxed::Box::new(audited)));
+        let reply = machine.apply(LogIndex(index), write).expect("applied");
+        assert!(!matches!(reply, WriteReply::Denied(_)), "{reply:?}");
+    }
+    let holds = |bytes: &[u8], secret: &[u8]| bytes.windows(secret.len()).any(|window| window == secret);
+    machine.begin_snapshot(&Membership::default());
+    let snapshot = machine.next_block().expect("a first block");
+    let mut out = vec![];
+    let mut writer = BackupWriter::begin(header(1), &mut out);
+    put_shard(&mut writer, id(0, 7), Some(machine), &mut out);
+    writer.finish(&mut out);
+    for secret in [&key[..], &digest.0, b"root"] {
+        assert!(holds(&snapshot, secret) && !holds(&out, secret), "{secret:?}");
+    }
+    let mut reader = BackupReader::default();
+    reader.push(&out);
+    while reader.next_part().expect("a backup").is_some() {}
+    reader.finish().expect("it is whole");
 }
 
 #[test]

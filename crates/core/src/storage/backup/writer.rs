@@ -2,6 +2,7 @@
 //!
 //! Owns the totals, and verifies every block: the writer never writes what the reader would refuse.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use super::super::framing::ChainedChecksum;
@@ -9,7 +10,7 @@ use super::super::snapshot::SnapshotId;
 use super::counting::Counting;
 use super::format::{self, Kind, Totals};
 use super::{Header, ShardSummary};
-use crate::machine::{BlockKind, RestoreError};
+use crate::machine::{BlockKind, RestoreError, without_secrets};
 
 /// Writer of a backup. Every method appends bytes of the file to `out`, which the caller may drain
 /// at any time.
@@ -45,7 +46,8 @@ impl BackupWriter {
         self.chunk(Kind::Shard, &format::encode_shard(id), out);
     }
 
-    /// Adds the next block of the shard's snapshot, unless it holds audit records.
+    /// Adds the next block of the shard's snapshot, unless it holds audit records. Digests of tokens
+    /// and private keys are left out of the first one, see [`without_secrets`].
     ///
     /// # Errors
     /// When the block cannot be the next one of this snapshot. The backup must then be abandoned.
@@ -54,8 +56,10 @@ impl BackupWriter {
     /// If no shard was begun.
     pub fn block(&mut self, block: &[u8], out: &mut Vec<u8>) -> Result<(), RestoreError> {
         let open = self.open.as_mut().expect("invariant: a block belongs to a shard");
-        if open.block(block)? != BlockKind::Audit {
-            self.chunk(Kind::Block, block, out);
+        let is_first = open.is_registry().is_none();
+        let block = if is_first { without_secrets(block)? } else { Cow::Borrowed(block) };
+        if open.block(&block)? != BlockKind::Audit {
+            self.chunk(Kind::Block, &block, out);
         }
         Ok(())
     }
