@@ -7,6 +7,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use uuid::Uuid;
 
 /// Why bytes could not be decoded. Their checksum was correct, so the sender has another version or
 /// a bug.
@@ -160,6 +161,12 @@ impl<'a> Decoder<'a> {
         let (taken, rest) = self.rest.split_at(count);
         self.rest = rest;
         Ok(taken)
+    }
+
+    /// Reads the 16 bytes of a uuid.
+    pub fn uuid(&mut self) -> Result<Uuid, DecodeError> {
+        let bytes = self.raw(16)?.try_into().map_err(|_| DecodeError::Truncated)?;
+        Ok(Uuid::from_bytes(bytes))
     }
 
     /// Reads length-prefixed bytes.

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use tidelock_server::token::{BearerToken, JoinTokenText};
+
 use crate::harness::{eventually, ports, tidelock};
 
 /// Hosts of a cluster, which begins with the first.
@@ -141,6 +143,15 @@ impl OwnCluster {
         String::from_utf8(output.stdout).expect("UTF-8")
     }
 
+    /// Index of the last entry of the prime shard that the first node has applied.
+    fn applied(&self) -> u64 {
+        let view = self.administer(&["cluster", "status", "--output", "json"]);
+        let view: serde_json::Value = serde_json::from_str(&view).expect("JSON");
+        let replicas = view["replicas"].as_array().expect("replicas");
+        let own = replicas.iter().find(|replica| replica["shard"] == 0 && replica["node"] == 1);
+        own.and_then(|replica| replica["applied"].as_u64()).unwrap_or_else(|| panic!("{view}"))
+    }
+
     /// Waits until every node that runs votes and serves.
     fn serves(&self) {
         let count = self.nodes.iter().flatten().count();
@@ -206,6 +217,14 @@ fn three_commands_make_a_cluster_with_certificates_and_an_administrator() {
     }
     cluster.serves();
     assert_eq!(cluster.administer(&["kv", "get", "a"]).trim_end(), "1");
+    let printed = cluster.log(0);
+    let login = printed.split('`').find(|command| command.starts_with("tidelock login ")).expect("a command");
+    let logged_in = Command::new("sh")
+        .args(["-c", &login.replacen("tidelock", env!("CARGO_BIN_EXE_tidelock"), 1)])
+        .env("XDG_CONFIG_HOME", cluster.directory.path())
+        .output()
+        .expect("a shell");
+    assert!(logged_in.status.success(), "{login}: {logged_in:?}");
     let secret = fs::read_to_string(cluster.root_token()).expect("a token");
     for node in 0..HOSTS {
         let log = cluster.log(node);
@@ -241,6 +260,18 @@ fn a_join_token_admits_one_host_of_one_cluster() {
     assert!(other.contains("another host has used the join token"), "{other}");
     cluster.join(1, &token);
     cluster.serves();
+
+    let text = fs::read(cluster.join_token()).expect("a token");
+    let text = JoinTokenText::parse(text.trim_ascii()).expect("a join token");
+    let token = BearerToken::with_id(text.token.id).expect("random numbers");
+    let path = cluster.path("wrong");
+    fs::write(&path, JoinTokenText { token, ..text }.reveal()).expect("written");
+    let (before, attempts) = (cluster.applied(), 5);
+    for _ in 0..attempts {
+        let wrong = cluster.cannot_join(2, &path);
+        assert!(wrong.contains("the join token is unknown"), "{wrong}");
+    }
+    assert!(cluster.applied() - before < attempts, "a wrong secret is not written to the log");
 
     let changed = fs::read_to_string(cluster.join_token()).expect("a token").replace("tdj_", "tdj_0");
     let path = cluster.path("changed");

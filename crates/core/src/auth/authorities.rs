@@ -148,17 +148,11 @@ impl Authorities {
         for _ in 0..decoder.bounded(limits::JOIN_TOKENS_MAX as u64, "number of join tokens")? {
             let id = TokenId(decoder.varint()?);
             let (digest, expires) = (digest(decoder)?, UnixMillis(decoder.varint()?));
-            let used_by = if decoder.bool()? { Some(host(decoder)?) } else { None };
+            let used_by = if decoder.bool()? { Some(decoder.uuid()?) } else { None };
             join_tokens.insert(id, JoinToken { digest, expires, used_by });
         }
         Ok(Authorities { rows, signing, last, revision, changed, join_tokens })
     }
-}
-
-/// Reads the bytes of the uuid of a host.
-pub(crate) fn host(decoder: &mut Decoder<'_>) -> Result<Uuid, DecodeError> {
-    let bytes = decoder.raw(16)?.try_into().map_err(|_| DecodeError::Truncated)?;
-    Ok(Uuid::from_bytes(bytes))
 }
 
 /// The certificate that a node shows, as far as its renewal depends on it.

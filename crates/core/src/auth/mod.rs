@@ -17,7 +17,6 @@ mod principal;
 mod text;
 
 pub use access::Access;
-pub(crate) use authorities::host;
 pub use authorities::{
     Authorities, Authority, AuthorityId, JoinToken, PrivateKey, ShownCertificate, bundle_revision,
 };

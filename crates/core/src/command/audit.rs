@@ -266,11 +266,7 @@ impl AdminAction {
             }
             ACTION_CHECKPOINT => AdminAction::Checkpoint,
             ACTION_SAVE_BACKUP => AdminAction::SaveBackup,
-            ACTION_RESTORE_BACKUP => {
-                let backup = Uuid::from_slice(decoder.raw(16)?);
-                let backup = backup.map_err(|_| DecodeError::Invalid("backup uuid"))?;
-                AdminAction::RestoreBackup { backup }
-            }
+            ACTION_RESTORE_BACKUP => AdminAction::RestoreBackup { backup: decoder.uuid()? },
             ACTION_RELOAD_CERTIFICATES => AdminAction::ReloadCertificates { node: NodeId(decoder.varint()?) },
             _ => return Err(DecodeError::UnknownTag("administrative action")),
         })

@@ -146,7 +146,7 @@ impl AuthorityWrite {
             }
             TAG_ENROL => {
                 let (id, digest) = (TokenId(decoder.varint()?), auth::digest(decoder)?);
-                AuthorityChange::Enrol { id, digest, host: auth::host(decoder)? }
+                AuthorityChange::Enrol { id, digest, host: decoder.uuid()? }
             }
             _ => return Err(DecodeError::UnknownTag("change of authorities")),
         };

@@ -89,7 +89,7 @@ pub enum Denial {
     NoAdministrator,
     /// The change would lock everyone out.
     #[error(
-        "the last token or certificate name with `cluster:admin` would be lost; first create another one, or make          authentication optional"
+        "the last token or certificate name with `cluster:admin` would be lost; first create another one, or make authentication optional"
     )]
     LastAdministrator,
     /// There is no authority that could sign.

@@ -7,7 +7,6 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
-use uuid::Uuid;
 
 use super::{
     AccessWrite, AdminAction, Assignment, AuditedWrite, AuthorityWrite, DivisionCause, HostInfo,
@@ -392,7 +391,7 @@ impl HostInfo {
 
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<HostInfo, DecodeError> {
         let node = NodeId(decoder.varint()?);
-        let uuid = Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("host uuid"))?;
+        let uuid = decoder.uuid()?;
         let peer_address = decoder.text()?;
         let http_address = decoder.text()?;
         let resp_address = decoder.text()?;
@@ -448,6 +447,7 @@ mod tests {
     use super::*;
     use crate::version::SupportedVersions;
     use alloc::string::ToString;
+    use uuid::Uuid;
 
     #[test]
     fn hosts_round_trip_with_and_without_an_address_for_redis_cluster() {

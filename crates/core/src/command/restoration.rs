@@ -116,7 +116,7 @@ impl Discard {
 
     pub(super) fn decode(decoder: &mut Decoder<'_>) -> Result<Discard, DecodeError> {
         let shard = ShardId(decoder.varint()?);
-        let backup = Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("backup uuid"))?;
+        let backup = decoder.uuid()?;
         Ok(Discard { shard, backup })
     }
 }
@@ -170,7 +170,7 @@ impl Restoration {
         owner: &Bytes,
     ) -> Result<Restoration, DecodeError> {
         let shard = ShardId(decoder.varint()?);
-        let backup = Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("backup uuid"))?;
+        let backup = decoder.uuid()?;
         let revision = Version(decoder.varint()?);
         let count = decoder.varint()?;
         // A record takes at least three bytes, so this count cannot reserve more than a few times

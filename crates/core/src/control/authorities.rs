@@ -117,19 +117,36 @@ impl Authorities {
         at: UnixMillis,
         faults: Faults,
     ) -> Result<(), Denial> {
+        match self.check_join_token((id, digest), host, at) {
+            Err(Denial::JoinTokenUsed) if faults.has(Fault::JoinTokenReused) => {}
+            checked => checked?,
+        }
+        self.join_tokens.entry(id).and_modify(|token| token.used_by = Some(host));
+        Ok(())
+    }
+
+    /// Checks whether a join token with this secret admits a host at `at`.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn check_join_token(
+        &self,
+        (id, digest): (TokenId, &SecretDigest),
+        host: Uuid,
+        at: UnixMillis,
+    ) -> Result<(), Denial> {
         if self.rows.is_empty() {
             return Err(Denial::NoAuthority);
         }
-        let token = self.join_tokens.get_mut(&id).filter(|token| token.digest.matches(digest));
+        let token = self.join_tokens.get(&id).filter(|token| token.digest.matches(digest));
         let token = token.ok_or(Denial::JoinTokenUnknown)?;
         if at >= token.expires {
             return Err(Denial::JoinTokenExpired);
         }
-        if token.used_by.is_some_and(|used_by| used_by != host) && !faults.has(Fault::JoinTokenReused) {
-            return Err(Denial::JoinTokenUsed);
+        match token.used_by {
+            Some(used_by) if used_by != host => Err(Denial::JoinTokenUsed),
+            _ => Ok(()),
         }
-        token.used_by = Some(host);
-        Ok(())
     }
 }
 

@@ -11,7 +11,6 @@
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use uuid::Uuid;
 
 use super::Machine;
 use super::config;
@@ -124,12 +123,7 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
         KIND_DATA | KIND_MOVED => {
             let ownership = if kind == KIND_MOVED { Some(Ownership::decode(decoder)?) } else { None };
             let revision = Version(decoder.varint()?);
-            let restoring = if decoder.is_empty() {
-                None
-            } else {
-                let backup = Uuid::from_slice(decoder.raw(16)?);
-                Some(backup.map_err(|_| DecodeError::Invalid("backup uuid"))?)
-            };
+            let restoring = if decoder.is_empty() { None } else { Some(decoder.uuid()?) };
             let kv = KeyValue::restored(revision, restoring, ownership);
             Machine::Data(Box::new(Data { kv, ..Data::default() }))
         }
@@ -302,6 +296,7 @@ mod tests {
     use crate::version::ClusterVersion;
     use alloc::vec;
     use bytes::Bytes;
+    use uuid::Uuid;
 
     fn put(machine: &mut Machine, key: u64, value: &[u8]) {
         let key = Bytes::copy_from_slice(&key.to_be_bytes());

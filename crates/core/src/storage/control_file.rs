@@ -307,8 +307,8 @@ fn decode(bytes: &[u8], supported: SupportedVersions) -> Result<Identity, Contro
 
 /// Decodes what follows the versions, up to what the founding version adds.
 fn decode_body(decoder: &mut Decoder<'_>) -> Result<Identity, DecodeError> {
-    let cluster_id = decode_uuid(decoder)?;
-    let host_uuid = decode_uuid(decoder)?;
+    let cluster_id = decoder.uuid()?;
+    let host_uuid = decoder.uuid()?;
     let node = NodeId(decoder.varint()?);
     let prime_replica = ReplicaId(decoder.varint()?);
     let data_shards = decoder.varint()?;
@@ -323,15 +323,15 @@ fn decode_body(decoder: &mut Decoder<'_>) -> Result<Identity, DecodeError> {
     let mut hosts = BTreeMap::new();
     for _ in 0..decoder.varint()? {
         let node = NodeId(decoder.varint()?);
-        let uuid = decode_uuid(decoder)?;
+        let uuid = decoder.uuid()?;
         hosts.insert(node, KnownHost { uuid, peer_address: decoder.text()? });
     }
     let superseded = decoder.bool()?;
     let mut starts = BTreeMap::new();
     for _ in 0..decoder.varint()? {
         let node = NodeId(decoder.varint()?);
-        let host = decode_uuid(decoder)?;
-        let start = ProcessStart { number: decoder.varint()?, instance: decode_uuid(decoder)? };
+        let host = decoder.uuid()?;
+        let start = ProcessStart { number: decoder.varint()?, instance: decoder.uuid()? };
         starts.insert(node, KnownStart { host, start });
     }
     Ok(Identity {
@@ -354,10 +354,6 @@ fn decode_body(decoder: &mut Decoder<'_>) -> Result<Identity, DecodeError> {
         starts,
         superseded,
     })
-}
-
-fn decode_uuid(decoder: &mut Decoder<'_>) -> Result<Uuid, DecodeError> {
-    Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("uuid"))
 }
 
 fn checksum(header: &[u8], body: &[u8]) -> u32 {

@@ -8,11 +8,12 @@
 use std::fs;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tidelock_core::auth::Caller;
 use tidelock_core::certified_host::CertifiedHost;
-use tidelock_core::command::{AuthorityChange, Refusal};
+use tidelock_core::command::{AuthorityChange, Denial, Refusal};
+use tidelock_core::types::UnixMillis;
 use uuid::Uuid;
 
 use super::files::{OwnFiles, failed};
@@ -25,6 +26,13 @@ use crate::tls::issue::{Authority, HOST_DAYS, Validity, signing_request};
 use crate::token::JoinTokenText;
 use crate::transport::enrol::{EnrolHandler, EnrolRefusal, EnrolRequest, Enrolment, ask};
 use crate::worker::Worker;
+
+/// How long a member waits for a join token that it does not know: another node may have stored it
+/// a moment ago, and this one has not applied that yet.
+const UNKNOWN_TOKEN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Time between two looks at the join tokens meanwhile.
+const UNKNOWN_TOKEN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Asks members for a certificate, and writes it.
 pub(super) async fn enrol(settings: &Settings, files: &OwnFiles) -> Result<(), SecureError> {
@@ -50,6 +58,7 @@ pub fn enrolment_handler(worker: &Worker, store: &Rc<IdentityStore>) -> EnrolHan
         let (worker, store) = (worker.clone(), store.clone());
         Box::pin(async move {
             check(&request)?;
+            check_token(&worker, &request).await?;
             let cluster_name = store.identity().cluster_name.clone();
             admit(&worker.for_caller(Caller::Node), &request).await?;
             sign(&worker, request, cluster_name)
@@ -84,7 +93,27 @@ fn is_name(text: &str) -> bool {
     (1..=HOST_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain)
 }
 
-/// Uses the token for the host, through the log.
+/// Refuses a join token that this node knows to be wrong, before anything is written to the log.
+/// Otherwise, everyone who can connect could make the log grow. The token is checked again when the
+/// entry is applied, then also for its expiry.
+async fn check_token(worker: &Worker, request: &EnrolRequest) -> Result<(), EnrolRefusal> {
+    let token = &request.token.token;
+    let (digest, begun) = (token.digest(), Instant::now());
+    loop {
+        let authorities = worker.authorities();
+        match authorities.check_join_token((token.id, &digest), request.host, UnixMillis(0)) {
+            Ok(()) => return Ok(()),
+            Err(Denial::JoinTokenUnknown | Denial::NoAuthority)
+                if begun.elapsed() < UNKNOWN_TOKEN_TIMEOUT =>
+            {
+                tokio::time::sleep(UNKNOWN_TOKEN_POLL_INTERVAL).await;
+            }
+            Err(denial) => return Err(EnrolRefusal::Refused(denial.to_string())),
+        }
+    }
+}
+
+/// Marks the token as used by the host, through the log.
 async fn admit(node: &Worker, request: &EnrolRequest) -> Result<(), EnrolRefusal> {
     let token = &request.token.token;
     let change = AuthorityChange::Enrol { id: token.id, digest: token.digest(), host: request.host };

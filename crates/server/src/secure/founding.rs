@@ -110,8 +110,8 @@ fn log(settings: &Settings, token: &Path, files: &OwnFiles) {
     let url = format!("https://{}", settings.advertise.http);
     tracing::info!(
         token = %token.display(), ca = %ca.display(),
-        "founded a secure cluster; its administrator's token is in the first file, and clients trust the second: \
-         `tidelock login --url {url} --ca {} < {}`, then `tidelock cluster join-token` for each further host",
+        "created a cluster with its own certificate authority. Log in with the administrator's token: \
+         `tidelock login {url} --ca {} < {}`. Create a join token for each further host: `tidelock cluster join-token`",
         ca.display(), token.display()
     );
 }

@@ -125,12 +125,12 @@ impl EnrolRequest {
         }
         let token = JoinTokenText::parse(decoder.bytes()?);
         let token = token.map_err(|_| DecodeError::Invalid("join token"))?;
-        let host = decoder.raw(16)?.try_into().map_err(|_| DecodeError::Truncated)?;
+        let host = decoder.uuid()?;
         let count = decoder.bounded(NAMES_MAX as u64, "number of names")?;
         let names = (0..count).map(|_| decoder.text()).collect::<Result<_, _>>()?;
         let signing_request = decoder.bytes()?.to_vec();
         decoder.finish()?;
-        Ok(EnrolRequest { token, host: Uuid::from_bytes(host), names, signing_request })
+        Ok(EnrolRequest { token, host, names, signing_request })
     }
 }
 

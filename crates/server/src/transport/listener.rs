@@ -4,8 +4,9 @@
 //! Owns the limit of unfinished handshakes and the log lines about refused connections, not the
 //! rules of the handshake or the links. Invariant: what unidentified callers can make this node
 //! hold is bounded. It is [`HANDSHAKES_MAX`] sockets for the time of a handshake, that of TLS
-//! included, each with the bytes of one message. To that come [`JOINS_MAX`] join requests for the
-//! time of a decision and [`LOGGED_CALLERS_MAX`] lines of text.
+//! included, each with the bytes of one message. To that come [`JOINS_MAX`] join requests and
+//! [`ENROLMENTS_MAX`] requests for a first certificate for the time of a decision, and
+//! [`LOGGED_CALLERS_MAX`] lines of text.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -36,6 +37,11 @@ use crate::wrong_port::{WrongPort, begins_http_request};
 /// each of which dials once, so more than this does not come from a cluster.
 pub const HANDSHAKES_MAX: usize = 256;
 
+/// Most requests for a first certificate at a time, those whose refusal is delayed included; further
+/// connections are closed. They have their own limit, so that callers without a certificate cannot
+/// keep hosts with one from joining.
+pub const ENROLMENTS_MAX: usize = 64;
+
 /// Most callers whose last refusal is stored, so that it is logged once. Beyond, all are forgotten:
 /// at worst they are logged again.
 pub const LOGGED_CALLERS_MAX: usize = 64;
@@ -53,6 +59,7 @@ pub(super) async fn run(links: Rc<Links>, listener: TcpListener) {
         links: links.clone(),
         handshakes_open: Cell::new(0),
         joining: Cell::new(0),
+        enrolling: Cell::new(0),
         throttle: FailureThrottle::default(),
         refusal_log: RefusalLog::default(),
     });
@@ -97,6 +104,7 @@ struct ListenerContext {
     links: Rc<Links>,
     handshakes_open: Cell<usize>,
     joining: Cell<usize>,
+    enrolling: Cell<usize>,
     /// The failures of hosts that ask for a certificate, by their addresses.
     throttle: FailureThrottle,
     refusal_log: RefusalLog,
@@ -192,21 +200,21 @@ impl ListenerContext {
         }
     }
 
-    /// Answers a host that asks for its first certificate. A host that is refused waits for the
-    /// answer if others from its address were refused before.
+    /// Answers a host that asks for its first certificate. The refusal is delayed if many requests
+    /// from the same address were refused before.
     async fn enrol(&self, mut stream: MaybeTlsStream, remote: SocketAddr, request: EnrolRequest) {
         let host = request.host;
-        if self.joining.get() >= JOINS_MAX {
-            tracing::debug!(%remote, %host, "too many hosts are joining; this one will ask again");
+        if self.enrolling.get() >= ENROLMENTS_MAX {
+            tracing::debug!(%remote, %host, "too many requests for a first certificate; the host will ask again");
             return;
         }
-        self.joining.set(self.joining.get() + 1);
+        self.enrolling.set(self.enrolling.get() + 1);
         let decision = timeout(JOIN_TIMEOUT, (self.links.options.enrolments)(request)).await;
         if let Ok(Err(enrol::EnrolRefusal::Refused(reason))) = &decision {
             tracing::warn!(%remote, %host, reason, "a host got no certificate");
             self.throttle.failed(Some(remote.ip())).await;
         }
-        self.joining.set(self.joining.get() - 1);
+        self.enrolling.set(self.enrolling.get() - 1);
         let decision = decision.unwrap_or(Err(enrol::EnrolRefusal::NoLeader));
         if decision.is_ok() {
             tracing::info!(%remote, %host, "a host got its first certificate for a join token");

@@ -6,7 +6,6 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use uuid::Uuid;
 
 use super::{
     Action, Change, ConfigOperation, ConfigRestoration, ConfigWrite, Container, Content, Field, Item, Name,
@@ -87,7 +86,7 @@ impl ConfigRestoration {
         owner: &Bytes,
     ) -> Result<ConfigRestoration, DecodeError> {
         let shard = ShardId(decoder.varint()?);
-        let backup = Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("backup uuid"))?;
+        let backup = decoder.uuid()?;
         Ok(ConfigRestoration { shard, backup, block: decoder.shared(owner)? })
     }
 }
@@ -341,6 +340,7 @@ mod tests {
     use crate::command::write::fixture::assert_round_trip;
     use crate::command::{RestoreWrite, Write};
     use alloc::vec;
+    use uuid::Uuid;
 
     fn write(operation: ConfigOperation) -> Write {
         let stamp = Stamp { author: "ann".into(), time_ms: 1 << 40, message: "why".into() };

@@ -158,7 +158,7 @@ impl JoinRequest {
     pub(super) fn decode(body: &[u8]) -> Option<(VersionRange, JoinRequest, Uuid)> {
         let mut decoder = Decoder::new(body);
         let versions = VersionRange { min: read_u16(&mut decoder)?, max: read_u16(&mut decoder)? };
-        let uuid = read_uuid(&mut decoder)?;
+        let uuid = decoder.uuid().ok()?;
         let name = read_text(&mut decoder)?;
         let host = HostInfo {
             node: NodeId(0),
@@ -180,7 +180,7 @@ impl JoinRequest {
         let (mut data_shards, mut nonce) = (None, Uuid::nil());
         if versions.max >= FIRST_WITH_NONCES {
             data_shards = decoder.varint().ok().map(|shards| (shards > 0).then_some(shards))?;
-            nonce = read_uuid(&mut decoder)?;
+            nonce = decoder.uuid().ok()?;
         }
         Some((versions, JoinRequest { cluster_name, data_shards, host }, nonce))
     }
@@ -222,7 +222,7 @@ impl Welcome {
     pub(super) fn decode(body: &[u8]) -> Option<Welcome> {
         let mut decoder = Decoder::new(body);
         let mut welcome = Welcome {
-            cluster: read_uuid(&mut decoder)?,
+            cluster: decoder.uuid().ok()?,
             node: NodeId(decoder.varint().ok()?),
             replica: ReplicaId(decoder.varint().ok()?),
             data_shards: decoder.bounded(SHARDS_MAX, "number of shards").ok()?,
@@ -240,7 +240,7 @@ impl Welcome {
         }
         for _ in 0..decoder.varint().ok()? {
             let node = NodeId(decoder.varint().ok()?);
-            let uuid = read_uuid(&mut decoder)?;
+            let uuid = decoder.uuid().ok()?;
             welcome.hosts.insert(node, KnownHost { uuid, peer_address: read_text(&mut decoder)? });
         }
         welcome.cluster_name = read_text(&mut decoder)?;
@@ -292,10 +292,6 @@ impl JoinRefusal {
 fn read_u16(decoder: &mut Decoder<'_>) -> Option<u16> {
     let bytes = decoder.raw(2).ok()?;
     Some(u16::from_le_bytes(bytes.try_into().expect("invariant: two bytes were asked for")))
-}
-
-fn read_uuid(decoder: &mut Decoder<'_>) -> Option<Uuid> {
-    Uuid::from_slice(decoder.raw(16).ok()?).ok()
 }
 
 fn read_text(decoder: &mut Decoder<'_>) -> Option<String> {
