@@ -1,4 +1,5 @@
-//! `/v1/cluster/join-tokens` and `/v1/tls/authorities`: certificates that the cluster signs itself.
+//! `/v1/cluster/join-tokens` and `/v1/tls/authorities`: the cluster's certificate authorities (CAs)
+//! and join tokens.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateJoinToken {
-    /// How long the token is accepted, in seconds, at most 30 days; absent: one day.
+    /// Lifetime in seconds, at most 30 days; absent: one day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64")]
     pub expires_in_s: Option<u64>,
@@ -16,11 +17,11 @@ pub struct CreateJoinToken {
 /// The answer to `POST /v1/cluster/join-tokens`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IssuedJoinToken {
-    /// Number of the token: 16 hexadecimal digits. It is no secret.
+    /// Id of the token: 16 hexadecimal digits. It is not secret.
     pub id: String,
-    /// The token, which is shown this once.
+    /// The token. It cannot be shown again.
     pub token: String,
-    /// How long it is accepted, in seconds.
+    /// Lifetime in seconds.
     pub expires_in_s: u64,
 }
 
@@ -34,16 +35,16 @@ impl std::fmt::Debug for IssuedJoinToken {
 /// The answer to `GET /v1/tls/authorities` and to changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Authorities {
-    /// Every authority that nodes trust; none if certificates come from outside of the cluster.
+    /// Every CA that the nodes trust; empty if the cluster uses an external CA.
     pub authorities: Vec<Authority>,
 }
 
-/// An authority that signs certificates of hosts, or has signed some.
+/// A certificate authority (CA) of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Authority {
     /// Its number, from 1.
     pub id: u64,
-    /// Whether it signs.
+    /// Whether new certificates are signed by it.
     pub signs: bool,
     /// The SHA-256 digest of its certificate: 64 hexadecimal digits.
     pub fingerprint: String,

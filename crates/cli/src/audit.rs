@@ -1,7 +1,7 @@
 //! `tidelock audit`: who made which administrative change.
 //!
-//! Owns the table, and that one list is made of several answers. The cluster keeps the records.
-//! `audit verify` reads the other log, that of one node.
+//! Owns the table, and pages through the records of the cluster. `audit verify` checks the audit
+//! log of one node, which is another file.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use tidelock_api::audit::{AuditRecord, AuditRecords, LISTED_MAX};
 use tidelock_client::{Call, CliError, Client, Output, output};
-use tidelock_server::audit_log::{self, VerifiedLog, VerifyError};
+use tidelock_server::audit_log::{self, AuditVerifyError, VerifiedAuditLog};
 
 use crate::args::{AuditArgs, AuditCommand};
 use crate::time::rfc3339;
@@ -34,15 +34,15 @@ fn verify(path: &Path) -> Result<(), CliError> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(CliError::io(name.as_str()))?;
     match audit_log::verify(BufReader::new(file)) {
-        Ok(VerifiedLog { lines, last }) => {
+        Ok(VerifiedAuditLog { lines, last }) => {
             output::line(&format!("{name}: {lines} lines fit together; the last one has SHA-256 {last}"))
         }
-        Err(VerifyError::Read(error)) => Err(CliError::io(name)(error)),
-        Err(broken @ VerifyError::Broken { .. }) => Err(CliError::Refused(format!("{name}: {broken}"))),
+        Err(AuditVerifyError::Read(error)) => Err(CliError::io(name)(error)),
+        Err(broken @ AuditVerifyError::Broken { .. }) => Err(CliError::Refused(format!("{name}: {broken}"))),
     }
 }
 
-/// The newest records, in as many requests as that takes.
+/// Fetches the newest records page by page.
 fn fetch(client: &Client, limit: u64) -> Result<AuditRecords, CliError> {
     let mut all = AuditRecords { records: Vec::new(), before: None };
     loop {

@@ -1,7 +1,7 @@
-//! A new file for a secret that is yet to come.
+//! A new file that receives a secret later.
 //!
-//! It is created before the secret is, because a secret that cannot be stored would be valid and
-//! lost. Only its owner can read it, and it goes if no secret comes.
+//! The file is created before the secret is requested: a secret that could not be stored would be
+//! valid and lost. Only its owner can read it. It is deleted if no secret is written.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -30,9 +30,9 @@ impl NewFile {
         &self.path
     }
 
-    /// Writes the secret as a line, after which the file stays.
+    /// Writes the secret and a line end, and keeps the file.
     pub fn write(mut self, secret: &str) -> Result<(), CliError> {
-        // What is written in part is for its owner to look at.
+        // A partly written file is kept, so that its owner can inspect it.
         self.is_written = true;
         let written =
             self.file.write_all(format!("{secret}\n").as_bytes()).and_then(|()| self.file.sync_all());
@@ -43,7 +43,7 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if !self.is_written {
-            // That an empty file stays is no failure worth to hide the other one.
+            // Ignored: the error that led here matters more than an empty file.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -1,12 +1,12 @@
 //! Records of administrative and security changes.
 //!
 //! Owns the newest records and their layout in the snapshot of the prime shard. The registry
-//! appends a record in the same step that makes the change, so neither is there without the other.
-//! A backup leaves them out: what it restores was done to another cluster.
+//! appends the record when it applies the change, so that one never exists without the other. A
+//! backup does not contain them, because they describe changes of the cluster that was backed up.
 //!
 //! Invariants:
-//! - Each record has the number after that of the record before it.
-//! - At most [`limits::AUDIT_RECORDS_MAX`] are kept, the newest ones.
+//! - Sequence numbers are consecutive.
+//! - Only the newest [`limits::AUDIT_RECORDS_MAX`] records are kept.
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -18,14 +18,14 @@ use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::{LogIndex, UnixMillis};
 
-/// One administrative or security change that was made.
+/// One administrative or security change that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRecord {
-    /// Counts the records of the cluster, from 1.
+    /// Sequence number in the cluster, from 1.
     pub sequence: u64,
     /// The index of its entry in the log of the prime shard.
     pub index: LogIndex,
-    /// When it was proposed, by the clock of the leader.
+    /// When the leader proposed it, by the leader's wall clock.
     pub at: UnixMillis,
     /// Who asked for it.
     pub caller: Caller,
@@ -35,10 +35,10 @@ pub struct AuditRecord {
     pub subject: String,
 }
 
-/// The newest records, in the order of their numbers.
+/// The newest records, ordered by sequence number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditTrail {
-    /// Shared, so that a snapshot can begin without a copy.
+    /// Reference-counted, so that beginning a snapshot does not copy the records.
     records: VecDeque<Arc<AuditRecord>>,
 }
 
@@ -46,7 +46,8 @@ pub struct AuditTrail {
 const BLOCK_FORMAT: u8 = 1;
 
 impl AuditTrail {
-    /// Appends a record, and gives it its number. The oldest one goes if there are too many.
+    /// Appends a record with the next sequence number, and drops the oldest one if there are too
+    /// many.
     pub(crate) fn append(&mut self, record: AuditRecord) {
         let sequence = self.last() + 1;
         if self.records.len() >= limits::AUDIT_RECORDS_MAX {
@@ -55,13 +56,13 @@ impl AuditTrail {
         self.records.push_back(Arc::new(AuditRecord { sequence, ..record }));
     }
 
-    /// The number of the newest record; 0 if there is none.
+    /// Sequence number of the newest record; 0 if there is none.
     pub fn last(&self) -> u64 {
         self.records.back().map_or(0, |record| record.sequence)
     }
 
-    /// At most `most` records with lower numbers than `before`, the newest first. They begin with
-    /// the newest record of all if `before` is `None`.
+    /// At most `most` records with sequence numbers below `before`, the newest first. `None` starts
+    /// at the newest record.
     pub fn page(&self, before: Option<u64>, most: usize) -> Vec<Arc<AuditRecord>> {
         let older =
             self.records.iter().rev().skip_while(|record| before.is_some_and(|end| record.sequence >= end));
@@ -77,7 +78,8 @@ impl AuditTrail {
         self.records().for_each(|record| record.encode(out));
     }
 
-    /// Takes the next block for a snapshot off the front; `None` if no record is left.
+    /// Removes the oldest records and encodes them as the next block of a snapshot; `None` if no
+    /// record is left.
     pub(crate) fn take_block(&mut self) -> Option<Vec<u8>> {
         self.records.front()?;
         let mut block = alloc::vec![BLOCK_FORMAT];
@@ -89,7 +91,8 @@ impl AuditTrail {
         Some(block)
     }
 
-    /// Reads what [`AuditTrail::take_block`] returned, after the blocks before it.
+    /// Appends the records of a block that [`AuditTrail::take_block`] encoded. Blocks must come in
+    /// order.
     pub(crate) fn read_block(&mut self, decoder: &mut Decoder<'_>) -> Result<(), DecodeError> {
         if decoder.u8()? != BLOCK_FORMAT {
             return Err(DecodeError::UnknownTag("block of audit records"));

@@ -104,12 +104,12 @@ pub enum Fault {
     SpanningTransactionsIgnored,
     /// A forwarded request loses its caller, and is served as one of the node itself.
     CallerLostInForward,
-    /// A change that a node forwards is made without its audit record.
+    /// A forwarded change is applied without an audit record.
     AuditRecordLost,
     /// Only the first demand of a request is checked: not the later operations of a burst or of a
     /// transaction.
     OnlyFirstDemandChecked,
-    /// A join token that a host has used admits another one.
+    /// A join token that one host has used admits a second host.
     JoinTokenReused,
 }
 

@@ -287,20 +287,20 @@ pub const PRINCIPALS_MAX: usize = 1_000;
 /// Maximum number of tokens. Each change of a row copies all rows once.
 pub const TOKENS_MAX: usize = 10_000;
 
-/// Maximum number of authorities: one that signs, and during a rotation another one.
+/// Maximum number of CAs: the one that signs, and a second one during a rotation.
 pub const AUTHORITIES_MAX: usize = 2;
 
-/// Maximum length of the certificate or the key of an authority, in bytes of PEM.
+/// Maximum length of the certificate and of the private key of a CA, in bytes of PEM.
 pub const AUTHORITY_BYTES_MAX: usize = 16 << 10;
 
-/// Time after a change of the authorities before the next one, in milliseconds: nodes that run take
-/// over the former one within two seconds, and must not lose each other's trust.
+/// Minimum time between two steps of a CA rotation, in milliseconds. Running nodes apply a step
+/// within two seconds; without the pause they could stop trusting each other.
 pub const AUTHORITY_REST_MS: u64 = 15_000;
 
 /// Maximum number of join tokens that have not expired.
 pub const JOIN_TOKENS_MAX: usize = 1_000;
 
-/// Longest time for which a join token is accepted, in milliseconds: 30 days.
+/// Maximum lifetime of a join token, in milliseconds: 30 days.
 pub const JOIN_TOKEN_LIFETIME_MS_MAX: u64 = 30 * 24 * 3_600_000;
 
 /// Secrets of a token that are accepted at the same time, so that clients can change to a new one

@@ -27,9 +27,10 @@ impl ClusterVersion {
     pub const WITH_DIVISION: ClusterVersion = ClusterVersion(3);
     /// The registry holds roles, principals and tokens, and forwarded requests name their caller.
     pub const WITH_ACCESS: ClusterVersion = ClusterVersion(4);
-    /// The log says who asked for an administrative change, and the registry keeps records of them.
+    /// Log entries of administrative changes contain the caller, and the registry keeps audit
+    /// records.
     pub const WITH_AUDIT: ClusterVersion = ClusterVersion(5);
-    /// The registry holds the authorities that sign certificates of hosts, and join tokens.
+    /// The registry contains the cluster's certificate authorities and join tokens.
     pub const WITH_AUTHORITY: ClusterVersion = ClusterVersion(5);
     /// The newest version that this build can write, with which it founds clusters.
     pub const NEWEST: ClusterVersion = ClusterVersion::WITH_AUTHORITY;

@@ -137,8 +137,8 @@ fn write_log(rounds: usize) -> usize {
     usize::try_from(log.bytes_written()).unwrap_or(usize::MAX)
 }
 
-/// Checks the tokens of as many principals as there are commands in a batch, each from its text on,
-/// and whether they may read a key.
+/// Parses and verifies one token for each command of a batch, among as many principals, and checks
+/// the permission to read a key.
 fn check_tokens(rounds: usize) -> usize {
     let mut registry = Registry::founded(&Founding::new(1, 1)).founded_at(ClusterVersion::NEWEST);
     let mut changes = vec![AccessChange::PutRole {

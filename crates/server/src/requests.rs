@@ -240,7 +240,7 @@ pub fn change_access(change: AccessChange) -> TypedRequest<Result<LogIndex, Deni
     })
 }
 
-/// A change of authorities or join tokens.
+/// A change of CAs or join tokens.
 pub fn change_authorities(change: AuthorityChange) -> TypedRequest<Result<(), Denial>> {
     change_registry(RegistryWrite::Authority(AuthorityWrite::new(change)))
 }

@@ -1,4 +1,4 @@
-//! The text of tokens: `tdl_<id>_<secret>_<checksum>`, and of those with which hosts join.
+//! Text format of bearer tokens, `tdl_<id>_<secret>_<checksum>`, and of join tokens.
 //!
 //! Owns the form of the text, and where secrets come from. The id has 16 hexadecimal digits, the
 //! secret is 256 random bits in base64url without padding, and the checksum is the CRC-32C of all
@@ -79,7 +79,7 @@ impl BearerToken {
     /// Reads the text of a token.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the text is not a join token.
     pub fn parse(text: &[u8]) -> Result<BearerToken, MalformedToken> {
         let [id, secret] = parts(text, PREFIX)?;
         let id = id.parse().map_err(|_| MalformedToken::Form)?;
@@ -88,8 +88,8 @@ impl BearerToken {
 }
 
 /// A token with which one host joins a cluster: `tdj_<id>_<secret>_<fingerprint>_<checksum>`. The
-/// fingerprint, the SHA-256 digest of the certificate of the cluster's authority in base64url,
-/// tells the host which cluster it may trust.
+/// fingerprint, the SHA-256 digest of the certificate of the cluster's authority in base64url, lets
+/// the host authenticate the cluster.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinTokenText {
     /// The number and the secret.
@@ -130,8 +130,8 @@ fn with_checksum(mut text: String) -> String {
     text
 }
 
-/// The parts of a text between its prefix and its checksum: a number, and then 32 bytes in
-/// base64url each.
+/// Splits the text between prefix and checksum into an id and fields of 32 bytes in base64url, and
+/// verifies the checksum.
 fn parts<'a, const N: usize>(text: &'a [u8], prefix: &str) -> Result<[&'a str; N], MalformedToken> {
     let text = std::str::from_utf8(text).map_err(|_| MalformedToken::Form)?;
     let length = prefix.len() + ID_BYTES + (N - 1) * (1 + SECRET_TEXT_BYTES) + 1 + CHECKSUM_BYTES;

@@ -327,7 +327,7 @@ impl Worker {
         node.known_hosts().map(host).collect()
     }
 
-    /// The authorities that sign certificates of hosts, as this node has applied them.
+    /// The cluster's CAs and join tokens, as this node has applied them.
     pub fn authorities(&self) -> Arc<Authorities> {
         self.0.node.borrow().authorities().clone()
     }

@@ -33,8 +33,8 @@ const DIVISION_SEEDS: u64 = 60;
 /// Number of seeds of runs whose clients are principals.
 const PRINCIPAL_SEEDS: u64 = 60;
 
-/// Seeds in which a node served requests by permissions that were too old: those of its last
-/// snapshot after a restart, and none at all on an old copy of its disk (5001).
+/// Seeds in which a node checked requests against outdated permissions: those of its last snapshot
+/// after a restart, or none at all on an old copy of its disk (5001).
 const PRINCIPAL_REGRESSIONS: [u64; 4] = [5_001, 14_017, 14_030, 14_224];
 
 /// Number of seeds within which a deliberate fault must be detected.

@@ -30,11 +30,11 @@ pub struct AuditArgs {
 /// The commands of `audit`.
 #[derive(Debug, Subcommand)]
 pub enum AuditCommand {
-    /// Check that nothing was changed in a file of `serve --audit-log`
+    /// Verify the hash chain of a file that `serve --audit-log` wrote
     ///
-    /// Names the first line that does not fit to the line before it. It connects to no node. Lines
-    /// that were removed at the end cannot be noticed: compare the hash of the last line with an
-    /// earlier one.
+    /// Reports the first line whose hash does not match the line before it. Connects to no node.
+    /// Truncation at the end cannot be detected from the file alone: keep the printed hash of the
+    /// last line, and compare.
     Verify(VerifyArgs),
 }
 

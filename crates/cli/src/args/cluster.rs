@@ -53,7 +53,7 @@ pub enum ClusterCommand {
     Remove(HostArgs),
     /// Transfer the leadership of a shard to another node
     Transfer(TransferArgs),
-    /// Create a token with which one host joins a cluster that signs its certificates itself
+    /// Create a one-time token with which a host gets a certificate and joins a `--secure` cluster
     ///
     /// Prints it, or writes it to a new file. Start the host with
     /// `tidelock serve --join ADDR --join-token-file FILE`. Another host needs another token.
@@ -107,7 +107,7 @@ pub enum ClusterCommand {
 /// Arguments of `cluster join-token`.
 #[derive(Debug, Args)]
 pub struct JoinTokenArgs {
-    /// How long the token is accepted, such as 24h, 30m or 60s, at most 30d [default: 24h]
+    /// Lifetime of the token, such as 24h, 30m or 60s, at most 30d [default: 24h]
     #[arg(long, value_name = "DURATION")]
     pub lifetime: Option<String>,
     /// Write the token to this new file, which only you may read, instead of to standard output

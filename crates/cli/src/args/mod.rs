@@ -147,8 +147,8 @@ pub struct DevArgs {
     /// Delete what an earlier run left in the directory first
     #[arg(long)]
     pub fresh: bool,
-    /// Use TLS and tokens, as `serve --secure` and `cluster join-token` do; the output says where
-    /// the administrator's token and the certificate of the authority are
+    /// Use TLS and tokens, as `serve --secure` does; the output shows the paths of the
+    /// administrator's token and of the CA certificate
     #[arg(long)]
     pub secure: bool,
     /// HTTP port of the first node; each further node uses the next port

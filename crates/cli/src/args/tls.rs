@@ -30,7 +30,7 @@ pub enum TlsCommand {
     ///
     /// It connects to no node. Keep ca.key away from the hosts.
     Init(InitArgs),
-    /// Show and rotate the authorities of a cluster that signs its certificates itself
+    /// Show and rotate the certificate authority (CA) of a `--secure` cluster
     Authority(AuthorityArgs),
 }
 
@@ -50,21 +50,21 @@ pub struct AuthorityArgs {
 /// The commands of `tls authority`.
 #[derive(Debug, Subcommand)]
 pub enum AuthorityCommand {
-    /// Show the authorities that nodes trust, and which one signs
+    /// Show the CAs that the nodes trust, and which one signs
     Show,
-    /// Make another authority, which nodes trust within seconds; it does not sign yet
+    /// Add a second CA; nodes trust it within seconds, and it does not sign yet
     ///
-    /// Give clients both certificates before it signs: ca.crt of every node has them.
+    /// Distribute the new ca.crt of any node to all clients before the next step.
     Add,
-    /// Let an authority sign: every node gets another certificate from it within seconds
+    /// Make a CA the one that signs; every node renews its certificate within seconds
     Use {
         /// Number of the authority
         id: u64,
     },
-    /// Remove an authority that no longer signs; nodes stop to trust it
+    /// Remove a CA that no longer signs; nodes stop trusting it
     ///
-    /// A node that was down since another authority signs still has a certificate of the former
-    /// one: start it first, or it has to join again.
+    /// A node that has been down since the previous step still has a certificate of the old CA.
+    /// Start it before this step, or it has to join again.
     Remove {
         /// Number of the authority
         id: u64,

@@ -1,4 +1,4 @@
-//! `cluster join-token`: a token with which one host joins.
+//! `cluster join-token`: creates a one-time token with which a host joins.
 //!
 //! The token is alone on standard output, so that `> file` works, or in a new file that only its
 //! owner can read.
@@ -15,7 +15,7 @@ pub(super) fn run(args: &JoinTokenArgs, client: &ClientArgs) -> Result<(), CliEr
     let expires_in_s = expires_in_s.map_err(|error| CliError::Usage(format!("--lifetime: {error}")))?;
     let body = serde_json::to_vec(&CreateJoinToken { expires_in_s }).expect("invariant: a number is JSON");
     let asked = client.client()?;
-    // Not repeated: there would be two tokens.
+    // Not retried: a second attempt would create another token.
     let call = Call { may_repeat: false, ..Call::post("/v1/cluster/join-tokens".to_owned(), &body) };
     let file = args.out.as_deref().map(NewFile::create).transpose()?;
     let answer = asked.ask_for(201, &call)?;

@@ -1,7 +1,7 @@
-//! Nodes with certificates: the first founds the cluster, and the others join it with tokens.
+//! `dev --secure`: the first node creates the cluster, and the others join with join tokens.
 //!
-//! Asks the nodes through the client of all commands, which knows TLS and tokens; it blocks, so
-//! each request has a thread.
+//! Requests use the blocking client of the other commands, which supports TLS and tokens. Each
+//! request runs on a thread of the blocking pool.
 
 use std::fs;
 use std::io;
@@ -49,7 +49,7 @@ pub async fn dump(plan: &Plan) -> Option<String> {
     String::from_utf8(dump).ok()
 }
 
-/// The body of a good answer.
+/// Sends a request and returns the body of a successful answer.
 async fn ask(plan: &Plan, node: &NodePlan, call: Call<'static>) -> Result<Vec<u8>, CliError> {
     let (url, ca, token) = (plan.url(node), plan.ca(), plan.root_token());
     let asking = tokio::task::spawn_blocking(move || {

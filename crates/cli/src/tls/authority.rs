@@ -1,4 +1,4 @@
-//! `tidelock tls authority`: the authorities of a cluster that signs the certificates of its hosts.
+//! `tidelock tls authority`: the certificate authorities (CAs) of a cluster.
 
 use tidelock_api::authorities::{Authorities, Authority};
 use tidelock_client::{Call, CliError, output};
@@ -12,7 +12,7 @@ pub(super) fn run(args: &AuthorityArgs) -> Result<(), CliError> {
     let client = args.client.client()?;
     let call = match args.command {
         AuthorityCommand::Show => Call::get(PATH),
-        // Not repeated: there would be two more.
+        // Not retried: a second attempt would add another CA.
         AuthorityCommand::Add => Call { may_repeat: false, ..Call::post(PATH.to_owned(), b"") },
         AuthorityCommand::Use { id } => Call::post(format!("{PATH}/{id}/use"), b""),
         AuthorityCommand::Remove { id } => Call::delete(format!("{PATH}/{id}")),

@@ -1,9 +1,10 @@
 //! `tidelock tls`: certificates of hosts, without a certificate authority of the user's.
 //!
-//! `authority` rotates the authorities of a cluster that signs certificates itself; the rest is
-//! `init`. Owns the directory that it writes and what it prints; the server's `tls::issue` owns the
-//! contents of certificates. Connects to no node. Invariants: keys are readable only to their owner
-//! from the moment they exist; a file is replaced at once, so that a node never reads half of one.
+//! `init` creates certificates offline, and `authority` rotates the CA of a `--secure` cluster.
+//! Owns the directory that it writes and what it prints; the server's `tls::issue` owns the
+//! contents of certificates. `init` connects to no node. Invariants: keys are readable only to
+//! their owner from the moment they exist; a file is replaced at once, so that a node never reads
+//! half of one.
 
 mod authority;
 
@@ -17,7 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tidelock_client::CliError;
 use tidelock_client::private_file::replace;
 use tidelock_core::certified_host::CertifiedHost;
-use tidelock_server::tls::issue::{Authority, Validity};
+use tidelock_server::tls::issue::{CertificateAuthority, Validity};
 use tidelock_server::tls::{AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, certified_host};
 use uuid::Uuid;
 
@@ -100,13 +101,13 @@ fn init(args: &InitArgs) -> Result<(), CliError> {
 }
 
 /// The authority of the directory, and whether it was made now.
-fn authority(out: &Path, cluster_name: &str, now: u64) -> Result<(Authority, bool), CliError> {
+fn authority(out: &Path, cluster_name: &str, now: u64) -> Result<(CertificateAuthority, bool), CliError> {
     let (key_path, certificate_path) = (out.join(AUTHORITY_KEY_FILE), out.join(AUTHORITY_FILE));
     match fs::read_to_string(&key_path) {
         Ok(key) => {
             let certificate = fs::read_to_string(&certificate_path)
                 .map_err(CliError::io(certificate_path.display().to_string()))?;
-            let known = Authority::load(certificate, &key);
+            let known = CertificateAuthority::load(certificate, &key);
             Ok((known.map_err(|error| unusable(&key_path, &error))?, false))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -117,7 +118,7 @@ fn authority(out: &Path, cluster_name: &str, now: u64) -> Result<(Authority, boo
                     "{path} exists without {AUTHORITY_KEY_FILE}, its key; give another --out, or put the key there"
                 )));
             }
-            let (authority, key) = Authority::new(cluster_name, now).map_err(failed)?;
+            let (authority, key) = CertificateAuthority::new(cluster_name, now).map_err(failed)?;
             replace(&key_path, key.as_bytes(), 0o600)?;
             replace(&certificate_path, authority.certificate().as_bytes(), 0o644)?;
             Ok((authority, true))

@@ -37,7 +37,7 @@ fn every_node_records_the_principal() {
     }
     let by_operator = |action: &str| json!(["principal", "operator", action, "2"]);
     let expected = [by_operator("host.drain"), by_operator("host.undrain"), by_operator("host.drain")];
-    // The node that is asked may be behind by a moment.
+    // The node may not have applied the newest entries yet.
     for node in guarded.nodes() {
         eventually("the records are applied", || (records(&guarded, node, 3) == expected).then_some(()));
     }

@@ -1,7 +1,8 @@
-//! What each request demands, as a cluster answers: every route, and every command of the Redis
-//! protocol, at every node.
+//! Permissions of every HTTP route and every Redis command, checked against a running cluster at
+//! every node.
 //!
-//! `golden/demands.txt` has the requests. A route or a command that has none fails the test.
+//! `golden/demands.txt` lists a request for each of them. A route or a command without a line fails
+//! the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,13 +12,13 @@ use serde_json::json;
 
 use crate::harness::guarded::Guarded;
 
-/// Commands that the test uses itself, and those that need no token.
+/// Commands without a line: those that the test itself uses, and those that need no token.
 const OTHER_COMMANDS: [&str; 7] = ["hello", "auth", "quit", "reset", "multi", "exec", "discard"];
 
 /// The last column of a request that needs no token.
 const OPEN: &str = "nothing";
 
-/// Levels of access to the cluster, each with what it includes.
+/// Levels of access to the cluster, each with the next lower one.
 const LOWER_LEVELS: [(&str, &str); 2] =
     [("cluster:operate", "cluster:read"), ("cluster:admin", "cluster:operate")];
 
@@ -28,15 +29,15 @@ struct Row {
     demands: String,
 }
 
-/// How a node answers.
+/// Whether a node admits a request.
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+enum Admission {
     Unauthenticated,
     /// This permission is missing.
     Forbidden(String),
     /// The request cannot be read.
     Malformed,
-    /// None of these, whether or not the request could be served.
+    /// The permission check passed. The request may still have failed.
     Admitted,
 }
 
@@ -68,7 +69,7 @@ impl Row {
             rest = rest.strip_prefix(literal).unwrap_or("\0");
             rest != "\0"
         });
-        // A parameter, and what follows it.
+        // Each parameter with the literal text behind it.
         let parts: Vec<&str> = parts.collect();
         let ends = parts.chunks(2).all(|pair| match pair.get(1) {
             Some(literal) if !literal.is_empty() => match rest.find(literal) {
@@ -89,14 +90,14 @@ impl Row {
 }
 
 /// A cluster, and its principals by their grants.
-struct Matrix {
+struct DemandMatrix {
     guarded: Guarded,
     tokens: BTreeMap<BTreeSet<String>, String>,
     wrong: String,
 }
 
-impl Matrix {
-    fn start() -> Matrix {
+impl DemandMatrix {
+    fn start() -> DemandMatrix {
         let guarded = Guarded::start(3);
         let wrong = guarded.deleted_token();
         guarded.administer("POST /api/namespaces/web", &json!({}));
@@ -105,7 +106,7 @@ impl Matrix {
             { "container": "c", "fields": [{ "key": "f", "fieldType": 1, "value": "p" }] },
         ]});
         guarded.administer("POST /api/namespaces/web/publish", &publication);
-        Matrix { guarded, tokens: BTreeMap::new(), wrong }
+        DemandMatrix { guarded, tokens: BTreeMap::new(), wrong }
     }
 
     /// A token with exactly these grants.
@@ -118,7 +119,7 @@ impl Matrix {
         self.tokens.entry(grants.clone()).or_insert_with(create).clone()
     }
 
-    fn ask(&self, node: usize, row: &Row, token: Option<&str>) -> Answer {
+    fn ask(&self, node: usize, row: &Row, token: Option<&str>) -> Admission {
         if let Some(command) = row.command() {
             return self.burst(node, &[command], token).remove(0);
         }
@@ -126,15 +127,15 @@ impl Matrix {
         let headers: Vec<&str> = header.iter().map(String::as_str).collect();
         let answer = self.guarded.cluster.send(node, &row.request, &headers, row.body.as_bytes());
         match answer.status {
-            401 => Answer::Unauthenticated,
-            403 => Answer::Forbidden(permission(&answer.text())),
-            400 => Answer::Malformed,
-            _ => Answer::Admitted,
+            401 => Admission::Unauthenticated,
+            403 => Admission::Forbidden(permission(&answer.text())),
+            400 => Admission::Malformed,
+            _ => Admission::Admitted,
         }
     }
 
-    /// Sends commands at once. Those after one with a longer reply are not looked at.
-    fn burst(&self, node: usize, commands: &[&str], token: Option<&str>) -> Vec<Answer> {
+    /// Sends commands in one pipeline. Replies must be one line each, except for the last.
+    fn burst(&self, node: usize, commands: &[&str], token: Option<&str>) -> Vec<Admission> {
         let mut client = self.guarded.redis(node);
         if let Some(token) = token {
             let is_wrong = token == self.wrong;
@@ -146,49 +147,52 @@ impl Matrix {
         for command in commands {
             let reply = client.reply().unwrap_or_else(|error| panic!("{command}: {error}"));
             answers.push(match reply.split(' ').next() {
-                Some("-NOAUTH") => Answer::Unauthenticated,
-                Some("-NOPERM") => Answer::Forbidden(permission(&reply)),
-                Some("-ERR") => Answer::Malformed,
-                _ => Answer::Admitted,
+                Some("-NOAUTH") => Admission::Unauthenticated,
+                Some("-NOPERM") => Admission::Forbidden(permission(&reply)),
+                Some("-ERR") => Admission::Malformed,
+                _ => Admission::Admitted,
             });
         }
         answers
     }
 
-    /// The permissions without which a node does not admit the request. `None` if it needs no
-    /// token.
+    /// Finds the permissions that the request needs, by adding each one that a refusal names.
+    /// `None` if it needs no token.
     fn demands(&mut self, row: &Row) -> Option<BTreeSet<String>> {
-        if self.ask(1, row, None) == Answer::Admitted {
+        if self.ask(1, row, None) == Admission::Admitted {
             return None;
         }
         let mut grants = BTreeSet::new();
         loop {
             let token = self.token(&grants);
             match self.ask(1, row, Some(&token)) {
-                Answer::Forbidden(missing) => {
+                Admission::Forbidden(missing) => {
                     // Each level includes the ones before it.
                     grants
                         .retain(|grant| !(missing.starts_with("cluster:") && grant.starts_with("cluster:")));
                     assert!(grants.insert(missing), "{}: {grants:?}", row.request);
                 }
-                Answer::Admitted => return Some(grants),
-                // The permission was looked at first.
-                Answer::Malformed if !grants.is_empty() => return Some(grants),
+                Admission::Admitted => return Some(grants),
+                // The node checks permissions before it parses the rest of the request.
+                Admission::Malformed if !grants.is_empty() => return Some(grants),
                 other => panic!("{}: {other:?}", row.request),
             }
         }
     }
 
-    /// Tries a wrong token with each request. A node answers one failure a second, so each of them
-    /// gets a third of the requests.
+    /// Sends each request with a wrong token. A node answers only one failed authentication a
+    /// second, so the requests are spread over the nodes.
     fn check_wrong_token(&self, rows: &[Row]) {
         let count = self.guarded.nodes().len();
         std::thread::scope(|scope| {
             for node in self.guarded.nodes() {
                 scope.spawn(move || {
                     for row in rows.iter().skip(node - 1).step_by(count) {
-                        let expected =
-                            if row.demands == OPEN { Answer::Admitted } else { Answer::Unauthenticated };
+                        let expected = if row.demands == OPEN {
+                            Admission::Admitted
+                        } else {
+                            Admission::Unauthenticated
+                        };
                         let answer = self.ask(node, row, Some(&self.wrong));
                         assert_eq!(answer, expected, "{} with a wrong token", row.request);
                     }
@@ -197,7 +201,8 @@ impl Matrix {
         });
     }
 
-    /// Tries the request with each other kind of token at every node.
+    /// Sends the request without a token, with each permission missing, with exactly the
+    /// permissions and with all of them, at every node.
     fn check(&mut self, row: &Row, demands: &BTreeSet<String>, all: &str) {
         let exact = self.token(demands);
         let narrow: Vec<(String, String)> = demands
@@ -212,20 +217,21 @@ impl Matrix {
         for node in self.guarded.nodes() {
             let answers = |token| self.ask(node, row, token);
             let request = &row.request;
-            assert_eq!(answers(None), Answer::Unauthenticated, "{request} without a token");
+            assert_eq!(answers(None), Admission::Unauthenticated, "{request} without a token");
             for (missing, token) in &narrow {
-                let forbidden = Answer::Forbidden(missing.clone());
+                let forbidden = Admission::Forbidden(missing.clone());
                 assert_eq!(answers(Some(token)), forbidden, "{request} at node {node}");
                 if let Some(command) = row.command() {
                     let burst = self.burst(node, &["PING", command, "PING"], Some(token));
-                    assert_eq!(burst, [Answer::Admitted, forbidden, Answer::Admitted], "{request}");
+                    assert_eq!(burst, [Admission::Admitted, forbidden, Admission::Admitted], "{request}");
                     let queued = self.burst(node, &["MULTI", command], Some(token)).remove(1);
-                    // Some commands are refused in any transaction.
-                    let is_refused = matches!(queued, Answer::Forbidden(_) | Answer::Malformed);
+                    // Commands that are not allowed in `MULTI` get another error.
+                    let is_refused = matches!(queued, Admission::Forbidden(_) | Admission::Malformed);
                     assert!(is_refused, "{request} in a transaction");
                 }
             }
-            let is_admitted = |token| matches!(answers(Some(token)), Answer::Admitted | Answer::Malformed);
+            let is_admitted =
+                |token| matches!(answers(Some(token)), Admission::Admitted | Admission::Malformed);
             assert!(is_admitted(&exact), "{request} at node {node}");
             assert!(is_admitted(all), "{request} of an administrator");
         }
@@ -263,7 +269,7 @@ fn every_request_is_admitted_with_exactly_its_permissions() {
     let text = fs::read_to_string(&path).expect("the file");
     let (comments, lines): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with('#'));
     let mut rows: Vec<Row> = lines.into_iter().map(Row::parse).collect();
-    let mut matrix = Matrix::start();
+    let mut matrix = DemandMatrix::start();
     check_coverage(&matrix.guarded, &rows);
     let everything: &[&str] =
         &["read keys:", "write keys:", "read config:*", "write config:*", "cluster:admin"];

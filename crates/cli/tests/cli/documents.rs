@@ -132,7 +132,7 @@ fn tokens() {
     }
 }
 
-/// The numbered steps of the page lead to three nodes that serve with TLS and tokens.
+/// The numbered steps of the page create a cluster of three nodes with TLS and tokens.
 #[test]
 fn secure() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -145,7 +145,7 @@ fn secure() {
         let mut line = line.to_owned();
         for node in 1..=3 {
             let host = format!("10.0.0.{node}");
-            // A command of a node is run on its machine.
+            // A `serve` command runs on the machine whose address it has.
             if line.contains(&format!("--http {host}:")) {
                 line = line.replace("/var/lib/tidelock", &format!("{root}/data-{node}"));
             }
@@ -172,7 +172,8 @@ fn secure() {
             nodes.0.push(serve.expect("a shell"));
             continue;
         }
-        // A node that has just been started takes a moment. curl succeeds whatever the answer is.
+        // A node that has just started may not serve yet. curl exits with 0 even for an error
+        // status.
         eventually(&line, || {
             let done = shell(&line).output().expect("a shell");
             (done.status.success() && (!line.starts_with("curl") || done.stdout == b"world")).then_some(())

@@ -14,6 +14,7 @@ mod backups;
 mod bench;
 mod bytes;
 mod clients;
+mod cluster_ca;
 mod commands;
 mod config;
 mod demands;
@@ -38,7 +39,7 @@ mod moving;
 mod networks;
 mod old_copies;
 mod outages;
-mod own_authority;
+
 mod peer_tls;
 mod placement;
 mod replacement;

@@ -1,10 +1,12 @@
-//! Authorities that sign certificates of hosts, and tokens with which hosts get their first one.
+//! Certificate authorities (CAs) of the cluster, and the join tokens with which hosts request their
+//! first certificate.
 //!
 //! Owns the rows, their layout, and when a node renews its certificate. `control::authorities`
-//! changes the rows. Certificates and keys are opaque here: the shell makes them and signs.
+//! changes the rows. Certificates and keys are opaque bytes here; the server generates keys and
+//! signs.
 //!
-//! Invariant: a private key appears in the log, in snapshots and on encrypted connections between
-//! nodes only. `Debug` does not show it.
+//! Invariant: a private key exists only in the log, in snapshots and on encrypted connections
+//! between nodes. Backups and `Debug` output do not contain it.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -19,17 +21,17 @@ use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::UnixMillis;
 
-/// Begins the first line of a bundle; PEM readers pass over it.
+/// Start of the first line of a CA bundle. PEM parsers ignore text outside of the certificates.
 const REVISION_LINE: &str = "# authorities of the cluster, revision ";
 
-/// The [`Authorities::revision`] of a bundle; 0 for a text without one.
+/// Reads the [`Authorities::revision`] from a CA bundle; 0 if the bundle has none.
 pub fn bundle_revision(bundle: &[u8]) -> u64 {
     let line = bundle.split(|&byte| byte == b'\n').next().and_then(|line| core::str::from_utf8(line).ok());
     let revision = line.and_then(|line| line.strip_prefix(REVISION_LINE)?.parse().ok());
     revision.unwrap_or(0)
 }
 
-/// The number of an authority, from 1; never assigned twice.
+/// Number of a CA, from 1; never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AuthorityId(pub u64);
 
@@ -43,7 +45,7 @@ impl fmt::Debug for PrivateKey {
     }
 }
 
-/// An authority that signs certificates of hosts, or has signed some.
+/// A certificate authority that signs host certificates, or did before a rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
     /// Its certificate, PEM.
@@ -54,38 +56,39 @@ pub struct Authority {
     pub added: UnixMillis,
 }
 
-/// A token with which one host gets its first certificate. The secret itself is not stored.
+/// A one-time token with which one host requests its first certificate. Only the digest of the
+/// secret is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinToken {
     /// The digest of its secret.
     pub digest: SecretDigest,
-    /// From when on it is not accepted any more.
+    /// The token is rejected from this time on.
     pub expires: UnixMillis,
-    /// The host that has used it, which may use it again.
+    /// The host that has used the token. Only this host may use it again.
     pub used_by: Option<Uuid>,
 }
 
-/// All authorities and join tokens of a cluster.
+/// All CAs and join tokens of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authorities {
     pub(crate) rows: BTreeMap<AuthorityId, Authority>,
-    /// The one that signs; 0 while there is none.
+    /// The CA that signs; 0 if there is none.
     pub(crate) signing: AuthorityId,
     pub(crate) last: AuthorityId,
-    /// Number of changes of the authorities, of which there may be fewer on another node.
+    /// Number of changes of the CAs so far. Replicas that lag behind have a lower number.
     pub(crate) revision: u64,
-    /// When an authority was last added or began to sign.
+    /// When a CA was last added, or last became the one that signs.
     pub(crate) changed: UnixMillis,
     pub(crate) join_tokens: BTreeMap<TokenId, JoinToken>,
 }
 
 impl Authorities {
-    /// Every authority that nodes trust.
+    /// Every CA that the nodes trust.
     pub fn rows(&self) -> &BTreeMap<AuthorityId, Authority> {
         &self.rows
     }
 
-    /// The authority that signs; `None` if certificates come from outside of the cluster.
+    /// The CA that signs; `None` if the cluster uses certificates of an external CA.
     pub fn signing(&self) -> Option<(AuthorityId, &Authority)> {
         self.rows.get(&self.signing).map(|row| (self.signing, row))
     }
@@ -95,13 +98,14 @@ impl Authorities {
         &self.join_tokens
     }
 
-    /// Number of changes of the authorities. A node with a higher one knows them better.
+    /// Number of changes of the CAs so far. Of two bundles, the one with the higher revision is
+    /// newer.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The certificates of all authorities, one after another: what nodes trust. The first line is
-    /// the [`Authorities::revision`].
+    /// The CA bundle (`ca.crt`): the certificates of all CAs, PEM. Its first line states the
+    /// [`Authorities::revision`].
     pub fn bundle(&self) -> Vec<u8> {
         let mut bundle = format!("{REVISION_LINE}{}\n", self.revision).into_bytes();
         for row in self.rows.values() {
@@ -155,22 +159,22 @@ impl Authorities {
     }
 }
 
-/// The certificate that a node shows, as far as its renewal depends on it.
+/// The properties of a node's current certificate that decide about its renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShownCertificate {
-    /// From when on it is valid.
+pub struct PresentedCertificate {
+    /// Start of its validity.
     pub begins: UnixMillis,
-    /// From when on it is no longer valid.
+    /// End of its validity.
     pub ends: UnixMillis,
-    /// The authority that has signed it; `None` if that is none of the cluster's.
+    /// The CA that has signed it; `None` if it is not a CA of the cluster.
     pub signed_by: Option<AuthorityId>,
 }
 
 impl Authorities {
-    /// The authority from which a node gets another certificate now; `None` if it keeps the one
-    /// that it shows. It is renewed after two thirds of the time for which it is valid, or when
-    /// another authority signs.
-    pub fn renewal(&self, shown: ShownCertificate, now: UnixMillis) -> Option<(AuthorityId, &Authority)> {
+    /// The CA that must sign a new certificate for the node now; `None` if the current certificate
+    /// stays. A certificate is renewed after two thirds of its lifetime, and when another CA has
+    /// become the one that signs.
+    pub fn renewal(&self, shown: PresentedCertificate, now: UnixMillis) -> Option<(AuthorityId, &Authority)> {
         let (id, authority) = self.signing()?;
         let lifetime = shown.ends.0.saturating_sub(shown.begins.0);
         let is_old = now.0 >= shown.begins.0.saturating_add(lifetime / 3 * 2);

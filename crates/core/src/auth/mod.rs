@@ -1,9 +1,9 @@
 //! Permissions: what a request demands, who makes it, and what a principal is granted.
 //!
 //! Owns demands and grants, the text form of grants, the rule by which a grant covers a demand, and
-//! the rows of roles, principals and tokens, and those of the authorities that sign certificates of
-//! hosts. It does not know requests: `command::demands` says what each of them demands.
-//! `control::access` and `control::authorities` change the rows.
+//! the rows of roles, principals and tokens, and those of the cluster's certificate authorities. It
+//! does not know requests: `command::demands` says what each of them demands. `control::access` and
+//! `control::authorities` change the rows.
 //!
 //! Grants only allow; nothing is allowed that no grant covers. One grant covers a demand as a
 //! whole: two grants that cover a range of keys only together do not.
@@ -18,7 +18,7 @@ mod text;
 
 pub use access::Access;
 pub use authorities::{
-    Authorities, Authority, AuthorityId, JoinToken, PrivateKey, ShownCertificate, bundle_revision,
+    Authorities, Authority, AuthorityId, JoinToken, PresentedCertificate, PrivateKey, bundle_revision,
 };
 pub use caller::Caller;
 pub use demand::{Demand, Scope, Verb};

@@ -1,9 +1,9 @@
-//! Audited changes: which changes of the registry leave a record, and what the record says.
+//! Audited changes: which registry changes produce an audit record, and its contents.
 //!
-//! Owns the envelope that the log holds around such a change, and the names of actions.
-//! `audit` keeps the records. A change is audited if it demands `cluster:operate` or
-//! `cluster:admin`. Changes that nodes make for themselves are not. The names and subjects are
-//! computed by every replica when it applies a change, so a name must never change.
+//! Owns the envelope that the log holds around such a change, and the names of actions. `audit`
+//! keeps the records. A change is audited if it demands `cluster:operate` or `cluster:admin`.
+//! Changes that nodes initiate themselves are not audited. Every replica computes the action and
+//! the subject when it applies the change, so existing action names must never change.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -21,11 +21,11 @@ use crate::limits;
 use crate::types::{NodeId, ShardId, UnixMillis};
 use crate::version::HOLD_TAG;
 
-/// A change of the registry together with who asked for it and when. The leader of the prime shard
-/// makes it from the change that it proposes.
+/// A registry change together with its caller and time. The leader of the prime shard wraps the
+/// change when it proposes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditedWrite {
-    /// When it was proposed, by the clock of the leader.
+    /// When the leader proposed it, by the leader's wall clock.
     pub at: UnixMillis,
     /// Who asked for it.
     pub caller: Caller,
@@ -33,7 +33,8 @@ pub struct AuditedWrite {
     pub change: RegistryWrite,
 }
 
-/// An administrative action that changes no table of the registry. It is recorded before it begins.
+/// An administrative action without a registry change. Its audit record is written before the
+/// action begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminAction {
     /// The leader of a shard is asked to transfer leadership.
@@ -66,7 +67,7 @@ const ACTION_RESTORE_BACKUP: u8 = 4;
 const ACTION_RELOAD_CERTIFICATES: u8 = 5;
 
 impl RegistryWrite {
-    /// Whether the change leaves a record.
+    /// Whether the change produces an audit record.
     pub fn is_audited(&self) -> bool {
         self.audit_action().is_some()
     }
@@ -79,7 +80,7 @@ impl RegistryWrite {
         }
     }
 
-    /// The name of the action in its record; `None` for what is not audited.
+    /// The action name in the audit record; `None` if the change is not audited.
     pub fn audit_action(&self) -> Option<&'static str> {
         Some(match self {
             RegistryWrite::ChangeHost { node: _, change } => match change {
@@ -128,8 +129,8 @@ impl RegistryWrite {
         })
     }
 
-    /// What the action applies to: a number or a name, and what else tells one from another. It
-    /// holds no values and no secrets. At most [`limits::AUDIT_SUBJECT_BYTES_MAX`] bytes.
+    /// The target of the action, such as a node number or a role name. It contains no values and no
+    /// secrets. At most [`limits::AUDIT_SUBJECT_BYTES_MAX`] bytes.
     pub fn audit_subject(&self) -> String {
         let mut subject = match self {
             RegistryWrite::ChangeHost { node, change: _ } => node.to_string(),
@@ -140,7 +141,7 @@ impl RegistryWrite {
             RegistryWrite::MoveSlots { slots, to } => format!("{} to {to}", slots.count()),
             RegistryWrite::Access(AccessWrite { at: _, seen: _, change }) => access_subject(change),
             RegistryWrite::Authority(AuthorityWrite { at: _, change }) => match change {
-                // It gets its number when it is added.
+                // The CA gets its number when the change is applied.
                 AuthorityChange::Add { certificate: _, key: _ } => String::new(),
                 AuthorityChange::Use { id } | AuthorityChange::Remove { id } => id.0.to_string(),
                 AuthorityChange::AddJoinToken { id, digest: _, lifetime_ms: _ }
@@ -201,7 +202,7 @@ fn names(tags: &[(String, Option<String>)]) -> String {
 }
 
 impl AuditedWrite {
-    /// The change as the log holds it, proposed at `now`.
+    /// The same change with the time at which it is proposed.
     pub(super) fn at(&self, now: UnixMillis) -> AuditedWrite {
         let change = match &self.change {
             RegistryWrite::Access(write) => RegistryWrite::Access(AccessWrite { at: now, ..write.clone() }),
@@ -229,7 +230,7 @@ impl AuditedWrite {
     pub(super) fn decode(decoder: &mut Decoder<'_>) -> Result<Box<AuditedWrite>, DecodeError> {
         let (at, caller) = (UnixMillis(decoder.varint()?), Caller::decode(decoder)?);
         let tag = decoder.u8()?;
-        // An envelope in an envelope would recurse as deeply as the input says.
+        // Nested envelopes are rejected: the recursion depth would depend on the input.
         if tag == super::registry::TAG_AUDITED {
             return Err(DecodeError::Invalid("audited change"));
         }

@@ -1,4 +1,4 @@
-//! Changes of the authorities that sign certificates of hosts, and of join tokens.
+//! Changes of the cluster's certificate authorities (CAs) and of join tokens.
 //!
 //! Owns their limits and layout. `control::authorities` owns their effect. They are changes of the
 //! registry.
@@ -13,12 +13,12 @@ use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::UnixMillis;
 
-/// A change of authorities or join tokens. Answered by
+/// A change of CAs or join tokens. Answered by
 /// [`WriteReply::HostChanged`](super::WriteReply::HostChanged) or
 /// [`WriteReply::Denied`](super::WriteReply::Denied). Repeating a change is harmless.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorityWrite {
-    /// When it is made. The leader of the prime shard replaces it by its own time.
+    /// When it is proposed. The leader of the prime shard sets it to its wall clock.
     pub at: UnixMillis,
     /// What is changed.
     pub change: AuthorityChange,
@@ -27,40 +27,40 @@ pub struct AuthorityWrite {
 /// What an [`AuthorityWrite`] changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthorityChange {
-    /// Adds an authority, which all nodes trust from then on. The first one signs at once.
+    /// Adds a CA, which all nodes trust from then on. The first CA also signs at once.
     Add {
         /// Its certificate, PEM, at most [`limits::AUTHORITY_BYTES_MAX`].
         certificate: Vec<u8>,
         /// Its private key, with the same limit.
         key: PrivateKey,
     },
-    /// Makes an authority the one that signs. All nodes get another certificate from it.
+    /// Makes a CA the one that signs. All nodes then renew their certificates with it.
     Use {
-        /// An existing authority.
+        /// An existing CA.
         id: AuthorityId,
     },
-    /// Removes an authority, which no node trusts any more.
+    /// Removes a CA. Nodes stop trusting it.
     Remove {
-        /// An authority that does not sign.
+        /// A CA that is not the one that signs.
         id: AuthorityId,
     },
-    /// Adds a join token, and removes those that have expired.
+    /// Adds a join token, and deletes expired ones.
     AddJoinToken {
         /// Chosen by the sender at random.
         id: TokenId,
         /// The digest of its secret.
         digest: SecretDigest,
-        /// How long it is accepted, at most [`limits::JOIN_TOKEN_LIFETIME_MS_MAX`].
+        /// Lifetime, at most [`limits::JOIN_TOKEN_LIFETIME_MS_MAX`].
         lifetime_ms: u64,
     },
-    /// Uses a join token for a host. A node sends it, and signs the host's certificate if it is
-    /// not denied.
+    /// Marks a join token as used by a host. A member sends it before it signs the host's
+    /// certificate, and does not sign if it is denied.
     Enrol {
         /// The join token.
         id: TokenId,
-        /// The digest of the secret that the host has shown.
+        /// The digest of the secret in the host's request.
         digest: SecretDigest,
-        /// The host. The same one may use the token again.
+        /// The host. It may use the same token again.
         host: Uuid,
     },
 }
@@ -72,7 +72,7 @@ const TAG_ADD_JOIN_TOKEN: u8 = 4;
 const TAG_ENROL: u8 = 5;
 
 impl AuthorityWrite {
-    /// A change at the time at which the leader proposes it.
+    /// A change whose time the leader sets.
     pub fn new(change: AuthorityChange) -> AuthorityWrite {
         AuthorityWrite { at: UnixMillis(0), change }
     }

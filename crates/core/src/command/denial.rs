@@ -92,30 +92,30 @@ pub enum Denial {
         "the last token or certificate name with `cluster:admin` would be lost; first create another one, or make authentication optional"
     )]
     LastAdministrator,
-    /// There is no authority that could sign.
+    /// The cluster has no CA of its own.
     #[error(
         "the cluster signs no certificates: its nodes have theirs from an authority outside of it; make the \
          certificate of a new host there"
     )]
     NoAuthority,
-    /// No authority has this number.
+    /// No CA has this number.
     #[error("there is no such authority")]
     UnknownAuthority,
     /// See [`limits::AUTHORITIES_MAX`](crate::limits::AUTHORITIES_MAX).
     #[error("there are two authorities already; remove the one that no longer signs first")]
     TooManyAuthorities,
-    /// The authority signs.
+    /// The CA is the one that signs.
     #[error("this authority signs certificates; let another one sign first")]
     AuthoritySigns,
     /// See [`limits::AUTHORITY_REST_MS`](crate::limits::AUTHORITY_REST_MS).
     #[error("the nodes need 15 seconds to take over the last change of the authorities; try again then")]
     AuthoritiesUnsettled,
-    /// No join token has this id, or its secret is another one.
+    /// No join token has this id, or the secret is wrong.
     #[error(
         "the join token is unknown, or not of this cluster; create another one with `tidelock cluster join-token`"
     )]
     JoinTokenUnknown,
-    /// The join token is no longer accepted.
+    /// The join token has expired.
     #[error("the join token has expired; create another one with `tidelock cluster join-token`")]
     JoinTokenExpired,
     /// Another host has used the join token.
@@ -123,7 +123,7 @@ pub enum Denial {
         "another host has used the join token; create one for each host with `tidelock cluster join-token`"
     )]
     JoinTokenUsed,
-    /// The host that uses a join token is a member, and has its certificate.
+    /// The host is already a member of the cluster.
     #[error("the host is a member of the cluster already; a join token is for an empty data directory")]
     HostIsMember,
 }

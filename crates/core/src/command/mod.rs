@@ -79,13 +79,13 @@ pub enum Request {
     /// The roles, principals and tokens as this node has applied them. Answered at once by
     /// [`NodeReply::Access`].
     Access,
-    /// The authorities that sign certificates of hosts, with their keys, and the join tokens, as
-    /// this node has applied them. Answered at once by [`NodeReply::Authorities`].
+    /// The cluster's CAs with their private keys, and the join tokens, as this node has applied
+    /// them. Answered at once by [`NodeReply::Authorities`].
     Authorities,
     /// Records of administrative changes as this node has applied them, the newest first. Answered
     /// at once by [`NodeReply::Audit`].
     Audit {
-        /// Only records with lower numbers; `None`: from the newest record on.
+        /// Returns only records with sequence numbers below this; `None` starts at the newest one.
         before: Option<u64>,
         /// Maximum number of records, at most [`limits::AUDIT_PAGE_MAX`].
         most: usize,

@@ -127,11 +127,13 @@ pub enum RegistryWrite {
     },
     /// Changes who may do what.
     Access(AccessWrite),
-    /// Changes who signs certificates of hosts, and which hosts get one.
+    /// Changes the cluster's certificate authorities and join tokens.
     Authority(AuthorityWrite),
-    /// An administrative action begins that changes nothing here; see [`AdminAction`].
+    /// Records that an administrative action begins which has no registry change; see
+    /// [`AdminAction`].
     Announce(AdminAction),
-    /// Another change, with who asked for it and when: see [`AuditedWrite`]. Answered as that one.
+    /// A change together with its caller and time, see [`AuditedWrite`]. Answered like the change
+    /// itself.
     Audited(Box<AuditedWrite>),
 }
 

@@ -1,13 +1,12 @@
-//! Changes of the authorities that sign certificates of hosts, and of join tokens.
+//! Applies changes of the cluster's certificate authorities (CAs) and of join tokens.
 //!
-//! Owns the order of a rotation, and who may use a join token. The registry applies changes to the
-//! rows.
+//! Owns the order of steps of a CA rotation, and the rules for using a join token.
 //!
 //! Invariants:
-//! - Exactly one authority signs, as soon as there is one.
-//! - An authority neither begins to sign nor is removed before all nodes had the time to take over
-//!   the change before.
-//! - A join token admits one host, however often that host shows it.
+//! - If there are CAs, exactly one of them signs.
+//! - A CA neither starts to sign nor is removed within [`limits::AUTHORITY_REST_MS`] of the
+//!   previous step, so that running nodes have applied that step.
+//! - A join token admits one host. That host may use it repeatedly.
 
 use alloc::vec::Vec;
 
@@ -20,7 +19,7 @@ use crate::limits;
 use crate::types::UnixMillis;
 
 impl Authorities {
-    /// The rows after a change; the same rows if they are so already.
+    /// The rows after a change. They are equal to the current rows if the change has no effect.
     ///
     /// # Errors
     /// Why the change is denied.
@@ -86,7 +85,7 @@ impl Authorities {
         Ok(())
     }
 
-    /// Checks that all nodes had the time to take over the last change.
+    /// Checks that enough time has passed since the last step of a rotation.
     fn check_settled(&self, at: UnixMillis) -> Result<(), Denial> {
         if at.0 < self.changed.0.saturating_add(limits::AUTHORITY_REST_MS) {
             return Err(Denial::AuthoritiesUnsettled);
@@ -153,15 +152,15 @@ impl Authorities {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::{ShownCertificate, bundle_revision};
+    use crate::auth::{PresentedCertificate, bundle_revision};
     use crate::codec::Decoder;
 
     const REST: u64 = limits::AUTHORITY_REST_MS;
 
     #[derive(Default)]
-    struct Rows(Authorities);
+    struct TestAuthorities(Authorities);
 
-    impl Rows {
+    impl TestAuthorities {
         /// Makes a change; returns why it is denied, if it is.
         fn make(&mut self, at: u64, change: AuthorityChange) -> Option<Denial> {
             let write = AuthorityWrite { at: UnixMillis(at), change };
@@ -192,7 +191,7 @@ mod tests {
 
     #[test]
     fn an_authority_is_rotated_in_three_steps() {
-        let (mut rows, one, two) = (Rows::default(), AuthorityId(1), AuthorityId(2));
+        let (mut rows, one, two) = (TestAuthorities::default(), AuthorityId(1), AuthorityId(2));
         assert_eq!(rows.make(0, AuthorityChange::Use { id: one }), Some(Denial::UnknownAuthority));
         assert_eq!((rows.add(0, 1), rows.add(5, 1)), (None, None), "repeated");
         assert_eq!(rows.0.signing().map(|(id, _)| id), Some(one));
@@ -214,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_join_token_admits_one_host_until_it_expires() {
-        let mut rows = Rows::default();
+        let mut rows = TestAuthorities::default();
         assert_eq!(
             (rows.token(0, 1), rows.enrol(0, (1, 1), 7)),
             (Some(Denial::NoAuthority), Some(Denial::NoAuthority))
@@ -237,7 +236,7 @@ mod tests {
 
     #[test]
     fn join_tokens_are_bounded_and_rows_are_read_as_they_are_written() {
-        let mut rows = Rows::default();
+        let mut rows = TestAuthorities::default();
         assert_eq!(rows.add(0, 1), None);
         for id in 0..limits::JOIN_TOKENS_MAX as u64 {
             assert_eq!(rows.token(1, id), None);
@@ -253,11 +252,12 @@ mod tests {
 
     #[test]
     fn a_certificate_is_renewed_after_two_thirds_of_its_time_or_by_another_authority() {
-        let mut rows = Rows::default();
+        let mut rows = TestAuthorities::default();
         let day = |days: u64| UnixMillis(days * 24 * 3_600_000);
-        let shown = |signed_by| ShownCertificate { begins: day(10), ends: day(40), signed_by };
-        let renewed_by =
-            |rows: &Rows, signed_by, now| rows.0.renewal(shown(signed_by), now).map(|(id, _)| id.0);
+        let shown = |signed_by| PresentedCertificate { begins: day(10), ends: day(40), signed_by };
+        let renewed_by = |rows: &TestAuthorities, signed_by, now| {
+            rows.0.renewal(shown(signed_by), now).map(|(id, _)| id.0)
+        };
         let (one, two) = (Some(AuthorityId(1)), Some(AuthorityId(2)));
         assert_eq!(renewed_by(&rows, None, day(40)), None, "nothing signs");
         assert_eq!(rows.add(0, 1), None);

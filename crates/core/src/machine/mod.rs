@@ -95,7 +95,8 @@ impl Machine {
         match (self, write) {
             // The owner of the machine begins the snapshot; the state does not change.
             (_, Write::Checkpoint { .. }) => Ok(WriteReply::Checkpointed { index }),
-            // The node that asked for it asks again, and the leader then says who made the request.
+            // The node that received the request retries it, and the leader then proposes it with
+            // its caller.
             (Machine::Registry(registry), Write::Registry(write)) if registry.lacks_record(&write) => {
                 Err(ShardError::NotHere)
             }

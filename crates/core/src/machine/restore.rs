@@ -133,8 +133,9 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
     Ok(Restored { machine, membership })
 }
 
-/// The first block of a snapshot as a backup may hold it: that of the prime shard without roles,
-/// principals, tokens, certificate authorities and join tokens. Their tables are then empty.
+/// The first block of a snapshot, rewritten for a backup. In that of the prime shard, the tables of
+/// roles, principals, tokens, certificate authorities and join tokens are empty. Other blocks are
+/// returned unchanged.
 ///
 /// # Errors
 /// When it is no first block.
@@ -347,7 +348,7 @@ mod tests {
         machine
     }
 
-    /// Drains a host, or ends that, and records it.
+    /// Drains a host, or undrains it, in an audited change.
     fn drain(machine: &mut Machine, index: u64) {
         let change = RegistryWrite::ChangeHost {
             node: NodeId(1),
@@ -371,7 +372,8 @@ mod tests {
         });
         assert!(blocks.len() > 2, "{}", blocks.len());
         assert_ne!(machine.digest(), digest, "it changed during the snapshot");
-        // The first change came after the beginning and before the first block.
+        // The first of these changes was applied between the beginning of the snapshot and its
+        // first block.
         assert_eq!(restored(&blocks).digest(), digest);
     }
 

@@ -32,7 +32,7 @@ pub struct Survivor<'a> {
     pub founding: &'a Founding,
     /// The version that the data directory has recorded.
     pub version: ClusterVersion,
-    /// When the operator asked for this, for the records of the changes.
+    /// Time of the operator's command, for the audit records.
     pub now: UnixMillis,
 }
 
@@ -104,7 +104,7 @@ fn changes(own: NodeId, members: BTreeMap<ReplicaId, NodeId>) -> Vec<MembershipC
     changes
 }
 
-/// Puts a change into the envelope that the registry demands once it keeps audit records.
+/// Wraps a change with its caller, as the registry requires once it keeps audit records.
 fn audit_own(survivor: Survivor<'_>, change: RegistryWrite) -> Write {
     if survivor.version < ClusterVersion::WITH_AUDIT || !change.is_audited() {
         return change.into();

@@ -67,8 +67,8 @@ impl Node {
         self.registry().host_entries().get(&node)
     }
 
-    /// The authorities that sign certificates of hosts, as this node has applied them. Replaced
-    /// when they change.
+    /// The cluster's CAs and join tokens, as this node has applied them. Replaced as a whole when
+    /// they change.
     pub fn authorities(&self) -> &Arc<Authorities> {
         self.registry().authorities()
     }

@@ -1,4 +1,4 @@
-//! Which writes enter the log together with who asked for them.
+//! Wraps administrative writes with their caller before they are proposed.
 
 use alloc::boxed::Box;
 
@@ -7,13 +7,13 @@ use crate::command::{AuditedWrite, RegistryWrite, Write};
 use crate::types::UnixMillis;
 use crate::version::ClusterVersion;
 
-/// Whether a cluster of this version records who asked for the write.
+/// Whether the write must be wrapped, in a cluster of this version.
 #[inline]
 pub(super) fn is_recorded(version: ClusterVersion, write: &Write) -> bool {
     version >= ClusterVersion::WITH_AUDIT && matches!(write, Write::Registry(change) if change.is_audited())
 }
 
-/// The write as it is proposed: the change and its caller. [`Write::at`] sets the time.
+/// Wraps a registry change with its caller. [`Write::at`] sets the time.
 pub(super) fn recorded(caller: &Caller, write: &Write) -> Write {
     let Write::Registry(change) = write else { return write.clone() };
     let change = RegistryWrite::clone(change);

@@ -67,7 +67,8 @@ impl Router {
         let is_recorded = audit::is_recorded(self.version, write) && !self.faults.has(Fault::AuditRecordLost);
         let recorded = match caller {
             Some(caller) if is_recorded => Some(audit::recorded(&caller, write)),
-            // The peer will apply the version soon from which on changes are recorded.
+            // The peer has not applied the cluster version yet that requires the caller. It
+            // retries.
             None if is_recorded => return self.outcome(origin, Outcome::NotDone),
             _ => None,
         };

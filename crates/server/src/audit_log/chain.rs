@@ -1,8 +1,8 @@
-//! The lines of an audit log: JSON objects, each with the SHA-256 of the line before it.
+//! Lines of an audit log: JSON objects, each with the SHA-256 of the previous line (a hash chain).
 //!
-//! Owns the format and its verification. A line that was changed, removed, added or moved does not
-//! fit to the line after it. Lines that were removed at the end cannot be noticed in the file: keep
-//! the hash of the last line elsewhere.
+//! Owns the format and its verification. Changing, removing, inserting or moving a line breaks the
+//! chain at the next line. Truncation at the end cannot be detected from the file alone: keep the
+//! hash of the last line elsewhere.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Read as _};
@@ -10,14 +10,14 @@ use std::io::{self, BufRead, Read as _};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Longest line in bytes, with its end. What goes into a line is cut to less.
+/// Maximum length of a line in bytes, including the line end.
 pub const LINE_BYTES_MAX: usize = 8 << 10;
 
-/// The hash of a line, or of no line.
+/// SHA-256 of a line; zeros before the first line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LineHash([u8; 32]);
 
-/// What a line says, besides the hash of the line before it.
+/// The fields of a line, except for the hash of the previous line.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct LineContent<'a> {
     pub unix_ms: u64,
@@ -35,14 +35,14 @@ pub(super) struct LineContent<'a> {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct ChainedLine<'a> {
     previous: String,
     #[serde(flatten)]
     content: &'a LineContent<'a>,
 }
 
 #[derive(Deserialize)]
-struct Link {
+struct PreviousHash {
     previous: String,
 }
 
@@ -60,9 +60,9 @@ impl LineHash {
         })
     }
 
-    /// The line that follows the one with this hash, with its end, and its own hash.
+    /// Encodes the next line, including its line end, and returns its hash.
     pub fn next(self, content: &LineContent<'_>) -> (Vec<u8>, LineHash) {
-        let line = Line { previous: self.text(), content };
+        let line = ChainedLine { previous: self.text(), content };
         let mut bytes = serde_json::to_vec(&line).expect("invariant: numbers and texts are JSON");
         let hash = LineHash::of(&bytes);
         bytes.push(b'\n');
@@ -70,50 +70,50 @@ impl LineHash {
     }
 }
 
-/// The hash that a line states of the line before it; `None` if it is no line of an audit log.
+/// The hash of the previous line that a line contains; `None` if it is not a line of an audit log.
 pub(super) fn previous_of(line: &[u8]) -> Option<String> {
-    serde_json::from_slice::<Link>(line).ok().map(|link| link.previous)
+    serde_json::from_slice::<PreviousHash>(line).ok().map(|link| link.previous)
 }
 
-/// A log whose lines all fit together.
+/// The result of verifying an intact audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VerifiedLog {
+pub struct VerifiedAuditLog {
     /// Number of lines.
     pub lines: u64,
     /// SHA-256 of the last line, as 64 hexadecimal digits; zeros if there is none.
     pub last: String,
 }
 
-/// Why an audit log is not as a node wrote it.
+/// Why an audit log is not intact.
 #[derive(Debug, thiserror::Error)]
-pub enum VerifyError {
+pub enum AuditVerifyError {
     /// It cannot be read.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// The first line that does not fit.
+    /// The first line that breaks the chain.
     #[error("line {line}: {reason}")]
     Broken {
-        /// Counted from 1.
+        /// Line number, from 1.
         line: u64,
         /// What is wrong with it.
         reason: &'static str,
     },
 }
 
-/// Checks that each line states the hash of the line before it.
+/// Verifies the hash chain of an audit log.
 ///
 /// # Errors
-/// The first line that does not, or that a node never writes.
-pub fn verify(mut log: impl BufRead) -> Result<VerifiedLog, VerifyError> {
+/// The first line that breaks the chain or is malformed.
+pub fn verify(mut log: impl BufRead) -> Result<VerifiedAuditLog, AuditVerifyError> {
     let (mut lines, mut last, mut line) = (0, LineHash::default(), Vec::new());
     loop {
         line.clear();
         log.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line)?;
         if line.is_empty() {
-            return Ok(VerifiedLog { lines, last: last.text() });
+            return Ok(VerifiedAuditLog { lines, last: last.text() });
         }
         lines += 1;
-        let broken = |reason| Err(VerifyError::Broken { line: lines, reason });
+        let broken = |reason| Err(AuditVerifyError::Broken { line: lines, reason });
         let Some(content) = line.strip_suffix(b"\n") else {
             return broken("it is not complete; a node that starts with this file cuts it off");
         };
@@ -153,7 +153,7 @@ mod tests {
     fn broken_line(lines: &[Vec<u8>]) -> Option<u64> {
         match verify(&*lines.concat()) {
             Ok(_) => None,
-            Err(VerifyError::Broken { line, .. }) => Some(line),
+            Err(AuditVerifyError::Broken { line, .. }) => Some(line),
             Err(other) => panic!("{other}"),
         }
     }

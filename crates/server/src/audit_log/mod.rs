@@ -1,9 +1,9 @@
 //! The audit log of a node: one line for each refusal and each failed authentication.
 //!
-//! Owns the file, and the thread that writes it. A client must not be able to delay the node by
-//! being refused, so the log has a bounded queue, and a worker never waits for it. What finds no
-//! room in the queue or on the disk is counted, and the next line that can be written says how many
-//! are missing. Lines hold no values and no secrets.
+//! Owns the file, and the thread that writes it. Workers send events through a bounded queue and
+//! never wait, so that refused requests cannot slow down the node. Events that do not fit into the
+//! queue or onto the disk are counted; the next line that can be written states how many were lost.
+//! Lines contain no values and no secrets.
 
 mod chain;
 #[cfg(test)]
@@ -21,22 +21,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::clock::WallClock;
+pub use chain::{AuditVerifyError, VerifiedAuditLog, verify};
 use chain::{LineContent, LineHash};
-pub use chain::{VerifiedLog, VerifyError, verify};
 
-/// Most events that wait for the thread: a few hundred kilobytes.
+/// Capacity of the queue in events: a few hundred kilobytes.
 const QUEUE_EVENTS_MAX: usize = 1_024;
 
-/// Longest detail of an event in bytes. Escaped, it still fits into a line.
+/// Maximum length of the detail of an event in bytes. With JSON escapes it still fits into a line.
 const DETAIL_BYTES_MAX: usize = 512;
 
-/// Shortest time between two warnings about lost events.
+/// Minimum time between two warnings about lost events.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often the thread looks whether events were lost while none come.
+/// While no events arrive, the thread checks this often whether to warn about lost ones.
 const IDLE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long a node that stops waits until the queue is written.
+/// Maximum time for which a stopping node waits until the queue is written.
 const STOP_MAX: Duration = Duration::from_secs(1);
 
 const THREAD_NAME: &str = "audit-log";
@@ -46,9 +46,9 @@ const THREAD_NAME: &str = "audit-log";
 pub enum AuditEventKind {
     /// A token was wrong, was deleted or has expired.
     AuthenticationFailed,
-    /// A request without a token, or of a connection without authentication.
+    /// A request without a token, or on a connection that has not authenticated.
     Unauthenticated,
-    /// A request that no grant of its principal covers, or that came from a foreign page.
+    /// A request that lacks a permission, or that a web page of another origin sent.
     Forbidden,
 }
 
@@ -69,33 +69,33 @@ pub struct AuditEvent {
     pub kind: AuditEventKind,
     /// `http` or `resp`.
     pub protocol: &'static str,
-    /// Where the client is, if that is known.
+    /// Address of the client, if known.
     pub address: Option<IpAddr>,
-    /// Who the client has proved to be.
+    /// The authenticated principal.
     pub principal: Option<String>,
     /// What was refused. It holds no values and no secrets.
     pub detail: String,
 }
 
-/// A handle to the log, or to none. Clones share it.
+/// A handle to the audit log, which may be disabled. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct AuditLog(Option<Arc<Sender>>);
+pub struct AuditLog(Option<Arc<AuditQueue>>);
 
 #[derive(Debug)]
-struct Sender {
-    queue: SyncSender<Message>,
+struct AuditQueue {
+    queue: SyncSender<WriterMessage>,
     lost: Arc<AtomicU64>,
     clock: WallClock,
 }
 
 #[derive(Debug)]
-enum Message {
+enum WriterMessage {
     Event(u64, AuditEvent),
     Stop(SyncSender<()>),
 }
 
 impl AuditLog {
-    /// Opens or creates the file, and starts the thread. An existing log is continued.
+    /// Opens or creates the file, and starts the thread. An existing chain is continued.
     ///
     /// # Errors
     /// When the file cannot be opened, or is no audit log; or when the thread cannot be started.
@@ -105,7 +105,7 @@ impl AuditLog {
         let (queue, messages) = mpsc::sync_channel(QUEUE_EVENTS_MAX);
         let writer = Writer { file, lost: lost.clone(), reported: 0, warned: None, failure: None };
         thread::Builder::new().name(THREAD_NAME.into()).spawn(move || writer.run(&messages))?;
-        Ok(AuditLog(Some(Arc::new(Sender { queue, lost, clock }))))
+        Ok(AuditLog(Some(Arc::new(AuditQueue { queue, lost, clock }))))
     }
 
     /// Whether events are recorded.
@@ -117,22 +117,22 @@ impl AuditLog {
     /// Records an event, unless the queue is full. It never waits.
     pub fn record(&self, event: AuditEvent) {
         let Some(sender) = &self.0 else { return };
-        if sender.queue.try_send(Message::Event(sender.clock.now().0, event)).is_err() {
+        if sender.queue.try_send(WriterMessage::Event(sender.clock.now().0, event)).is_err() {
             sender.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Number of events that are in no line, since the node started.
+    /// Number of events lost since the node started.
     pub fn lost(&self) -> u64 {
         self.0.as_ref().map_or(0, |sender| sender.lost.load(Ordering::Relaxed))
     }
 
-    /// Waits until the events so far are written, but not for long: the disk may hang.
+    /// Waits until the queued events are written, at most [`STOP_MAX`], because the disk may hang.
     pub fn stop(&self) {
         let Some(sender) = &self.0 else { return };
         let (done, is_done) = mpsc::sync_channel(1);
-        if sender.queue.try_send(Message::Stop(done)).is_ok() {
-            // Too late or not, the node stops.
+        if sender.queue.try_send(WriterMessage::Stop(done)).is_ok() {
+            // The node stops in any case.
             let _ = is_done.recv_timeout(STOP_MAX);
         }
     }
@@ -141,9 +141,10 @@ impl AuditLog {
 /// The file, and the hash of its last line.
 struct LogFile {
     file: File,
-    /// Bytes of whole lines; `None` for what is no regular file and cannot be cut.
+    /// Length of the complete lines in bytes; `None` if it is not a regular file and cannot be
+    /// truncated.
     whole_bytes: Option<u64>,
-    /// Whether a part of a line may follow them.
+    /// Whether an incomplete line may follow them.
     is_torn: bool,
     last: LineHash,
 }
@@ -185,8 +186,8 @@ impl LogFile {
     }
 }
 
-/// The bytes of an incomplete line at the end, and the hash of the last complete one; `None` if
-/// that is no line of an audit log.
+/// The length of an incomplete line at the end in bytes, and the hash of the last complete line;
+/// `None` if the file is not an audit log.
 fn last_line(tail: &[u8], is_whole_file: bool) -> Option<(usize, LineHash)> {
     let Some(end) = tail.iter().rposition(|byte| *byte == b'\n') else {
         return (is_whole_file && (tail.is_empty() || tail[0] == b'{'))
@@ -202,20 +203,20 @@ fn last_line(tail: &[u8], is_whole_file: bool) -> Option<(usize, LineHash)> {
 struct Writer {
     file: LogFile,
     lost: Arc<AtomicU64>,
-    /// How many of them a line has reported.
+    /// How many of them a line in the log has reported.
     reported: u64,
-    /// When a warning was logged last, and of how many lost events.
+    /// When the last warning was logged, and the number of lost events at that time.
     warned: Option<(Instant, u64)>,
     /// Why the last line could not be written.
     failure: Option<io::Error>,
 }
 
 impl Writer {
-    fn run(mut self, messages: &Receiver<Message>) {
+    fn run(mut self, messages: &Receiver<WriterMessage>) {
         loop {
             match messages.recv_timeout(IDLE_INTERVAL) {
-                Ok(Message::Event(unix_ms, event)) => self.write(unix_ms, &event),
-                Ok(Message::Stop(done)) => {
+                Ok(WriterMessage::Event(unix_ms, event)) => self.write(unix_ms, &event),
+                Ok(WriterMessage::Stop(done)) => {
                     // Fails if the node has stopped waiting.
                     let _ = done.send(());
                     return;
@@ -235,7 +236,7 @@ impl Writer {
         }
     }
 
-    /// Writes how many events are missing, if any are since the last such line.
+    /// Writes a line with the number of events lost since the last such line, if there are any.
     fn report_lost(&mut self, unix_ms: u64) -> io::Result<()> {
         let lost = self.lost.load(Ordering::Relaxed);
         if lost > self.reported {

@@ -24,7 +24,7 @@ fn write(path: &Path, details: &[&str]) -> AuditLog {
     log
 }
 
-fn verified(path: &Path) -> VerifiedLog {
+fn verified(path: &Path) -> VerifiedAuditLog {
     verify(BufReader::new(File::open(path).expect("a file"))).expect("a chain")
 }
 
@@ -108,7 +108,7 @@ fn the_longest_detail_fits_into_a_line() {
 #[test]
 fn a_full_queue_loses_events_and_does_not_wait() {
     let (queue, _messages) = mpsc::sync_channel(1);
-    let sender = Sender { queue, lost: Arc::default(), clock: WallClock::default() };
+    let sender = AuditQueue { queue, lost: Arc::default(), clock: WallClock::default() };
     let log = AuditLog(Some(Arc::new(sender)));
     (0..5).for_each(|_| log.record(event("GET /a")));
     assert_eq!(log.lost(), 4);

@@ -131,14 +131,14 @@ pub enum ConfigError {
     /// Both `peers` and `join` are given.
     #[error("join: peers is given too; a node founds a cluster (peers) or joins one that exists (join)")]
     JoinAndPeers,
-    /// A setting that has its certificate from elsewhere, or none, is given with `secure`.
+    /// A setting that excludes `secure` is given together with it.
     #[error(
         "secure: {0} is given too. With secure, a cluster begins with one node, which signs its own certificate, and the others \
          --join it with a token of `tidelock cluster join-token`; leave {0} out. For several founders, or an authority of your \
          own, leave secure out, and make certificates with `tidelock tls init`"
     )]
     SecureAnd(&'static str),
-    /// A join token without a member to show it to.
+    /// A join token is given without `join`.
     #[error("join_token_file: join is missing; give the peer addresses of members of the cluster")]
     JoinTokenAlone,
     /// No member to ask, or too many.

@@ -66,7 +66,7 @@ pub const DEFAULT_SHARDS: u64 = 1;
 pub const DEFAULT_REPLICAS: u64 = 3;
 /// Largest `replicas`: three hosts may fail. With more votes, every write waits for more disks.
 pub const REPLICAS_MAX: u64 = 7;
-/// Default of `secure`: nothing beside the data is made in the directory.
+/// Default of `secure`.
 pub const DEFAULT_SECURE: bool = false;
 /// Default of `insecure`: other machines do not reach a node without TLS by mistake.
 pub const DEFAULT_INSECURE: bool = false;
@@ -169,11 +169,12 @@ pub struct Settings {
     /// Directory of the certificate that clients and other nodes are shown; `None`: they connect
     /// without TLS.
     pub tls_dir: Option<PathBuf>,
-    /// Whether the node has its certificate from its cluster, in the data directory.
+    /// Whether the cluster's own CA signs the certificate of the node, which is in the data
+    /// directory.
     pub secure: bool,
-    /// The file with the join token for the first certificate.
+    /// File with the join token with which the node requests its first certificate.
     pub join_token_file: Option<PathBuf>,
-    /// File of the audit log; `None`: there is none.
+    /// File of the audit log; `None` disables it.
     pub audit_log: Option<PathBuf>,
     /// Whether other machines may reach this node without TLS.
     pub insecure: bool,

@@ -23,11 +23,11 @@ use crate::descriptors::is_shortage;
 /// The file that holds the lock; never written to.
 const LOCK_NAME: &str = "LOCK";
 
-/// What others may do with the files: nothing. They hold what clients store, and the log and the
-/// snapshots of the prime shard may hold the key of the cluster's authority.
+/// Files are readable only to their owner: they contain the data of clients, and the log and the
+/// snapshots of the prime shard may contain the private key of the cluster's CA.
 const FILE_MODE: u32 = 0o600;
 
-/// As [`FILE_MODE`], for a directory.
+/// Mode of directories, like [`FILE_MODE`].
 const DIRECTORY_MODE: u32 = 0o700;
 
 /// A locked directory. Clones share the lock.

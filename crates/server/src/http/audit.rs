@@ -1,5 +1,5 @@
-//! `/v1/audit`: who made which administrative change; and the records of actions that have no entry
-//! in the log of their own.
+//! `/v1/audit`: the audit records; and records of administrative actions that change no registry
+//! table.
 
 use tidelock_api::audit as api;
 use tidelock_core::audit::AuditRecord;
@@ -15,7 +15,7 @@ use super::uri;
 use crate::requests::{self, NoAnswer};
 use crate::store::Store;
 
-/// Number of records if the request does not say.
+/// Default of `limit`.
 const DEFAULT_LIMIT: usize = 20;
 
 pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
@@ -54,17 +54,17 @@ fn shown(record: &AuditRecord) -> api::AuditRecord {
     }
 }
 
-/// Records that an action begins. The action must not be taken if this fails.
+/// Writes an audit record before an action begins. On an error the action must not begin.
 ///
 /// # Errors
-/// When the record is not known to be in the log.
+/// When the record is not known to be committed.
 pub(super) async fn announce<S: Store>(call: &Call<'_, S>, action: AdminAction) -> Result<(), Problem> {
     let request = requests::change_registry(RegistryWrite::Announce(action));
     match call.store().ask(request).await {
-        // Some nodes run a release that keeps no records.
+        // Some hosts run a release without audit records.
         Ok(Ok(()) | Err(Denial::VersionTooLow)) => Ok(()),
         Ok(Err(denial)) => Err(denied(denial)),
-        // Unlike the record, the action has certainly not happened.
+        // The record may be committed, but the action has not begun.
         Err(NoAnswer::Refused(Refusal::UnknownOutcome)) => Err(Problem::new(
             ProblemKind::NoLeader,
             "nothing was done: the leader of the prime shard has not recorded in time who asks for this",
@@ -73,8 +73,8 @@ pub(super) async fn announce<S: Store>(call: &Call<'_, S>, action: AdminAction) 
     }
 }
 
-/// Records that a restore begins, unless its caller has begun it before: a restore takes many
-/// requests.
+/// Writes an audit record for a restore, unless the same caller has one for this backup: a restore
+/// takes many requests.
 ///
 /// # Errors
 /// As [`announce`].

@@ -41,7 +41,7 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         let detail = "this node makes as many backups as it may at a time; nothing was done";
         return Err(Problem::new(ProblemKind::Overloaded, detail));
     };
-    // A stale backup is for a cluster without a majority, which can record nothing.
+    // A stale backup is for a cluster without a majority, which cannot commit a record.
     if !is_stale {
         audit::announce(&call, AdminAction::SaveBackup).await?;
     }

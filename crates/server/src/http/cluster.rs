@@ -12,8 +12,8 @@ use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
 use super::{
-    audit, authorities, backup, certificate, checkpoint, clients, load, membership, registry, restore, slots,
-    snapshots, version,
+    audit, backup, certificate, certificate_authorities, checkpoint, clients, load, membership, registry,
+    restore, slots, snapshots, version,
 };
 use crate::requests;
 use crate::store::Store;
@@ -126,11 +126,11 @@ pub(super) async fn answer<S: Store>(
         Cluster::ResumeVersion => version::hold(call, false).await,
         Cluster::Checkpoint => checkpoint::answer(call).await,
         Cluster::ReloadCertificate => certificate::reload(call).await,
-        Cluster::CreateJoinToken => authorities::create_join_token(call).await,
-        Cluster::Authorities => authorities::show(call).await,
-        Cluster::AddAuthority => authorities::add(call).await,
-        Cluster::UseAuthority => authorities::sign_by(call, number).await,
-        Cluster::RemoveAuthority => authorities::remove(call, number).await,
+        Cluster::CreateJoinToken => certificate_authorities::create_join_token(call).await,
+        Cluster::Authorities => certificate_authorities::show(call).await,
+        Cluster::AddAuthority => certificate_authorities::add(call).await,
+        Cluster::UseAuthority => certificate_authorities::sign_by(call, number).await,
+        Cluster::RemoveAuthority => certificate_authorities::remove(call, number).await,
         Cluster::Backup => backup::answer(call).await,
         Cluster::Snapshots => snapshots::statuses(call).await,
         Cluster::BeginSnapshots => snapshots::begin(call).await,

@@ -34,11 +34,11 @@ mod atomics;
 mod audit;
 mod auth;
 mod authentication;
-mod authorities;
 mod authority;
 mod backup;
 mod body;
 mod certificate;
+mod certificate_authorities;
 mod checkpoint;
 mod clients;
 mod cluster;
@@ -210,7 +210,7 @@ pub struct HttpContext {
     pub tls: Option<TlsAcceptor>,
     /// How soon clients are told that their tokens are wrong.
     pub throttle: Arc<FailureThrottle>,
-    /// Where refusals are recorded, if they are.
+    /// The audit log of refused requests.
     pub audit_log: AuditLog,
     /// The source of backups; `None` if backups are not available.
     pub backup: Option<Arc<BackupSource>>,

@@ -221,8 +221,8 @@ pub(super) async fn answer<S: Store>(
     response
 }
 
-/// Records an answer that refuses a request for want of a proof or of a permission. Keys may be in
-/// the path; the query is left out.
+/// Records an answer with status 401 or 403 in the audit log. The detail contains the path, which
+/// may name a key, but not the query.
 fn record_refusal(
     context: &HttpContext,
     (head, status): (&Parts, StatusCode),

@@ -43,7 +43,7 @@ pub struct Scrape<'a> {
     pub tls: Option<&'a TlsAcceptor>,
     /// Number of listeners that other machines reach without TLS.
     pub insecure_listeners: usize,
-    /// Events that the audit log lacks.
+    /// Number of events that the audit log has lost.
     pub audit_lost: u64,
     /// The budget of memory for clients, and its use.
     pub memory: &'a Memory,

@@ -90,8 +90,7 @@ impl Category {
     }
 }
 
-/// What a command needs from its client, and the name, the number of arguments, the family and the
-/// handler of the command. There is no default for what it needs.
+/// Creates a table entry. `demand` has no default, so that no command can be added without one.
 const fn spec(
     demand: CommandDemand,
     (name, arity): (&'static str, i64),
@@ -112,7 +111,7 @@ const fn plain(name: &'static str, arity: i64, family: Family, handler: Handler)
     spec(CommandDemand::ValidToken, (name, arity), family, handler)
 }
 
-/// A command without which a client could not send a token, or not leave.
+/// A command that works without authentication: `AUTH`, `HELLO` and `QUIT`.
 const fn open(name: &'static str, arity: i64, handler: Handler) -> CommandSpec {
     spec(CommandDemand::Open, (name, arity), Family::Node, handler)
 }
@@ -139,7 +138,7 @@ impl CommandSpec {
             },
             CommandDemand::ByRequest if self.flags.contains(&"write") => Category::Write,
             CommandDemand::ByRequest if self.keys.0 > 0 => Category::Read,
-            // Their requests are about the cluster.
+            // `CLUSTER`, whose requests read the state of the cluster.
             CommandDemand::ByRequest => Category::Dangerous,
         }
     }

@@ -88,7 +88,7 @@ pub struct RespContext {
     pub memory: Memory,
     /// How soon clients are told that their tokens are wrong.
     pub throttle: Arc<FailureThrottle>,
-    /// Where refusals are recorded, if they are.
+    /// The audit log of refused requests.
     pub audit_log: AuditLog,
     /// The handshake of new connections; `None`: clients connect without TLS.
     pub tls: Option<TlsAcceptor>,

@@ -335,8 +335,8 @@ impl Session {
         }
     }
 
-    /// Records the reply that begins at `begin` if it refuses a command for want of a proof or of a
-    /// permission. Its text names the permission, and no arguments.
+    /// Records the encoded reply that begins at offset `begin` in the audit log if it is NOAUTH,
+    /// WRONGPASS or NOPERM. Its text contains the permission, but no arguments.
     #[inline]
     fn record_refusal(&self, begin: usize) {
         if !self.context.audit_log.is_on() {

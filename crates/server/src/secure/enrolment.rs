@@ -1,9 +1,9 @@
-//! The first certificate of a host that joins, from both sides: the host asks with its join token,
-//! and a member signs.
+//! Enrolment: a joining host sends a join token and a certificate signing request (CSR) to a
+//! member, which signs its first certificate. Contains both sides.
 //!
-//! The member signs only what it has chosen itself: the host's uuid in the name of this cluster,
-//! and names that are plain. Of the host's signing request nothing but the key is used. Whether the
-//! token is right is decided where the log is applied.
+//! The member uses only the public key of the CSR. It sets the other fields itself: the URI with
+//! the cluster name and the host's uuid, and DNS names and IP addresses that it has checked. The
+//! join token is checked and marked as used when its log entry is applied.
 
 use std::fs;
 use std::net::IpAddr;
@@ -16,34 +16,38 @@ use tidelock_core::command::{AuthorityChange, Denial, Refusal};
 use tidelock_core::types::UnixMillis;
 use uuid::Uuid;
 
-use super::files::{OwnFiles, failed};
-use super::{SecureError, names};
+use super::files::{CertificateDirectory, failed};
+use super::{NodeCertificateError, names};
 use crate::config::{HOST_BYTES_MAX, Settings};
 use crate::identity_store::IdentityStore;
 use crate::requests::{self, NoAnswer};
 use crate::store::Store;
-use crate::tls::issue::{Authority, HOST_DAYS, Validity, signing_request};
+use crate::tls::issue::{CertificateAuthority, HOST_DAYS, Validity, signing_request};
 use crate::token::JoinTokenText;
 use crate::transport::enrol::{EnrolHandler, EnrolRefusal, EnrolRequest, Enrolment, ask};
 use crate::worker::Worker;
 
-/// How long a member waits for a join token that it does not know: another node may have stored it
-/// a moment ago, and this one has not applied that yet.
+/// How long a member waits until an unknown join token appears: it may have been created a moment
+/// ago, and this node may not have applied that entry yet.
 const UNKNOWN_TOKEN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time between two looks at the join tokens meanwhile.
+/// Poll interval meanwhile.
 const UNKNOWN_TOKEN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Asks members for a certificate, and writes it.
-pub(super) async fn enrol(settings: &Settings, files: &OwnFiles) -> Result<(), SecureError> {
-    let path = settings.join_token_file.clone().ok_or(SecureError::NoJoinToken)?;
+/// Requests a certificate from the members, and writes it to the data directory.
+pub(super) async fn enrol(
+    settings: &Settings,
+    files: &CertificateDirectory,
+) -> Result<(), NodeCertificateError> {
+    let path = settings.join_token_file.clone().ok_or(NodeCertificateError::NoJoinToken)?;
     let text = fs::read(&path).map_err(|error| failed(&path, error))?;
     let token = JoinTokenText::parse(text.trim_ascii());
-    let token = token.map_err(|error| SecureError::JoinToken { path, error })?;
+    let token = token.map_err(|error| NodeCertificateError::JoinToken { path, error })?;
     files.begin()?;
     let known = files.host()?.and_then(|text| Uuid::try_parse(text.trim()).ok());
     let host = known.unwrap_or_else(Uuid::new_v4);
-    // Before the first member receives it: a token admits this uuid only.
+    // Written before the request is sent: once a member has accepted the token, it is valid for
+    // this uuid only.
     files.write_host(&host.to_string())?;
     let (key, signing_request) = signing_request()?;
     let request = EnrolRequest { token, host, names: names(settings), signing_request };
@@ -51,7 +55,7 @@ pub(super) async fn enrol(settings: &Settings, files: &OwnFiles) -> Result<(), S
     files.write_all((&certificate, key.as_bytes()), &authorities)
 }
 
-/// The member's side: the handler of requests for a first certificate.
+/// The member's side: handles enrolment requests.
 pub fn enrolment_handler(worker: &Worker, store: &Rc<IdentityStore>) -> EnrolHandler {
     let (worker, store) = (worker.clone(), store.clone());
     Rc::new(move |request| {
@@ -66,7 +70,7 @@ pub fn enrolment_handler(worker: &Worker, store: &Rc<IdentityStore>) -> EnrolHan
     })
 }
 
-/// Checks what the certificate would say.
+/// Checks the names and the uuid that the certificate would contain.
 fn check(request: &EnrolRequest) -> Result<(), EnrolRefusal> {
     let refused = |reason: &str| Err(EnrolRefusal::Refused(reason.to_owned()));
     if request.host.is_nil() {
@@ -84,7 +88,8 @@ fn check(request: &EnrolRequest) -> Result<(), EnrolRefusal> {
     }
 }
 
-/// Whether the text can be the name of one host. A wildcard would stand for others.
+/// Whether the text is an IP address or a host name. Wildcards are rejected, because they match
+/// other hosts.
 fn is_name(text: &str) -> bool {
     if let Ok(ip) = text.parse::<IpAddr>() {
         return !ip.is_unspecified();
@@ -93,9 +98,8 @@ fn is_name(text: &str) -> bool {
     (1..=HOST_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain)
 }
 
-/// Refuses a join token that this node knows to be wrong, before anything is written to the log.
-/// Otherwise, everyone who can connect could make the log grow. The token is checked again when the
-/// entry is applied, then also for its expiry.
+/// Rejects an invalid join token before anything is proposed, so that unauthenticated callers
+/// cannot grow the log. Applying the entry checks the token again, including its expiry.
 async fn check_token(worker: &Worker, request: &EnrolRequest) -> Result<(), EnrolRefusal> {
     let token = &request.token.token;
     let (digest, begun) = (token.digest(), Instant::now());
@@ -113,7 +117,7 @@ async fn check_token(worker: &Worker, request: &EnrolRequest) -> Result<(), Enro
     }
 }
 
-/// Marks the token as used by the host, through the log.
+/// Proposes that the token is marked as used by the host.
 async fn admit(node: &Worker, request: &EnrolRequest) -> Result<(), EnrolRefusal> {
     let token = &request.token.token;
     let change = AuthorityChange::Enrol { id: token.id, digest: token.digest(), host: request.host };
@@ -127,12 +131,13 @@ async fn admit(node: &Worker, request: &EnrolRequest) -> Result<(), EnrolRefusal
 
 fn sign(worker: &Worker, request: EnrolRequest, cluster_name: String) -> Result<Enrolment, EnrolRefusal> {
     let authorities = worker.authorities();
-    // This node may not have applied the newest authority yet.
+    // This node may not have applied the entry that adds the CA yet.
     let (_, authority) = authorities.signing().ok_or(EnrolRefusal::NoLeader)?;
     let refused =
         |error: rcgen::Error| EnrolRefusal::Refused(format!("the certificate cannot be made: {error}"));
     let text = |pem: &[u8]| String::from_utf8_lossy(pem).into_owned();
-    let signer = Authority::load(text(&authority.certificate), &text(&authority.key.0)).map_err(refused)?;
+    let signer =
+        CertificateAuthority::load(text(&authority.certificate), &text(&authority.key.0)).map_err(refused)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let EnrolRequest { host, names, signing_request, .. } = request;
     let host = CertifiedHost { cluster_name, host };
@@ -170,7 +175,7 @@ mod tests {
 
     #[test]
     fn nothing_of_a_signing_request_but_its_key_is_signed() {
-        let (authority, _) = Authority::new("blue", 0).unwrap();
+        let (authority, _) = CertificateAuthority::new("blue", 0).unwrap();
         let host = CertifiedHost { cluster_name: "blue".to_owned(), host: Uuid::from_u128(7) };
         let key = rcgen::KeyPair::generate().unwrap();
         let mut claimed = rcgen::CertificateParams::new(vec!["other.example".to_owned()]).unwrap();

@@ -1,8 +1,8 @@
-//! The files of the certificate that the cluster has signed, in the data directory.
+//! The directory `tls` in the data directory, with the node's certificate, its key and the CA
+//! bundle.
 //!
-//! Owns the order in which they are written. Invariants: keys are readable only to their owner from
-//! the moment they exist; a file is replaced at once; `tls.crt` is the last of the first files, so
-//! that a directory with it has the others.
+//! Owns the order of writes. Invariants: key files have mode 0600 when they are created; files are
+//! replaced atomically; `tls.crt` is written last, so that the directory is complete if it exists.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 
 use tidelock_core::auth::PrivateKey;
 
-use super::SecureError;
+use super::NodeCertificateError;
 use crate::tls::{AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE};
 
 /// The directory of the files, in the data directory.
 const DIRECTORY: &str = "tls";
 
-/// The key of the authority of a cluster that is being founded.
+/// Private key of the CA, until the new cluster has stored it in its prime shard.
 const AUTHORITY_KEY_FILE: &str = "ca.key";
 
-/// The uuid of a host that asks for its first certificate.
+/// The uuid of a host that requests its first certificate.
 const HOST_FILE: &str = "host";
 
-/// Ends the names of files that will replace those without it.
+/// Suffix of the new version of a file during a replacement.
 const NEXT: &str = "next";
 
 const SECRET_MODE: u32 = 0o600;
@@ -32,21 +32,21 @@ const DIRECTORY_MODE: u32 = 0o700;
 
 /// The directory of the files.
 #[derive(Clone, Debug)]
-pub struct OwnFiles(PathBuf);
+pub struct CertificateDirectory(PathBuf);
 
-/// The authority of a cluster that is being founded.
+/// The CA of a new cluster.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NewAuthority {
-    /// Its certificate, PEM.
+    /// CA certificate, PEM.
     pub certificate: Vec<u8>,
-    /// Its key.
+    /// Private key.
     pub key: PrivateKey,
 }
 
-impl OwnFiles {
+impl CertificateDirectory {
     /// The files in a data directory, whether or not they exist.
-    pub fn of(data_dir: &Path) -> OwnFiles {
-        OwnFiles(data_dir.join(DIRECTORY))
+    pub fn of(data_dir: &Path) -> CertificateDirectory {
+        CertificateDirectory(data_dir.join(DIRECTORY))
     }
 
     /// The directory.
@@ -59,19 +59,20 @@ impl OwnFiles {
         self.0.join(CERTIFICATE_FILE).exists()
     }
 
-    /// The authority, until the cluster has stored it.
-    pub fn authority(&self) -> Result<Option<NewAuthority>, SecureError> {
+    /// The CA of a new cluster; `None` after the prime shard has stored it.
+    pub fn authority(&self) -> Result<Option<NewAuthority>, NodeCertificateError> {
         let Some(key) = self.read(AUTHORITY_KEY_FILE)? else { return Ok(None) };
         Ok(self.read(AUTHORITY_FILE)?.map(|certificate| NewAuthority { certificate, key: PrivateKey(key) }))
     }
 
-    /// Removes the key of the authority, which the cluster has stored.
-    pub fn forget_authority(&self) -> Result<(), SecureError> {
+    /// Deletes the private key of the CA after the prime shard has stored it.
+    pub fn forget_authority(&self) -> Result<(), NodeCertificateError> {
         self.remove(AUTHORITY_KEY_FILE)
     }
 
-    /// Removes the certificate, so that the files are written anew.
-    pub fn begin(&self) -> Result<(), SecureError> {
+    /// Creates the directory if necessary, and deletes the certificate, so that the directory
+    /// counts as incomplete.
+    pub fn begin(&self) -> Result<(), NodeCertificateError> {
         let created = DirBuilder::new().mode(DIRECTORY_MODE).create(&self.0);
         match created {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(&self.0, error)),
@@ -82,45 +83,49 @@ impl OwnFiles {
         self.remove(CERTIFICATE_FILE)
     }
 
-    /// Writes the key of the authority of a new cluster.
-    pub fn write_authority_key(&self, key: &str) -> Result<(), SecureError> {
+    /// Writes the private key of the CA of a new cluster.
+    pub fn write_authority_key(&self, key: &str) -> Result<(), NodeCertificateError> {
         self.write(AUTHORITY_KEY_FILE, key.as_bytes(), SECRET_MODE)
     }
 
-    /// The uuid of the host in an earlier request for a certificate.
-    pub fn host(&self) -> Result<Option<String>, SecureError> {
+    /// The uuid of the host that [`CertificateDirectory::write_host`] has stored.
+    pub fn host(&self) -> Result<Option<String>, NodeCertificateError> {
         Ok(self.read(HOST_FILE)?.and_then(|text| String::from_utf8(text).ok()))
     }
 
-    /// Writes the uuid of the host before a request for a certificate.
-    pub fn write_host(&self, host: &str) -> Result<(), SecureError> {
+    /// Stores the uuid of the host before a request for a certificate is sent.
+    pub fn write_host(&self, host: &str) -> Result<(), NodeCertificateError> {
         self.write(HOST_FILE, host.as_bytes(), PUBLIC_MODE)
     }
 
-    /// Writes the first certificate, its key, and the authorities.
-    pub fn write_all(&self, (certificate, key): (&[u8], &[u8]), bundle: &[u8]) -> Result<(), SecureError> {
+    /// Writes the CA bundle, the key, and the first certificate.
+    pub fn write_all(
+        &self,
+        (certificate, key): (&[u8], &[u8]),
+        bundle: &[u8],
+    ) -> Result<(), NodeCertificateError> {
         self.write_bundle(bundle)?;
         self.write(KEY_FILE, key, SECRET_MODE)?;
         self.write(CERTIFICATE_FILE, certificate, PUBLIC_MODE)
     }
 
-    /// Replaces the authorities.
-    pub fn write_bundle(&self, bundle: &[u8]) -> Result<(), SecureError> {
+    /// Replaces the CA bundle.
+    pub fn write_bundle(&self, bundle: &[u8]) -> Result<(), NodeCertificateError> {
         self.write(AUTHORITY_FILE, bundle, PUBLIC_MODE)
     }
 
-    /// Replaces the certificate and its key. After a crash, [`OwnFiles::finish_replacement`] leaves
-    /// a pair that fits.
-    pub fn replace(&self, certificate: &[u8], key: &[u8]) -> Result<(), SecureError> {
+    /// Replaces the certificate and its key. After a crash,
+    /// [`CertificateDirectory::finish_replacement`] restores a matching pair.
+    pub fn replace(&self, certificate: &[u8], key: &[u8]) -> Result<(), NodeCertificateError> {
         self.write(&next(KEY_FILE), key, SECRET_MODE)?;
         self.write(&next(CERTIFICATE_FILE), certificate, PUBLIC_MODE)?;
         self.rename(&next(KEY_FILE), KEY_FILE)?;
         self.rename(&next(CERTIFICATE_FILE), CERTIFICATE_FILE)
     }
 
-    /// Completes a replacement of which the key is in place, and drops one that had not come so
-    /// far.
-    pub fn finish_replacement(&self) -> Result<(), SecureError> {
+    /// After a crash: completes a replacement if the new key is already in place, and discards it
+    /// otherwise.
+    pub fn finish_replacement(&self) -> Result<(), NodeCertificateError> {
         if self.0.join(next(KEY_FILE)).exists() {
             self.remove(&next(CERTIFICATE_FILE))?;
             return self.remove(&next(KEY_FILE));
@@ -131,7 +136,7 @@ impl OwnFiles {
         Ok(())
     }
 
-    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, SecureError> {
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, NodeCertificateError> {
         let path = self.0.join(name);
         match fs::read(&path) {
             Ok(content) => Ok(Some(content)),
@@ -140,16 +145,16 @@ impl OwnFiles {
         }
     }
 
-    fn write(&self, name: &str, content: &[u8], mode: u32) -> Result<(), SecureError> {
+    fn write(&self, name: &str, content: &[u8], mode: u32) -> Result<(), NodeCertificateError> {
         replace_file(&self.0.join(name), content, mode)
     }
 
-    fn rename(&self, from: &str, to: &str) -> Result<(), SecureError> {
+    fn rename(&self, from: &str, to: &str) -> Result<(), NodeCertificateError> {
         let path = self.0.join(to);
         fs::rename(self.0.join(from), &path).and_then(|()| sync_names(&self.0)).map_err(|e| failed(&path, e))
     }
 
-    fn remove(&self, name: &str) -> Result<(), SecureError> {
+    fn remove(&self, name: &str) -> Result<(), NodeCertificateError> {
         let path = self.0.join(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -158,8 +163,8 @@ impl OwnFiles {
     }
 }
 
-/// Replaces a file at once and durably; it has its mode from the beginning.
-pub fn replace_file(path: &Path, content: &[u8], mode: u32) -> Result<(), SecureError> {
+/// Replaces a file atomically and durably. The file is created with `mode`.
+pub fn replace_file(path: &Path, content: &[u8], mode: u32) -> Result<(), NodeCertificateError> {
     let partial = path.with_extension("partial");
     let write = || {
         // A file of an interrupted run may have another mode.
@@ -184,23 +189,23 @@ fn sync_names(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-pub(super) fn failed(path: &Path, error: io::Error) -> SecureError {
-    SecureError::File { path: path.to_owned(), error }
+pub(super) fn failed(path: &Path, error: io::Error) -> NodeCertificateError {
+    NodeCertificateError::File { path: path.to_owned(), error }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn files() -> (tempfile::TempDir, OwnFiles) {
+    fn files() -> (tempfile::TempDir, CertificateDirectory) {
         let directory = tempfile::tempdir().unwrap();
-        let files = OwnFiles::of(directory.path());
+        let files = CertificateDirectory::of(directory.path());
         files.begin().unwrap();
         files.write_all((b"crt 1", b"key 1"), b"ca").unwrap();
         (directory, files)
     }
 
-    fn pair(files: &OwnFiles) -> (Vec<u8>, Vec<u8>) {
+    fn pair(files: &CertificateDirectory) -> (Vec<u8>, Vec<u8>) {
         files.finish_replacement().unwrap();
         (files.read(CERTIFICATE_FILE).unwrap().unwrap(), files.read(KEY_FILE).unwrap().unwrap())
     }

@@ -1,5 +1,4 @@
-//! A new cluster that signs certificates itself: its authority, its first certificate, and its
-//! administrator.
+//! Creation of a `--secure` cluster: its CA, the first certificate, and the administrator.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,30 +10,30 @@ use tidelock_core::certified_host::CertifiedHost;
 use tidelock_core::command::{AccessChange, AuthorityChange};
 use uuid::Uuid;
 
-use super::files::{NewAuthority, OwnFiles, failed, replace_file};
-use super::{SecureError, is_temporary, names};
+use super::files::{CertificateDirectory, NewAuthority, failed, replace_file};
+use super::{NodeCertificateError, is_temporary, names};
 use crate::config::Settings;
 use crate::requests::{self, TypedRequest};
 use crate::store::Store;
 use crate::tls::AUTHORITY_FILE;
-use crate::tls::issue::{Authority, HOST_DAYS, Validity};
+use crate::tls::issue::{CertificateAuthority, HOST_DAYS, Validity};
 use crate::token::BearerToken;
 use crate::worker::Worker;
 
-/// The token of the administrator, in the data directory.
+/// File with the administrator's token, in the data directory.
 const ROOT_TOKEN_FILE: &str = "root.token";
 
-/// The administrator.
+/// Principal of the administrator.
 const ROOT: &str = "root";
 
-/// Time between two attempts to reach the leader, which this node becomes.
+/// Time between two attempts while this node is not the leader yet.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Makes an authority and the first certificate of this node.
-pub(super) fn make(settings: &Settings, files: &OwnFiles) -> Result<(), SecureError> {
+/// Generates the CA and the first certificate of this node.
+pub(super) fn make(settings: &Settings, files: &CertificateDirectory) -> Result<(), NodeCertificateError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let cluster_name = settings.founding_name().to_owned();
-    let (authority, authority_key) = Authority::new(&cluster_name, now)?;
+    let (authority, authority_key) = CertificateAuthority::new(&cluster_name, now)?;
     let host = CertifiedHost { cluster_name, host: Uuid::new_v4() };
     let validity = Validity::of_days(now, HOST_DAYS);
     let (certificate, key) = authority.issue(&names(settings), &host, validity)?;
@@ -43,11 +42,10 @@ pub(super) fn make(settings: &Settings, files: &OwnFiles) -> Result<(), SecureEr
     files.write_all((certificate.as_bytes(), key.as_bytes()), authority.certificate().as_bytes())
 }
 
-/// Stores the authority of a new cluster in its prime shard, with an administrator and the demand
-/// for authentication, and then removes the authority's key from the disk. Does nothing if that was
-/// done before.
-pub(crate) async fn establish(settings: &Settings, worker: &Worker) -> Result<(), SecureError> {
-    let files = OwnFiles::of(&settings.data_dir);
+/// Stores the CA and the administrator in the prime shard, requires authentication, and then
+/// deletes the file with the CA's private key. Does nothing if the file does not exist.
+pub(crate) async fn establish(settings: &Settings, worker: &Worker) -> Result<(), NodeCertificateError> {
+    let files = CertificateDirectory::of(&settings.data_dir);
     if !settings.secure {
         return Ok(());
     }
@@ -80,22 +78,22 @@ pub(crate) async fn establish(settings: &Settings, worker: &Worker) -> Result<()
     Ok(())
 }
 
-/// Makes a change, as often as it takes until this node leads.
+/// Sends a change, and retries until this node is the leader.
 async fn complete<A>(
     node: &Worker,
     request: impl Fn() -> TypedRequest<Result<A, tidelock_core::command::Denial>>,
-) -> Result<(), SecureError> {
+) -> Result<(), NodeCertificateError> {
     loop {
         match node.ask(request()).await {
-            Ok(answer) => return answer.map(drop).map_err(SecureError::Denied),
+            Ok(answer) => return answer.map(drop).map_err(NodeCertificateError::Denied),
             Err(error) if is_temporary(&error) => tokio::time::sleep(RETRY_INTERVAL).await,
-            Err(error) => return Err(SecureError::NoAnswer(error)),
+            Err(error) => return Err(NodeCertificateError::NoAnswer(error)),
         }
     }
 }
 
-/// The administrator's token: that of an interrupted start, or a new one.
-fn root_token(path: &Path) -> Result<BearerToken, SecureError> {
+/// The administrator's token: reads that of an interrupted start, or generates one.
+fn root_token(path: &Path) -> Result<BearerToken, NodeCertificateError> {
     let known = fs::read(path).ok();
     if let Some(token) = known.and_then(|text| BearerToken::parse(text.trim_ascii()).ok()) {
         return Ok(token);
@@ -105,7 +103,7 @@ fn root_token(path: &Path) -> Result<BearerToken, SecureError> {
     Ok(token)
 }
 
-fn log(settings: &Settings, token: &Path, files: &OwnFiles) {
+fn log(settings: &Settings, token: &Path, files: &CertificateDirectory) {
     let ca = files.directory().join(AUTHORITY_FILE);
     let url = format!("https://{}", settings.advertise.http);
     tracing::info!(

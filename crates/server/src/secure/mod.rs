@@ -1,12 +1,12 @@
-//! A cluster that signs the certificates of its hosts itself: how a host gets its first one, how a
-//! new cluster gets its authority and its administrator, and how certificates are renewed.
+//! Clusters with their own certificate authority (CA), `serve --secure`: creation of the CA and the
+//! administrator, enrolment of joining hosts, and renewal of certificates.
 //!
 //! Owns the directory `tls` in the data directory, and `root.token` beside it. The core decides who
-//! may join, which authority signs and when a certificate is renewed; the shell makes keys and
-//! signs. Everything here can be repeated after a crash at any point.
+//! may join, which CA signs and when a certificate is renewed. This module generates keys and
+//! signs. Every step can be repeated after a crash.
 //!
-//! Invariant: a new cluster serves no client before it has an administrator and authentication is
-//! required.
+//! Invariant: a new cluster serves no client until it has an administrator and requires
+//! authentication.
 
 mod enrolment;
 mod files;
@@ -29,11 +29,11 @@ use crate::disk::FsDisk;
 use crate::requests::NoAnswer;
 use crate::token::MalformedToken;
 use crate::transport::enrol::EnrolError;
-use files::OwnFiles;
+use files::CertificateDirectory;
 
-/// Why a node has no certificate of its cluster.
+/// Why a node cannot get or use a certificate of its cluster.
 #[derive(Debug, thiserror::Error)]
-pub enum SecureError {
+pub enum NodeCertificateError {
     /// A file cannot be read or written.
     #[error("{}: {error}", path.display())]
     File {
@@ -48,19 +48,19 @@ pub enum SecureError {
     /// The control file cannot be read.
     #[error("data directory: {0}")]
     ControlFile(#[from] ControlFileError),
-    /// The directory is that of a node that has its certificate from elsewhere, or none.
+    /// The data directory belongs to a node that was created without `--secure`.
     #[error(
         "--secure is for a new cluster and an empty directory, and {} belongs to a node that was started without it; \
          start it as before, or give another --data-dir", .0.display()
     )]
     NotEmpty(PathBuf),
-    /// A host that shall join has neither a certificate nor a token to get one.
+    /// A joining host has neither a certificate nor a join token.
     #[error(
         "--join: this host has no certificate; run `tidelock cluster join-token --out FILE` where an administrator's token \
          is, and start this host with --join-token-file FILE"
     )]
     NoJoinToken,
-    /// The file has no join token.
+    /// The file does not contain a join token.
     #[error("--join-token-file: {}: {error}", path.display())]
     JoinToken {
         /// The file.
@@ -68,21 +68,21 @@ pub enum SecureError {
         /// What is wrong.
         error: MalformedToken,
     },
-    /// The cluster gives no certificate.
+    /// The members refuse to sign a certificate.
     #[error("cannot get a certificate: {0}")]
     Enrol(#[from] EnrolError),
-    /// The cluster does not take its authority or its administrator.
+    /// The prime shard denies a change that creates the CA or the administrator.
     #[error("the new cluster cannot be completed: {0}")]
     Denied(Denial),
-    /// The node gives no answer to itself.
+    /// The node's own request failed.
     #[error("the new cluster cannot be completed: {0}")]
     NoAnswer(NoAnswer),
 }
 
-/// Settings in which `tls_dir` is the directory in the data directory, if the node has its
-/// certificate from its cluster.
+/// Sets `tls_dir` to the certificate directory in the data directory, if the node uses the
+/// cluster's own CA.
 pub fn resolved(mut settings: Settings) -> Settings {
-    let files = OwnFiles::of(&settings.data_dir);
+    let files = CertificateDirectory::of(&settings.data_dir);
     let wants = settings.secure || settings.join_token_file.is_some();
     if settings.tls_dir.is_some() || !(wants || files.have_certificate()) {
         return settings;
@@ -91,16 +91,17 @@ pub fn resolved(mut settings: Settings) -> Settings {
     settings
 }
 
-/// Makes sure that the directory of the certificate has one, with `settings` that are
-/// [`resolved`]. Waits only for members of the cluster to join, and may be dropped meanwhile.
+/// Makes sure that the node has a certificate: generates the first one of a new cluster, or
+/// requests one from the members. `settings` must be [`resolved`]. May be dropped while it waits
+/// for members.
 ///
 /// # Errors
-/// When files cannot be used, and when the cluster gives no certificate.
-pub async fn provide(settings: &Settings, disk: &FsDisk) -> Result<(), SecureError> {
+/// When files cannot be used, or the members refuse to sign.
+pub async fn provide(settings: &Settings, disk: &FsDisk) -> Result<(), NodeCertificateError> {
     if !settings.secure {
         return Ok(());
     }
-    let files = OwnFiles::of(&settings.data_dir);
+    let files = CertificateDirectory::of(&settings.data_dir);
     close_directory(&settings.data_dir);
     if files.directory().exists() {
         files.finish_replacement()?;
@@ -108,16 +109,16 @@ pub async fn provide(settings: &Settings, disk: &FsDisk) -> Result<(), SecureErr
     let known = control_file::load(disk)?;
     let joins = !settings.join().is_empty();
     match known {
-        // Nothing of an earlier attempt was used yet, and the settings may have changed.
+        // An earlier attempt was interrupted before the node had an identity. Start over, because
+        // the settings may have changed.
         None if !joins => founding::make(settings, &files),
         _ if files.have_certificate() => Ok(()),
-        Some(known) if !known.is_joining() => Err(SecureError::NotEmpty(settings.data_dir.clone())),
+        Some(known) if !known.is_joining() => Err(NodeCertificateError::NotEmpty(settings.data_dir.clone())),
         _ => enrolment::enrol(settings, &files).await,
     }
 }
 
-/// Takes the data directory from the view of others. Its files are not readable to them in any
-/// case.
+/// Sets the mode of an existing data directory to 0700.
 fn close_directory(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     let only_ours = std::fs::Permissions::from_mode(0o700);
@@ -126,7 +127,7 @@ fn close_directory(path: &Path) {
     }
 }
 
-/// The names and addresses by which clients reach the node, which its certificate has.
+/// The host names and IP addresses in the node's certificate.
 fn names(settings: &Settings) -> Vec<String> {
     let own = settings.http_hosts().map(|host| host.trim_matches(['[', ']']).to_owned());
     let loopback = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
@@ -140,7 +141,7 @@ fn names(settings: &Settings) -> Vec<String> {
     names
 }
 
-/// Whether the refusal may be over soon.
+/// Whether a retry may succeed.
 fn is_temporary(error: &NoAnswer) -> bool {
     !matches!(error, NoAnswer::Mismatched | NoAnswer::Refused(Refusal::Invalid(_)))
 }
@@ -180,7 +181,7 @@ mod tests {
         let own = directory.path().join("tls");
         assert_eq!(settings(None, None).tls_dir, None);
         assert_eq!(settings(Some(true), None).tls_dir.as_ref(), Some(&own));
-        let files = OwnFiles::of(directory.path());
+        let files = CertificateDirectory::of(directory.path());
         files.begin().unwrap();
         files.write_all((b"crt", b"key"), b"ca").unwrap();
         let found = settings(None, None);

@@ -1,30 +1,30 @@
-//! Renewal of this node's certificate, and of the authorities that it trusts.
+//! Renewal of this node's certificate, and updates of its CA bundle.
 //!
-//! The core decides whether and by which authority. Every node has the authority's key in its
-//! replica of the prime shard, and signs for itself.
+//! The core decides when to renew and which CA signs. Every node has the CA's private key in its
+//! replica of the prime shard, so it signs its own certificate.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tidelock_core::auth::{Authorities, AuthorityId, ShownCertificate, bundle_revision};
+use tidelock_core::auth::{Authorities, AuthorityId, PresentedCertificate, bundle_revision};
 use tidelock_core::types::UnixMillis;
 use tokio::time::MissedTickBehavior;
 
-use super::files::OwnFiles;
-use super::{SecureError, names};
+use super::files::CertificateDirectory;
+use super::{NodeCertificateError, names};
 use crate::config::Settings;
-use crate::tls::issue::{Authority, HOST_DAYS, Validity};
-use crate::tls::{Reload, ShownFiles, TlsAcceptor};
+use crate::tls::issue::{CertificateAuthority, HOST_DAYS, Validity};
+use crate::tls::{CertificateInUse, Reload, TlsAcceptor};
 use crate::worker::Worker;
 
-/// How often a node looks whether the authorities have changed.
+/// How often a node checks whether the CAs have changed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it looks whether its certificate is old, and after a failure tries again.
+/// How often it checks the age of its certificate, and retries after a failure.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Renews the certificate of this node and the authorities that it trusts, as long as it runs. Does
-/// nothing while the cluster has no authority, or if the node's certificate is from elsewhere.
+/// Keeps the certificate and the CA bundle of this node up to date. Returns at once if the node
+/// does not use the cluster's own CA.
 pub(crate) async fn keep_renewed(settings: Settings, worker: Worker, tls: TlsAcceptor) {
     if !settings.secure {
         return;
@@ -43,7 +43,7 @@ pub(crate) async fn keep_renewed(settings: Settings, worker: Worker, tls: TlsAcc
         }
         last = Some((authorities.clone(), Instant::now()));
         let (settings, tls) = (settings.clone(), tls.clone());
-        // On another thread: the file system may be slow.
+        // File I/O and signing run on a blocking thread.
         let renewing = tokio::task::spawn_blocking(move || renew(&settings, &authorities, &tls));
         match renewing.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
             Ok(()) => {}
@@ -52,10 +52,14 @@ pub(crate) async fn keep_renewed(settings: Settings, worker: Worker, tls: TlsAcc
     }
 }
 
-fn renew(settings: &Settings, authorities: &Authorities, tls: &TlsAcceptor) -> Result<(), SecureError> {
-    let (files, now) = (OwnFiles::of(&settings.data_dir), SystemTime::now());
+fn renew(
+    settings: &Settings,
+    authorities: &Authorities,
+    tls: &TlsAcceptor,
+) -> Result<(), NodeCertificateError> {
+    let (files, now) = (CertificateDirectory::of(&settings.data_dir), SystemTime::now());
     let Some(shown) = tls.shown() else { return Ok(()) };
-    // A node that has just started may know older authorities than it had before.
+    // After a restart, the registry may be older than the bundle on disk until the log is applied.
     let is_newer = authorities.revision() > bundle_revision(&shown.authorities);
     if is_newer && !authorities.rows().is_empty() {
         files.write_bundle(&authorities.bundle())?;
@@ -65,12 +69,12 @@ fn renew(settings: &Settings, authorities: &Authorities, tls: &TlsAcceptor) -> R
         return Ok(());
     }
     let Some((id, authority)) =
-        authorities.renewal(shown_certificate(&shown, authorities, now), unix_ms(now))
+        authorities.renewal(presented_certificate(&shown, authorities, now), unix_ms(now))
     else {
         return Ok(());
     };
     let text = |pem: &[u8]| String::from_utf8_lossy(pem).into_owned();
-    let signer = Authority::load(text(&authority.certificate), &text(&authority.key.0))?;
+    let signer = CertificateAuthority::load(text(&authority.certificate), &text(&authority.key.0))?;
     let validity = Validity::of_days(unix_ms(now).0 / 1000, HOST_DAYS);
     let (certificate, key) = signer.issue(&names(settings), tls.host(), validity)?;
     files.replace(certificate.as_bytes(), key.as_bytes())?;
@@ -93,13 +97,17 @@ fn reload(tls: &TlsAcceptor, done: &'static str) {
     }
 }
 
-fn shown_certificate(shown: &ShownFiles, authorities: &Authorities, now: SystemTime) -> ShownCertificate {
+fn presented_certificate(
+    shown: &CertificateInUse,
+    authorities: &Authorities,
+    now: SystemTime,
+) -> PresentedCertificate {
     let (begins, ends) = shown.validity_unix_s;
     let at = |unix_s: i64| UnixMillis(u64::try_from(unix_s).unwrap_or(0).saturating_mul(1000));
     let mut rows = authorities.rows().iter();
     let signed_by: Option<AuthorityId> =
         rows.find(|(_, row)| shown.is_signed_by(&row.certificate, now)).map(|(id, _)| *id);
-    ShownCertificate { begins: at(begins), ends: at(ends), signed_by }
+    PresentedCertificate { begins: at(begins), ends: at(ends), signed_by }
 }
 
 fn unix_ms(now: SystemTime) -> UnixMillis {

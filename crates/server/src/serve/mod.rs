@@ -59,7 +59,7 @@ use crate::identity_store::IdentityStore;
 use crate::memory::Memory;
 use crate::offload::Offload;
 use crate::resp::Acceptors;
-use crate::secure::{self, SecureError};
+use crate::secure::{self, NodeCertificateError};
 use crate::shutdown::{self, Signal};
 use crate::status_log::SlowRequestLog;
 use crate::store::Store;
@@ -106,13 +106,13 @@ pub enum ServeError {
     /// The settings are not those of a node that may start.
     #[error(transparent)]
     Settings(#[from] ConfigError),
-    /// The node has no certificate of its cluster.
+    /// The node cannot get or use a certificate of its cluster.
     #[error(transparent)]
-    Secure(#[from] SecureError),
+    Secure(#[from] NodeCertificateError),
     /// The certificate cannot be used.
     #[error("tls_dir: {0}")]
     Tls(#[from] TlsError),
-    /// The audit log cannot be opened, or is none.
+    /// The audit log cannot be opened, or the file is not an audit log.
     #[error("audit_log: {}: {source}", path.display())]
     AuditLog {
         /// The file.
@@ -157,7 +157,9 @@ impl ServeError {
                 | ServeError::Settings(_)
                 | ServeError::Tls(_)
                 | ServeError::Secure(
-                    SecureError::NotEmpty(_) | SecureError::NoJoinToken | SecureError::JoinToken { .. }
+                    NodeCertificateError::NotEmpty(_)
+                        | NodeCertificateError::NoJoinToken
+                        | NodeCertificateError::JoinToken { .. }
                 )
                 | ServeError::AuditLog { .. }
         )
@@ -214,7 +216,7 @@ async fn serve(
     let spanning = SpanningWatch { counters: own.resp_counters(), told: 0 };
     parts.spawn_periodic(&settings, removal, spanning);
     let mut driving = parts.drive(&settings);
-    // No client is served before a new cluster demands authentication.
+    // A new cluster must require authentication before it serves clients.
     let established = tokio::select! {
         biased;
         established = secure::establish(&settings, worker) => Some(established?),
@@ -253,7 +255,7 @@ async fn serve(
     Ok(())
 }
 
-/// Ends a node that serves no client any more.
+/// Stops a node whose client servers have ended.
 async fn finish(driving: JoinHandle<WorkerFailure>, parts: NodeParts) {
     driving.abort();
     // Its result is known: it was aborted.
@@ -262,13 +264,13 @@ async fn finish(driving: JoinHandle<WorkerFailure>, parts: NodeParts) {
     tracing::info!("stopped");
 }
 
-/// The failure with which the node ended by itself.
+/// Converts the result of a node's driver that ended by itself into an error.
 async fn driving_ended(ended: Result<WorkerFailure, JoinError>, transport: &Transport) -> ServeError {
     let failure = ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
     failed(failure, transport).await
 }
 
-/// Opens the audit log, if there is to be one.
+/// Opens the audit log, if the settings have one.
 fn start_audit_log(settings: &Settings) -> Result<AuditLog, ServeError> {
     let Some(path) = &settings.audit_log else { return Ok(AuditLog::default()) };
     AuditLog::start(path, WallClock::default())
@@ -295,7 +297,7 @@ async fn prepare(
         let directory = settings.tls_dir.clone();
         directory.map(|directory| TlsAcceptor::open(directory, SystemTime::now())).transpose()
     };
-    // A directory that was given must be usable before anything is written.
+    // Check a given `--tls-dir` before the data directory is created.
     let given_tls = if settings.secure { None } else { open_tls()? };
     let disk = FsDisk::open(&settings.data_dir)?;
     tokio::select! {

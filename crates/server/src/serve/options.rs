@@ -116,7 +116,7 @@ pub(super) fn insecure_listeners(settings: &Settings) -> usize {
 }
 
 pub(super) fn warnings(settings: &Settings) -> Vec<String> {
-    // Such a cluster demands tokens from its founding on.
+    // A `--secure` cluster requires tokens from the start.
     let exposed = settings.exposed().into_iter().filter(|_| !settings.secure);
     exposed
         .map(|(name, address)| {

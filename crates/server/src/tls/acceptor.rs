@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{LazyConfigAcceptor, TlsConnector, TlsStream};
 
-use super::certificate::ShownFiles;
+use super::certificate::CertificateInUse;
 use super::certificate::{Certificate, CertificateFiles, TlsError, unix_s};
 use super::peer::{ENROLMENT_PROTOCOL, PeerConfigs, enrolling, host_of};
 use super::stream::MaybeTlsStream;
@@ -75,12 +75,12 @@ pub struct PeerStream {
     pub host: Result<CertifiedHost, CertificateError>,
 }
 
-/// A connection that began at the port for nodes.
+/// An accepted connection on the peer port.
 #[derive(Debug)]
 pub enum AcceptedPeer {
-    /// The other side has shown a certificate of an authority that this node trusts.
+    /// The caller has presented a certificate of a trusted CA.
     Peer(PeerStream),
-    /// The other side has shown nothing, and may only ask for its first certificate.
+    /// The caller has presented no certificate. It may only request one (enrolment).
     Enrolment(MaybeTlsStream),
 }
 
@@ -180,8 +180,8 @@ impl TlsAcceptor {
         warnings
     }
 
-    /// What the renewal of the certificate in use depends on.
-    pub fn shown(&self) -> Option<ShownFiles> {
+    /// The certificate in use; `None` if it cannot be parsed.
+    pub fn shown(&self) -> Option<CertificateInUse> {
         self.0.files.lock().unwrap_or_else(PoisonError::into_inner).shown()
     }
 
@@ -233,7 +233,8 @@ impl TlsAcceptor {
             let stream = expect_tls(stream).await?;
             let hello = LazyConfigAcceptor::new(Default::default(), stream).await;
             let start = hello.map_err(HandshakeFailure::Failed)?;
-            // Nodes offer no protocol. What a host without a certificate may do is decided here.
+            // The ALPN protocol selects the settings. Only connections with the enrolment protocol
+            // need no client certificate; nodes offer no protocol.
             let mut offered = start.client_hello().alpn().into_iter().flatten();
             let enrols = offered.any(|protocol| protocol == ENROLMENT_PROTOCOL);
             drop(offered);
@@ -291,7 +292,7 @@ async fn begin(
     timeout(HANDSHAKE_TIMEOUT, handshake).await.unwrap_or(Err(HandshakeFailure::Timeout))
 }
 
-/// Looks at the first byte of a connection, which stays unread.
+/// Peeks at the first byte, which must begin a TLS handshake.
 async fn expect_tls(stream: TcpStream) -> Result<TcpStream, HandshakeFailure> {
     let mut first = [0];
     match stream.peek(&mut first).await {
@@ -301,11 +302,11 @@ async fn expect_tls(stream: TcpStream) -> Result<TcpStream, HandshakeFailure> {
     }
 }
 
-/// The handshake of a host without a certificate with a node, to which it has connected. The
-/// authority with this fingerprint must have signed the certificate of the node.
+/// Performs the TLS handshake of a host without a certificate with a member. The member's
+/// certificate must be signed by the CA with this SHA-256 fingerprint.
 ///
 /// # Errors
-/// When the node is not of the cluster that the fingerprint means, and when the connection fails.
+/// When the member's CA has another fingerprint, or the connection fails.
 pub async fn connect_to_enrol(stream: TcpStream, authority: [u8; 32]) -> io::Result<MaybeTlsStream> {
     let config = Arc::new(enrolling(authority).map_err(io::Error::other)?);
     // Neither sent nor compared.

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::{RootCertStore, ServerConfig};
 use tidelock_core::certified_host::{CertificateError, CertifiedHost};
 
-use super::peer::{Authorities, CertifiedKey, PeerConfigs, fingerprint, host_of, is_signed_by, names_of};
+use super::peer::{CaBundle, CertifiedKey, PeerConfigs, fingerprint, host_of, is_signed_by, names_of};
 
 /// The certificate of the node and those of the authorities between it and the root, PEM.
 pub const CERTIFICATE_FILE: &str = "tls.crt";
@@ -122,13 +122,13 @@ impl CertificateFiles {
         Ok(CertificateFiles { certificate, key, authorities: authorities? })
     }
 
-    /// What a renewal depends on; `None` if the certificate cannot be read.
-    pub fn shown(&self) -> Option<ShownFiles> {
+    /// Parses what a renewal needs to know; `None` if the certificate cannot be parsed.
+    pub fn shown(&self) -> Option<CertificateInUse> {
         let certificate = CertificateDer::from_pem_slice(&self.certificate).ok()?;
         let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
         let validity = parsed.validity();
         let validity_unix_s = (validity.not_before.timestamp(), validity.not_after.timestamp());
-        Some(ShownFiles { certificate, validity_unix_s, authorities: self.authorities.clone() })
+        Some(CertificateInUse { certificate, validity_unix_s, authorities: self.authorities.clone() })
     }
 
     /// The names in the certificate.
@@ -162,7 +162,7 @@ impl CertificateFiles {
 }
 
 /// The authorities of the file.
-fn authorities(text: &[u8]) -> Result<Authorities, TlsError> {
+fn authorities(text: &[u8]) -> Result<CaBundle, TlsError> {
     let damaged = |error| TlsError::Pem { file: AUTHORITY_FILE, error };
     let (mut roots, mut certificates) = (RootCertStore::empty(), Vec::new());
     for authority in CertificateDer::pem_slice_iter(text) {
@@ -173,26 +173,26 @@ fn authorities(text: &[u8]) -> Result<Authorities, TlsError> {
     if roots.is_empty() {
         return Err(damaged(pem::Error::NoItemsFound));
     }
-    Ok(Authorities { roots, certificates })
+    Ok(CaBundle { roots, certificates })
 }
 
-/// The SHA-256 digest of a certificate, PEM; `None` for another text.
+/// The SHA-256 fingerprint of a PEM certificate; `None` if it cannot be parsed.
 pub fn fingerprint_of(certificate: &[u8]) -> Option<[u8; 32]> {
     CertificateDer::from_pem_slice(certificate).ok().map(|certificate| fingerprint(&certificate))
 }
 
-/// What a node shows, as far as its renewal depends on it.
+/// The certificate and the CA bundle that a node uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShownFiles {
+pub struct CertificateInUse {
     certificate: CertificateDer<'static>,
-    /// From when to when the certificate is valid, in seconds since 1970.
+    /// Start and end of the certificate's validity, in seconds since 1970.
     pub validity_unix_s: (i64, i64),
     /// The content of `ca.crt`.
     pub authorities: Vec<u8>,
 }
 
-impl ShownFiles {
-    /// Whether an authority, PEM, has signed the certificate.
+impl CertificateInUse {
+    /// Whether the certificate is signed by this CA, given as PEM.
     pub fn is_signed_by(&self, authority: &[u8], now: SystemTime) -> bool {
         let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
         let authority = CertificateDer::from_pem_slice(authority);

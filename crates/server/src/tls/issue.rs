@@ -1,7 +1,7 @@
-//! The contents of certificates, and an authority that signs them.
+//! Creates and signs certificates.
 //!
-//! A certificate says only what this node has chosen: of the request of another host nothing is
-//! used but its public key.
+//! Of a certificate signing request (CSR) only the public key is used. The issuer sets all other
+//! fields.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use tidelock_core::certified_host::CertifiedHost;
 
 const DAY_S: u64 = 24 * 3600;
 
-/// How long the certificate of the authority is valid. Replacing an authority means to visit every
-/// host and client.
+/// Lifetime of a CA certificate in days. It is long, because replacing a CA involves every host and
+/// client.
 const AUTHORITY_DAYS: u32 = 3650;
 
-/// How long the certificate of a host is valid that its cluster has signed. It is renewed after two
+/// Lifetime in days of a host certificate that the cluster's own CA signs. It is renewed after two
 /// thirds of that.
 pub const HOST_DAYS: u32 = 30;
 
@@ -49,18 +49,18 @@ impl Validity {
     }
 }
 
-/// An authority that signs the certificates of hosts.
-pub struct Authority {
+/// A certificate authority (CA) with its private key.
+pub struct CertificateAuthority {
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-impl Authority {
-    /// A new authority, and its key, PEM.
+impl CertificateAuthority {
+    /// Generates a CA; also returns its private key, PEM.
     ///
     /// # Errors
     /// When no key can be made.
-    pub fn new(cluster_name: &str, now_unix_s: u64) -> Result<(Authority, String), Error> {
+    pub fn new(cluster_name: &str, now_unix_s: u64) -> Result<(CertificateAuthority, String), Error> {
         let key = KeyPair::generate()?;
         let mut parameters = CertificateParams::default();
         parameters
@@ -71,16 +71,16 @@ impl Authority {
         Validity::of_days(now_unix_s, AUTHORITY_DAYS).apply(&mut parameters);
         let certificate = parameters.self_signed(&key)?.pem();
         let pem = key.serialize_pem();
-        Ok((Authority { certificate, issuer: Issuer::new(parameters, key) }, pem))
+        Ok((CertificateAuthority { certificate, issuer: Issuer::new(parameters, key) }, pem))
     }
 
-    /// An authority that was made before.
+    /// Loads an existing CA.
     ///
     /// # Errors
     /// When certificate and key are not PEM, or of a kind that is not supported.
-    pub fn load(certificate: String, key: &str) -> Result<Authority, Error> {
+    pub fn load(certificate: String, key: &str) -> Result<CertificateAuthority, Error> {
         let issuer = Issuer::from_ca_cert_pem(&certificate, KeyPair::from_pem(key)?)?;
-        Ok(Authority { certificate, issuer })
+        Ok(CertificateAuthority { certificate, issuer })
     }
 
     /// Its certificate, PEM.
@@ -88,8 +88,8 @@ impl Authority {
         &self.certificate
     }
 
-    /// A certificate for clients that know the host by one of `names`, at least one, and for the
-    /// other hosts; and its key, PEM.
+    /// Issues a certificate for servers and peers, and generates its key. `names` are its DNS names
+    /// and IP addresses, at least one. Returns both as PEM.
     ///
     /// # Errors
     /// When no key can be made, or a name cannot be that of a host.
@@ -103,10 +103,10 @@ impl Authority {
         Ok((self.certify(&key, names, host, validity)?, key.serialize_pem()))
     }
 
-    /// As [`Authority::issue`], for the key of a certificate signing request.
+    /// Like [`CertificateAuthority::issue`], for the public key of a CSR, DER.
     ///
     /// # Errors
-    /// Also when the request is not signed by its key.
+    /// Also when the signature of the CSR is invalid.
     pub fn sign(
         &self,
         request: &[u8],
@@ -138,7 +138,7 @@ impl Authority {
     }
 }
 
-/// A key, PEM, and a certificate signing request for it, DER, which says nothing else.
+/// Generates a key, PEM, and a CSR for it, DER, without names.
 ///
 /// # Errors
 /// When no key can be made.
@@ -148,9 +148,9 @@ pub fn signing_request() -> Result<(String, Vec<u8>), Error> {
     Ok((key.serialize_pem(), request.der().to_vec()))
 }
 
-impl std::fmt::Debug for Authority {
+impl std::fmt::Debug for CertificateAuthority {
     /// Without the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Authority").finish_non_exhaustive()
+        f.debug_struct("CertificateAuthority").finish_non_exhaustive()
     }
 }

@@ -19,6 +19,6 @@ pub use acceptor::{
     connect_to_enrol,
 };
 pub use certificate::{
-    AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, ShownFiles, TlsError, certified_host, fingerprint_of,
+    AUTHORITY_FILE, CERTIFICATE_FILE, CertificateInUse, KEY_FILE, TlsError, certified_host, fingerprint_of,
 };
 pub use stream::MaybeTlsStream;

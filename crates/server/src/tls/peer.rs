@@ -32,12 +32,11 @@ pub(super) struct PeerConfigs {
     pub server: Arc<ServerConfig>,
     /// For the connections that this node makes.
     pub client: Arc<ClientConfig>,
-    /// For the connections of hosts that have no certificate yet and ask for one.
+    /// For enrolment connections, which have no client certificate.
     pub enrolment: Arc<ServerConfig>,
 }
 
-/// The protocol by which a host asks for its first certificate, among those that a caller offers
-/// when TLS begins. Nothing but such a request is served on a connection with it.
+/// ALPN protocol of enrolment connections. A connection with it serves only enrolment requests.
 pub(super) const ENROLMENT_PROTOCOL: &[u8] = b"tidelock-enrol/1";
 
 /// A certificate with those of the authorities below the root, and its key.
@@ -52,8 +51,8 @@ impl PeerConfigs {
     /// # Errors
     /// When other nodes that trust the same authorities would not accept `own` from a caller or
     /// from a node that they call.
-    pub fn new(own: CertifiedKey, authorities: Authorities, now: UnixTime) -> Result<PeerConfigs, Error> {
-        let Authorities { roots, certificates } = authorities;
+    pub fn new(own: CertifiedKey, authorities: CaBundle, now: UnixTime) -> Result<PeerConfigs, Error> {
+        let CaBundle { roots, certificates } = authorities;
         let (provider, roots) = (Arc::new(aws_lc_rs::default_provider()), Arc::new(roots));
         let callers = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
         let callers = callers.build().map_err(|error| Error::General(error.to_string()))?;
@@ -81,14 +80,14 @@ impl PeerConfigs {
     }
 }
 
-/// The certificates of `ca.crt`.
-pub(super) struct Authorities {
+/// The CA certificates of `ca.crt`.
+pub(super) struct CaBundle {
     pub roots: RootCertStore,
     pub certificates: Vec<CertificateDer<'static>>,
 }
 
-/// The settings of connections of hosts without a certificate. The chain ends with the authorities,
-/// so that a host finds the one that its join token names.
+/// TLS server settings for enrolment: no client certificate is requested. The chain includes the CA
+/// certificates, so that the host can compare them with the fingerprint in its join token.
 fn enrolment(
     provider: &Arc<CryptoProvider>,
     own: &CertifiedKey,
@@ -105,8 +104,8 @@ fn enrolment(
     Ok(config)
 }
 
-/// The settings of the connection by which a host without a certificate asks for one. The other
-/// side must be a node whose certificate the authority with this fingerprint has signed.
+/// TLS client settings for enrolment. The member's certificate must be signed by the CA with this
+/// fingerprint.
 pub(super) fn enrolling(authority: [u8; 32]) -> Result<ClientConfig, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier = AnyNameVerifier { trusted: Trusted::Fingerprint(authority), provider: provider.clone() };
@@ -121,7 +120,7 @@ pub(super) fn enrolling(authority: [u8; 32]) -> Result<ClientConfig, Error> {
     Ok(client)
 }
 
-/// Whether an authority has signed a certificate that nodes accept at this time.
+/// Whether the certificate is valid at this time and signed by the CA.
 pub(super) fn is_signed_by(
     leaf: &CertificateDer<'_>,
     authority: &CertificateDer<'static>,
@@ -177,11 +176,11 @@ struct AnyNameVerifier {
     provider: Arc<CryptoProvider>,
 }
 
-/// Which authorities are trusted.
+/// The trusted CAs.
 #[derive(Debug)]
 enum Trusted {
     Roots(Arc<RootCertStore>),
-    /// The one with this fingerprint, whose certificate the other side shows too.
+    /// Only the CA with this fingerprint. The peer must send its certificate in the chain.
     Fingerprint([u8; 32]),
 }
 

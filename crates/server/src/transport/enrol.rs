@@ -1,4 +1,5 @@
-//! The enrolment of a host that has a join token and no certificate yet, from both sides.
+//! The enrolment protocol, by which a host with a join token requests its first certificate.
+//! Contains both sides.
 //!
 //! ```text
 //! host without a certificate       any member
@@ -9,7 +10,7 @@
 //! ```
 //!
 //! Owns the layout of the two messages and their limits. The owner of the transport decides whether
-//! a host gets a certificate. A host that got no answer asks again with the same uuid.
+//! a host gets a certificate. A host that gets no answer retries with the same uuid.
 //!
 //! A message is its length (u32 LE) and a body, in the encoding of [`tidelock_core::codec`]:
 //!
@@ -43,7 +44,7 @@ const REQUEST_BYTES_MAX: usize = 32 << 10;
 /// Longest body of an answer, in bytes: a certificate and two authorities.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Most names of a host: those that settings allow, those of its listeners and of loopback.
+/// Maximum number of names of a host: allowed hosts, listeners and loopback.
 pub const NAMES_MAX: usize = ALLOWED_HOSTS_MAX + 16;
 
 const VERSION: u64 = 1;
@@ -52,46 +53,46 @@ const ANSWER_CERTIFICATE: u8 = 1;
 const ANSWER_REFUSED: u8 = 2;
 const ANSWER_NO_LEADER: u8 = 3;
 
-/// Decides about hosts that ask for a certificate.
+/// Handles enrolment requests.
 pub type EnrolHandler = std::rc::Rc<dyn Fn(EnrolRequest) -> LocalBoxFuture<Result<Enrolment, EnrolRefusal>>>;
 
-/// The request of a host without a certificate.
+/// An enrolment request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnrolRequest {
     /// Its join token.
     pub token: JoinTokenText,
-    /// The uuid that it has chosen and stored.
+    /// The uuid that the host has generated and stored.
     pub host: Uuid,
     /// The names and IP addresses by which clients reach it.
     pub names: Vec<String>,
-    /// A certificate signing request, DER, of which only the key counts.
+    /// A certificate signing request (CSR), DER. Only its public key is used.
     pub signing_request: Vec<u8>,
 }
 
-/// What a host gets.
+/// The answer to a successful request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enrolment {
     /// Its certificate, PEM.
     pub certificate: Vec<u8>,
-    /// The authorities of the cluster, PEM.
+    /// The CA bundle of the cluster, PEM.
     pub authorities: Vec<u8>,
 }
 
-/// Why a host gets no certificate.
+/// Why a member does not sign.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnrolRefusal {
-    /// No leader is known or reachable. The host asks again.
+    /// No leader is known or reachable. The host retries.
     #[error("the cluster has no leader at the moment")]
     NoLeader,
-    /// Asking again would not help.
+    /// A retry would not help.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Why a host with a join token did not get a certificate; asking again would not help.
+/// A permanent failure of an enrolment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnrolError {
-    /// A member refuses.
+    /// A member refuses to sign.
     #[error("{address} refuses: {reason}")]
     Refused {
         /// Address of the member that was asked.
@@ -99,7 +100,7 @@ pub enum EnrolError {
         /// The reason, for the operator.
         reason: String,
     },
-    /// The node that answers is not of the cluster that the join token names.
+    /// The node that answers belongs to a cluster with another CA.
     #[error(
         "{0} is not a node of the cluster of the join token: no authority of its certificate has the token's fingerprint"
     )]
@@ -196,7 +197,7 @@ async fn read_message(stream: &mut MaybeTlsStream, bytes_max: usize) -> Result<V
 /// until one gives a final answer. Can be dropped at any time, and called again with the same uuid.
 ///
 /// # Errors
-/// When a member refuses, or is of another cluster.
+/// When a member refuses, or belongs to another cluster.
 pub async fn ask(addresses: &[String], request: &EnrolRequest) -> Result<Enrolment, EnrolError> {
     tracing::info!(host = %request.host, members = addresses.join(", "), "asking for a certificate");
     let mut backoff = Backoff::new(BackoffLimits::default());
@@ -238,7 +239,7 @@ async fn ask_one(
     talked.await.map(|(_, answer)| answer)
 }
 
-/// Whether the certificate of the node that answered is not of the authority of the token.
+/// Whether the TLS handshake failed because the member's CA has another fingerprint.
 fn is_other_authority(error: &io::Error) -> bool {
     let error = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     matches!(error, Some(rustls::Error::InvalidCertificate(_)))

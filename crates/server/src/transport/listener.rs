@@ -37,9 +37,9 @@ use crate::wrong_port::{WrongPort, begins_http_request};
 /// each of which dials once, so more than this does not come from a cluster.
 pub const HANDSHAKES_MAX: usize = 256;
 
-/// Most requests for a first certificate at a time, those whose refusal is delayed included; further
-/// connections are closed. They have their own limit, so that callers without a certificate cannot
-/// keep hosts with one from joining.
+/// Maximum number of enrolment requests at a time, including those whose refusal is delayed;
+/// further connections are closed. The limit is separate from [`JOINS_MAX`], so that callers
+/// without a certificate cannot block hosts that have one.
 pub const ENROLMENTS_MAX: usize = 64;
 
 /// Most callers whose last refusal is stored, so that it is logged once. Beyond, all are forgotten:
@@ -105,7 +105,7 @@ struct ListenerContext {
     handshakes_open: Cell<usize>,
     joining: Cell<usize>,
     enrolling: Cell<usize>,
-    /// The failures of hosts that ask for a certificate, by their addresses.
+    /// Failed enrolments by address.
     throttle: FailureThrottle,
     refusal_log: RefusalLog,
 }
@@ -200,8 +200,8 @@ impl ListenerContext {
         }
     }
 
-    /// Answers a host that asks for its first certificate. The refusal is delayed if many requests
-    /// from the same address were refused before.
+    /// Answers an enrolment request. The refusal is delayed if many requests from the same address
+    /// have failed.
     async fn enrol(&self, mut stream: MaybeTlsStream, remote: SocketAddr, request: EnrolRequest) {
         let host = request.host;
         if self.enrolling.get() >= ENROLMENTS_MAX {
@@ -275,7 +275,7 @@ impl ListenerContext {
     }
 }
 
-/// What the other side of a connection wants, after its handshake.
+/// The purpose of a connection, known after its handshake.
 enum Accomplished {
     Caller(Caller),
     /// Its first certificate.

@@ -128,7 +128,7 @@ pub struct TransportOptions {
     pub superseded: Rc<dyn Fn(NodeId, HandshakeRefusal)>,
     /// Decides about hosts that ask to join.
     pub joins: JoinHandler,
-    /// Decides about hosts that ask for their first certificate.
+    /// Handles enrolment requests.
     pub enrolments: EnrolHandler,
     /// The certificate of this node, if connections between nodes are encrypted.
     pub tls: Option<TlsAcceptor>,

@@ -63,11 +63,11 @@ pub(super) enum AcceptError {
     Ended(HandshakeError),
 }
 
-/// A connection that this node accepted.
+/// A connection after its TLS handshake, if the node uses TLS.
 pub(super) enum Accepted {
     /// The handshake of the peer protocol can begin.
     Secured(SecuredStream),
-    /// A host without a certificate may ask for one.
+    /// The caller may send an enrolment request.
     Enrolment(MaybeTlsStream),
 }
 

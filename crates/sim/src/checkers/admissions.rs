@@ -1,7 +1,8 @@
 //! A join token admits one host.
 //!
-//! It sees each host that a node may sign a certificate for: the answers to requests that use a
-//! join token. An answer that is lost admits nobody, because nothing was signed.
+//! It observes the answers that members receive to
+//! [`AuthorityChange::Enrol`](tidelock_core::command::AuthorityChange::Enrol). A member signs only
+//! after such an answer, so a lost answer admits no host.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +11,14 @@ use uuid::Uuid;
 
 use super::Violation;
 
-/// The hosts that join tokens have admitted.
+/// The hosts that each join token has admitted.
 #[derive(Debug, Default)]
 pub struct Admissions {
     admitted: BTreeMap<TokenId, Uuid>,
 }
 
 impl Admissions {
-    /// A node was told that the token admits the host.
+    /// Records that a member was told that the token admits the host.
     ///
     /// # Errors
     /// When the token has admitted another host.

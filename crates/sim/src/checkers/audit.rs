@@ -1,12 +1,13 @@
-//! Every administrative change has exactly one audit record, and no record is without a request.
+//! Every administrative change has exactly one audit record, and every record has a request.
 //!
-//! It sees the records of each process after each of its turns. It does not know the log: it
-//! compares the records with what was asked and answered. Three properties hold:
-//! - All processes have the same record under the same number.
-//! - There are never more records of an action of a caller than requests for it that were not
+//! After each turn of a process, it compares the records that the process has applied with the
+//! requests and their answers. It does not read the log. It checks three properties:
+//! - Records with the same sequence number are equal on all processes.
+//! - For each caller and action, there are at most as many records as requests that were not
 //!   refused.
-//! - If an answered change of permissions made a new revision, a record of it is at that index. If
-//!   requests with an unknown outcome could have made that revision, it may be a record of theirs.
+//! - If the answer to a change of permissions has a new revision, there is a record with that
+//!   index. It may belong to another request if the outcome of that request is unknown and it could
+//!   have produced the same revision.
 
 use std::collections::BTreeMap;
 
@@ -18,19 +19,19 @@ use tidelock_core::types::{LogIndex, Token};
 use super::Violation;
 use crate::history::Incarnation;
 
-/// What the records say, and what was asked.
+/// The records and requests so far.
 #[derive(Debug, Default)]
 pub struct AuditRecords {
-    /// The records, by number, as the first process had them.
+    /// The records by sequence number, as the first process had them.
     records: BTreeMap<u64, AuditRecord>,
-    /// The newest record of each process that was compared.
+    /// The newest record of each process that has been compared.
     compared: BTreeMap<Incarnation, u64>,
-    /// Number of requests that may have been served, or will be.
+    /// Number of requests that were not refused.
     requests: BTreeMap<ActionKey, usize>,
     open: BTreeMap<Token, OpenChange>,
     /// Requests whose outcome is unknown.
     unknown: Vec<ActionKey>,
-    /// Changes that were answered, and whose records no process has shown yet.
+    /// Answered changes without a record on any process so far.
     expected: Vec<ExpectedRecord>,
     /// The newest revision of permissions that any process has applied.
     revision: LogIndex,
@@ -42,7 +43,7 @@ type ActionKey = (String, String, String);
 #[derive(Debug)]
 struct OpenChange {
     key: ActionKey,
-    /// The newest revision when it was asked.
+    /// The newest revision when the request was sent.
     revision: LogIndex,
 }
 
@@ -51,12 +52,12 @@ struct ExpectedRecord {
     token: Token,
     key: ActionKey,
     index: LogIndex,
-    /// The keys of earlier requests that may have been made at this index instead.
+    /// Requests with an unknown outcome that may have been applied at this index instead.
     or: Vec<ActionKey>,
 }
 
 impl AuditRecords {
-    /// A request enters a process.
+    /// Records that a request was sent to a process.
     pub fn asked(&mut self, token: Token, caller: &Caller, request: &Request) {
         let Request::Write(Write::Registry(change)) = request else { return };
         let Some(action) = change.audit_action() else { return };
@@ -65,7 +66,7 @@ impl AuditRecords {
         self.open.insert(token, OpenChange { key, revision: self.revision });
     }
 
-    /// A request is answered.
+    /// Records the answer to a request.
     pub fn answered(&mut self, token: Token, reply: &Reply) {
         let Some(OpenChange { key, revision: before }) = self.open.remove(&token) else { return };
         match reply {
@@ -73,9 +74,9 @@ impl AuditRecords {
             Reply::Refused(_) | Reply::Write(WriteReply::Denied(_) | WriteReply::ConditionFailed { .. }) => {
                 *self.requests.entry(key).or_default() -= 1;
             }
-            // The revision is older if the rows were as requested already.
+            // An older revision means that the change had no effect.
             Reply::Write(WriteReply::AccessChanged { revision }) if *revision > before => {
-                // What was asked of processes that died has no answer.
+                // Requests to crashed processes get no answer.
                 let open = self.open.values().map(|open| open.key.clone());
                 let or = self.unknown.iter().cloned().chain(open).collect();
                 self.expected.push(ExpectedRecord { token, key, index: *revision, or });
@@ -84,7 +85,8 @@ impl AuditRecords {
         }
     }
 
-    /// A process has these records after a turn, and permissions of this revision.
+    /// Compares the records of a process after one of its turns. `revision` is that of its
+    /// permissions.
     ///
     /// # Errors
     /// When its records differ from those of another process, when a record has no request, or when

@@ -1,5 +1,5 @@
-//! Join tokens: an administrator creates them, and hosts use them through any node, also tokens
-//! that another host has used.
+//! Workload of join tokens: an administrator creates them, and hosts use them at any node,
+//! including tokens that another host has already used.
 
 use tidelock_core::auth::{PrivateKey, SecretDigest, TokenId};
 use tidelock_core::command::{AuthorityChange, AuthorityWrite, RegistryWrite};
@@ -11,27 +11,27 @@ use crate::checkers::admissions::Admissions;
 /// Hosts that use join tokens.
 const HOSTS: u128 = 3;
 
-/// How long a join token is accepted, in milliseconds: long enough for some uses.
+/// Lifetime of a join token in milliseconds: long enough for several uses.
 const LIFETIME_MS: u64 = 3_000;
 
-/// Who creates and uses join tokens, and the checker.
+/// State of the workload, and its checker.
 #[derive(Debug, Default)]
 pub(super) struct Enrolments {
     checker: Admissions,
     /// The newest join token; 0 before the first.
     last: u64,
-    /// The host that uses a join token with the request in flight.
+    /// The token and the host of the request in flight, if it uses a join token.
     in_flight: Option<(TokenId, Uuid)>,
 }
 
 impl Enrolments {
-    /// The only authority.
+    /// The change that adds the only CA.
     pub(super) fn authority() -> RegistryWrite {
         let (certificate, key) = (b"certificate".to_vec(), PrivateKey(b"key".to_vec()));
         RegistryWrite::Authority(AuthorityWrite::new(AuthorityChange::Add { certificate, key }))
     }
 
-    /// The next request: mostly a host that uses the newest join token.
+    /// The next request. Most of them use the newest join token.
     pub(super) fn next(&mut self, random: &mut fastrand::Rng) -> RegistryWrite {
         self.in_flight = None;
         let change = if self.last == 0 || random.u8(0..4) == 0 {
@@ -46,7 +46,7 @@ impl Enrolments {
         RegistryWrite::Authority(AuthorityWrite::new(change))
     }
 
-    /// The request in flight was served.
+    /// Records that the request in flight was answered.
     pub(super) fn served(&mut self) -> Result<(), Violation> {
         match self.in_flight.take() {
             Some((token, host)) => self.checker.admitted(token, host),
@@ -54,7 +54,7 @@ impl Enrolments {
         }
     }
 
-    /// Another request is in flight now.
+    /// Records that another request is in flight.
     pub(super) fn forget(&mut self) {
         self.in_flight = None;
     }

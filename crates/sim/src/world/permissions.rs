@@ -219,8 +219,8 @@ impl World<'_> {
         if let Some(administrator) = &mut self.administrator {
             administrator.audit.asked(token, &caller, &request);
         }
-        // A process on an old copy of its disk answers with what the copy holds until its peers
-        // refuse it, and the copy may be older than the first permission.
+        // A process on an old copy of its disk serves stale reads from it until a peer rejects its
+        // handshake. The copy may predate all permissions, so its answers are not judged.
         let is_on_old_copy = self.host(node).awaits_its_disk();
         if let (Some(administrator), Caller::Principal(_)) = (&mut self.administrator, &caller)
             && !is_on_old_copy

@@ -36,7 +36,7 @@ impl Guarded {
         put("/v1/auth", json!({ "required": true }));
         let guarded = Guarded { cluster, admin };
         for node in guarded.nodes() {
-            // Until the node has confirmed that it knows the current permissions, this is repeated.
+            // Retried until the node has confirmed that its permissions are current.
             assert_eq!(guarded.send(node, "GET /v1/auth", &guarded.admin, b"").status, 200);
         }
         guarded

@@ -266,7 +266,7 @@ fn verb_of_registry(write: &RegistryWrite) -> Verb {
             | AuthorityChange::Use { id: _ }
             | AuthorityChange::Remove { id: _ }
             | AuthorityChange::AddJoinToken { id: _, digest: _, lifetime_ms: _ } => Verb::Administer,
-            // A node sends it for a host that has shown the secret.
+            // A member sends it on behalf of a host that presented a join token.
             AuthorityChange::Enrol { id: _, digest: _, host: _ } => Verb::Internal,
         },
         RegistryWrite::Announce(action) => match action {
@@ -283,7 +283,7 @@ fn verb_of_registry(write: &RegistryWrite) -> Verb {
         | RegistryWrite::FinishMigration { migration: _ }
         | RegistryWrite::Divide { seen: _, cause: _ }
         | RegistryWrite::RaiseVersion { to: _ }
-        // Only the log holds it.
+        // Leaders create it when they propose a change.
         | RegistryWrite::Audited(_) => Verb::Internal,
     }
 }

@@ -64,14 +64,14 @@ pub struct Registry {
     default_tags: Option<BTreeMap<String, String>>,
     /// Who may do what. Shared with what checks requests, and replaced by each change.
     access: Arc<Access>,
-    /// Who signs certificates of hosts, and which hosts get one. Replaced by each change.
+    /// The cluster's CAs and join tokens. Replaced as a whole by each change.
     authorities: Arc<Authorities>,
     audit: AuditTrail,
     /// Log index of the last change.
     changed: LogIndex,
-    /// The first block of a snapshot that was begun and not taken yet.
+    /// The first block of the snapshot in progress, until it is taken.
     snapshot: Option<Vec<u8>>,
-    /// The records that are not in a block of that snapshot yet.
+    /// Audit records of the snapshot in progress that no block contains yet.
     snapshot_audit: AuditTrail,
     faults: Faults,
 }
@@ -247,7 +247,7 @@ impl Registry {
     }
 
     fn change_authorities(&mut self, index: LogIndex, write: AuthorityWrite) -> WriteReply {
-        // The holder of a join token chooses the uuid, and must not become a host that exists.
+        // The host chooses its uuid. It must not obtain a certificate for an existing host.
         if let AuthorityChange::Enrol { host, .. } = write.change
             && self.host_entries.values().any(|entry| entry.is_host(host))
         {
@@ -265,7 +265,7 @@ impl Registry {
         }
     }
 
-    /// Who signs certificates of hosts, and which hosts get one.
+    /// The cluster's CAs and join tokens.
     pub fn authorities(&self) -> &Arc<Authorities> {
         &self.authorities
     }
@@ -275,12 +275,13 @@ impl Registry {
         (self.access, self.authorities) = Default::default();
     }
 
-    /// Makes a change, and appends its record if it changes something.
+    /// Applies a change, and appends an audit record if the change had an effect.
     fn make_audited(&mut self, index: LogIndex, audited: AuditedWrite) -> WriteReply {
         let AuditedWrite { at, caller, change } = audited;
         let action = change.audit_action().filter(|_| self.version >= ClusterVersion::WITH_AUDIT);
         let (subject, is_announced) = (change.audit_subject(), matches!(change, RegistryWrite::Announce(_)));
-        // No entry has index 0. An earlier change of the same entry may have set this index.
+        // Index 0 marks that the change had no effect: no entry has it. The entry's own index
+        // cannot serve, because an earlier change in the same entry may have set it.
         let before = core::mem::take(&mut self.changed);
         let reply = self.apply(index, change);
         let is_made = self.changed != LogIndex(0);
@@ -293,8 +294,8 @@ impl Registry {
         reply
     }
 
-    /// Whether a change must not be made because nothing would record who asked for it. The leader
-    /// proposed it before it had applied the version from which on changes are recorded.
+    /// Whether a change must be rejected because it lacks the envelope with its caller. The leader
+    /// proposed it before it had applied the cluster version that introduces audit records.
     pub(crate) fn lacks_record(&self, write: &RegistryWrite) -> bool {
         self.version >= ClusterVersion::WITH_AUDIT
             && write.is_audited()
@@ -306,7 +307,7 @@ impl Registry {
         &self.audit
     }
 
-    /// The same, to add the blocks of a snapshot to.
+    /// The audit records, for restoring the blocks of a snapshot.
     pub(crate) fn audit_mut(&mut self) -> &mut AuditTrail {
         &mut self.audit
     }

@@ -46,8 +46,8 @@ impl BackupWriter {
         self.chunk(Kind::Shard, &format::encode_shard(id), out);
     }
 
-    /// Adds the next block of the shard's snapshot, unless it holds audit records. Digests of tokens
-    /// and private keys are left out of the first one, see [`without_secrets`].
+    /// Adds the next block of the shard's snapshot. Audit records are skipped, and token digests
+    /// and private keys are removed, see [`without_secrets`].
     ///
     /// # Errors
     /// When the block cannot be the next one of this snapshot. The backup must then be abandoned.

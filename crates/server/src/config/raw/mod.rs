@@ -99,9 +99,9 @@ raw_settings! {
         /// TLS. `tidelock tls init` makes them. Changed files are used without a restart
         #[arg(long, env = "TIDELOCK_TLS_DIR", value_name = "DIR")]
         pub tls_dir: Option<PathBuf>,
-        /// Use certificates that the cluster signs itself. On an empty directory: found a cluster
-        /// with an authority and an administrator, whose token is in root.token of the data
-        /// directory [default: false]
+        /// Use TLS with certificates of the cluster's own certificate authority (CA). With an empty
+        /// data directory, create a cluster, its CA and an administrator, whose token is written to
+        /// root.token in the data directory [default: false]
         #[arg(
             long,
             env = "TIDELOCK_SECURE",
@@ -112,8 +112,8 @@ raw_settings! {
         )]
         pub secure: Option<bool>,
 
-        /// File for one line of JSON for each refused request and each failed authentication;
-        /// created if missing. `tidelock audit verify` checks that nothing in it was changed
+        /// File to which each refused request and each failed authentication is appended as a line
+        /// of JSON; created if missing. `tidelock audit verify` detects changes in it
         #[arg(long, env = "TIDELOCK_AUDIT_LOG", value_name = "FILE")]
         pub audit_log: Option<PathBuf>,
         /// Listen beyond loopback without TLS, where everyone who can connect can read and change
@@ -135,8 +135,8 @@ raw_settings! {
         /// up is enough. A member looks for the others there too
         #[arg(long, env = "TIDELOCK_JOIN", value_name = "ADDR,…", value_delimiter = ',')]
         pub join: Option<Vec<String>>,
-        /// File with the output of `tidelock cluster join-token`, with which a new node gets its
-        /// certificate from a cluster that signs them itself; read at the first start only
+        /// File with a join token of `tidelock cluster join-token`, with which a new node gets its
+        /// certificate from a `--secure` cluster; read at the first start only
         #[arg(long, env = "TIDELOCK_JOIN_TOKEN_FILE", value_name = "FILE")]
         pub join_token_file: Option<PathBuf>,
         /// Cluster name, the same on all founders; it keeps clusters apart [default: tidelock]

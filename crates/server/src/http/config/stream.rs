@@ -99,7 +99,7 @@ pub(super) async fn watch<S: Store>(
     Ok(response)
 }
 
-/// The answer to a long poll without the permission, also if it ends while the poll waits.
+/// The refusal of a long poll that lacks the permission, or loses it while it waits.
 fn withdrawn(namespace: &Name) -> Problem {
     let needed = Demand { verb: Verb::Read, scope: Scope::Namespace(namespace.as_str()) };
     let detail = format!("this needs the permission `{needed}`, or the token is not valid any more");

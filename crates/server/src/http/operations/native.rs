@@ -442,7 +442,7 @@ fn authorities() -> Vec<Operation> {
                 "post /v1/cluster/join-tokens",
                 Cluster::CreateJoinToken,
                 "createJoinToken",
-                "Creates a token with which one host gets its certificate and joins",
+                "Creates a one-time token with which a host gets a certificate and joins",
             )
             .takes_json(schema_of::<api::authorities::CreateJoinToken>())
             .or_nothing()
@@ -456,26 +456,26 @@ fn authorities() -> Vec<Operation> {
                 "get /v1/tls/authorities",
                 Cluster::Authorities,
                 "getAuthorities",
-                "The authorities that sign certificates of hosts, without their keys",
+                "The certificate authorities (CAs), without their private keys",
             )
             .gives_json(schema_of::<api::authorities::Authorities>(), "By number"),
         change(
             "post /v1/tls/authorities",
             Cluster::AddAuthority,
             "addAuthority",
-            "Makes another authority, which nodes trust from then on",
+            "Adds a second CA, which nodes then trust",
         ),
         change(
             "post /v1/tls/authorities/{authority}/use",
             Cluster::UseAuthority,
             "useAuthority",
-            "Lets an authority sign; all nodes get another certificate from it",
+            "Makes a CA the one that signs; all nodes renew their certificates",
         ),
         change(
             "delete /v1/tls/authorities/{authority}",
             Cluster::RemoveAuthority,
             "removeAuthority",
-            "Removes an authority, which no node trusts any more",
+            "Removes a CA, which nodes then stop trusting",
         ),
     ]
 }
@@ -500,7 +500,12 @@ fn backups() -> Vec<Operation> {
             .gives_json(schema_of::<api::certificate::Certificate>(), "The certificate that the node shows")
             .fails([409]),
         CLUSTER
-            .operation("get /v1/audit", Cluster::Audit, "getAudit", "Who made which administrative change")
+            .operation(
+                "get /v1/audit",
+                Cluster::Audit,
+                "getAudit",
+                "The audit records of administrative changes",
+            )
             .asks([
                 query(
                     "limit",

@@ -1,9 +1,9 @@
 //! Permissions: `ACL …`.
 //!
-//! Owns how roles and grants look in the words of Redis. Nothing is changed here: `/v1/auth` and
-//! `tidelock auth` do that. In Tidelock a permission belongs to keys and not to commands, so the
-//! categories of commands follow from the grants. Grants for configuration and for the cluster are
-//! shown by their names, in a field that Redis does not have.
+//! Maps roles and grants to the ACL format of Redis. It is read-only: `/v1/auth` and `tidelock
+//! auth` change permissions. Tidelock grants access to keys, not to commands, so the command
+//! categories are derived from the grants. Grants for configuration and for the cluster have no
+//! equivalent in Redis and appear in an additional field, `grants`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,11 +67,11 @@ fn commands_of(session: &mut Session, name: &[u8]) -> Result {
     })
 }
 
-/// A user. Its own client may see it, and so may an administrator.
+/// `ACL GETUSER`. A client may see its own principal; other ones need `cluster:admin`.
 fn get_user(session: &mut Session, name: &[u8]) -> Result {
     let own = session.authentication.principal().is_some_and(|own| own.as_bytes() == name);
     let name = name.to_vec();
-    let show = move |users: Vec<User>, encoder: &mut Encoder<'_>| match users
+    let show = move |users: Vec<AclUser>, encoder: &mut Encoder<'_>| match users
         .iter()
         .find(|user| user.name.as_bytes() == name)
     {
@@ -85,8 +85,11 @@ fn get_user(session: &mut Session, name: &[u8]) -> Result {
     with_users(session, show)
 }
 
-/// Asks for the users, which only an administrator may see, and replies with `encode`.
-fn with_users(session: &mut Session, encode: impl FnOnce(Vec<User>, &mut Encoder<'_>) + 'static) -> Result {
+/// Reads all users, which needs `cluster:admin`, and replies with `encode`.
+fn with_users(
+    session: &mut Session,
+    encode: impl FnOnce(Vec<AclUser>, &mut Encoder<'_>) + 'static,
+) -> Result {
     let (store, protocol, clock) = (session.store.clone(), session.protocol, session.context.clock);
     Ok(Action::Wait(Box::pin(async move {
         let answered = store.ask(requests::access()).await;
@@ -97,22 +100,22 @@ fn with_users(session: &mut Session, encode: impl FnOnce(Vec<User>, &mut Encoder
     })))
 }
 
-/// A principal in the words of Redis.
-struct User {
+/// A principal in the ACL format of Redis.
+struct AclUser {
     name: String,
-    /// Whether any client is this user without a password.
+    /// Whether clients are this user without authentication (`nopass`).
     needs_no_password: bool,
     /// The categories of the commands that it can use.
     categories: Vec<Category>,
-    /// Patterns of keys with what may be done to them.
+    /// Key patterns, such as `%R~app:*`.
     keys: Vec<String>,
     /// Its grants.
     grants: Vec<String>,
 }
 
-/// All users: the principals, and the one of clients without a token if they are served.
-fn users(access: &Access, now: UnixMillis) -> Vec<User> {
-    let everyone = (!access.is_required()).then(|| User {
+/// All principals, and `default` if authentication is not required.
+fn users(access: &Access, now: UnixMillis) -> Vec<AclUser> {
+    let everyone = (!access.is_required()).then(|| AclUser {
         name: DEFAULT_USER.to_owned(),
         needs_no_password: true,
         categories: Category::ALL.to_vec(),
@@ -123,13 +126,13 @@ fn users(access: &Access, now: UnixMillis) -> Vec<User> {
         let roles = principal.roles.iter().filter_map(|role| access.role(role));
         let in_force = roles.filter(|role| role.is_in_force(now));
         let grants = in_force.flat_map(|role| role.grants.iter());
-        User::new(name, &grants.collect::<Vec<_>>())
+        AclUser::new(name, &grants.collect::<Vec<_>>())
     });
     everyone.into_iter().chain(principals).collect()
 }
 
-impl User {
-    fn new(name: &str, grants: &[&Grant]) -> User {
+impl AclUser {
+    fn new(name: &str, grants: &[&Grant]) -> AclUser {
         let may = |wanted: KeyAccess, all: bool| {
             grants.iter().any(|grant| {
                 matches!(grant, Grant::Keys { access, prefix } if *access == wanted && (!all || prefix.is_empty()))
@@ -147,7 +150,7 @@ impl User {
             Category::Dangerous => sees_nodes,
         };
         let texts: BTreeSet<String> = grants.iter().map(ToString::to_string).collect();
-        User {
+        AclUser {
             name: name.to_owned(),
             needs_no_password: false,
             categories: Category::ALL.into_iter().filter(has).collect(),
@@ -168,7 +171,7 @@ impl User {
 
     /// Its line in `ACL LIST`.
     fn line(&self) -> String {
-        let User { name, keys, .. } = self;
+        let AclUser { name, keys, .. } = self;
         let password = if self.needs_no_password { " nopass" } else { "" };
         let keys: String = keys.iter().map(|pattern| format!("{pattern} ")).collect();
         format!("user {name} on{password} {keys}resetchannels {}", self.commands())
@@ -207,7 +210,7 @@ fn patterns(grants: &[&Grant]) -> Vec<String> {
             match access {
                 KeyAccess::Read => *reads = true,
                 KeyAccess::Write => *writes = true,
-                // Redis has no such permission.
+                // Redis has no equivalent of this permission.
                 KeyAccess::Watch => {}
             }
         }
@@ -224,7 +227,7 @@ fn patterns(grants: &[&Grant]) -> Vec<String> {
     by_prefix.into_iter().filter_map(pattern).collect()
 }
 
-/// The pattern of one byte. What would break the line apart is shown as `?`, any byte.
+/// Escapes one byte for a pattern. Spaces and unprintable bytes become `?`, which matches any byte.
 fn literal(byte: u8) -> String {
     match byte {
         b'*' | b'?' | b'[' | b']' | b'\\' => format!("\\{}", char::from(byte)),
@@ -237,9 +240,9 @@ fn literal(byte: u8) -> String {
 mod tests {
     use super::*;
 
-    fn user(texts: &[&str]) -> User {
+    fn user(texts: &[&str]) -> AclUser {
         let grants: Vec<Grant> = texts.iter().map(|text| text.parse().expect("a grant")).collect();
-        User::new("app", &grants.iter().collect::<Vec<_>>())
+        AclUser::new("app", &grants.iter().collect::<Vec<_>>())
     }
 
     #[test]

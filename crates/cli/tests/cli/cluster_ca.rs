@@ -1,5 +1,5 @@
-//! Clusters that sign the certificates of their hosts themselves: `serve --secure`, join tokens,
-//! and the rotation of the authority.
+//! Clusters with their own certificate authority (CA): `serve --secure`, join tokens, and rotation
+//! of the CA.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,25 +15,25 @@ use tidelock_server::token::{BearerToken, JoinTokenText};
 
 use crate::harness::{eventually, ports, tidelock};
 
-/// Hosts of a cluster, which begins with the first.
+/// Number of hosts of a cluster.
 const HOSTS: usize = 3;
 
 /// Ports of a host: HTTP, Redis, peers.
 const PORTS: usize = 3;
 
 /// Nodes of one cluster, each with its own ports of loopback.
-struct OwnCluster {
+struct CaCluster {
     directory: tempfile::TempDir,
     port: u16,
     nodes: Vec<Option<Child>>,
 }
 
-impl OwnCluster {
+impl CaCluster {
     /// A cluster of one.
-    fn found() -> OwnCluster {
+    fn found() -> CaCluster {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let port = ports::reserve((HOSTS * PORTS) as u16);
-        let mut cluster = OwnCluster { directory, port, nodes: (0..HOSTS).map(|_| None).collect() };
+        let mut cluster = CaCluster { directory, port, nodes: (0..HOSTS).map(|_| None).collect() };
         cluster.start(0, &["--secure"]);
         eventually("the token of the administrator", || cluster.root_token().exists().then_some(()));
         cluster.serves();
@@ -41,8 +41,8 @@ impl OwnCluster {
     }
 
     /// A cluster of three.
-    fn whole() -> OwnCluster {
-        let mut cluster = OwnCluster::found();
+    fn whole() -> CaCluster {
+        let mut cluster = CaCluster::found();
         for node in 1..HOSTS {
             cluster.join(node, &cluster.join_token());
         }
@@ -90,7 +90,7 @@ impl OwnCluster {
         process.wait().expect("it ends");
     }
 
-    /// Runs a node that is expected to end by itself; returns what it said.
+    /// Runs a node that must exit with an error; returns its standard error.
     fn refused(&self, node: usize, flags: &[&str]) -> String {
         let output = self.command(node, flags).output().expect("the binary starts");
         assert!(!output.status.success());
@@ -136,7 +136,7 @@ impl OwnCluster {
         command.output().expect("the binary starts")
     }
 
-    /// As [`OwnCluster::run`], for a command that must succeed; returns what it printed.
+    /// As [`CaCluster::run`], for a command that must succeed; returns what it printed.
     fn administer(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -167,7 +167,7 @@ impl OwnCluster {
     }
 }
 
-impl Drop for OwnCluster {
+impl Drop for CaCluster {
     fn drop(&mut self) {
         for process in self.nodes.iter_mut().flatten() {
             // It may have ended by itself.
@@ -186,7 +186,7 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn three_commands_make_a_cluster_with_certificates_and_an_administrator() {
-    let mut cluster = OwnCluster::whole();
+    let mut cluster = CaCluster::whole();
     let url = format!("https://{}", cluster.address(2, 0));
     let ca = cluster.data(2).join("tls/ca.crt").display().to_string();
     let get = ["kv", "get", "a", "--url", &url, "--ca", &ca];
@@ -208,7 +208,7 @@ fn three_commands_make_a_cluster_with_certificates_and_an_administrator() {
         assert!(!cluster.data(node).join("tls/ca.key").exists(), "the prime shard has it");
     }
     assert_eq!(mode(&cluster.root_token()), 0o600);
-    // The directory says what the node is: no flag is needed any more, and none is forgotten.
+    // Restarts need no flags: the data directory contains the certificate and the identity.
     for node in 0..HOSTS {
         cluster.stop(node);
     }
@@ -239,10 +239,10 @@ fn three_commands_make_a_cluster_with_certificates_and_an_administrator() {
 
 #[test]
 fn a_join_token_admits_one_host_of_one_cluster() {
-    let mut cluster = OwnCluster::found();
+    let mut cluster = CaCluster::found();
     let token = cluster.join_token();
-    // The host gets its certificate, and is refused then. A crash before the certificate was
-    // written is the same to the cluster: the host asks again with the same uuid.
+    // The host gets its certificate, and its join is then refused. Deleting the certificate
+    // simulates a crash before it was written: the host retries with the same uuid.
     let flags = cluster.join_flags(&token);
     let mut flags = flags.each_ref().map(String::as_str).to_vec();
     flags.extend(["--cluster-name", "other"]);
@@ -287,14 +287,14 @@ fn a_join_token_admits_one_host_of_one_cluster() {
 
 #[test]
 fn a_host_trusts_only_the_cluster_of_its_join_token() {
-    let (cluster, other) = (OwnCluster::found(), OwnCluster::found());
+    let (cluster, other) = (CaCluster::found(), CaCluster::found());
     let refused = cluster.cannot_join(1, &other.join_token());
     assert!(refused.contains("is not a node of the cluster of the join token"), "{refused}");
 }
 
 #[test]
 fn plain_bytes_reach_nothing_of_the_port_for_nodes() {
-    let cluster = OwnCluster::found();
+    let cluster = CaCluster::found();
     for bytes in [&b"tidelock-enrol/1\r\n"[..], b"GET / HTTP/1.1\r\n\r\n", &[0; 64]] {
         let mut stream = TcpStream::connect(cluster.address(0, 2)).expect("the node listens");
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
@@ -308,7 +308,7 @@ fn plain_bytes_reach_nothing_of_the_port_for_nodes() {
 
 #[test]
 fn the_authority_is_rotated_under_load() {
-    let cluster = OwnCluster::whole();
+    let cluster = CaCluster::whole();
     let (stop, written) = (AtomicBool::new(false), std::sync::atomic::AtomicU64::new(0));
     let settled = |arguments: &[&str]| {
         eventually("the authorities have settled", || cluster.run(arguments).status.success().then_some(()));
@@ -364,7 +364,7 @@ fn dev_starts_nodes_with_certificates_and_a_token() {
         command.args([flag, &(base + offset).to_string()]);
     }
     let child = command.stdout(log.try_clone().expect("a handle")).stderr(log).spawn();
-    let mut dev = Stopped(child.expect("the binary starts"));
+    let mut dev = ChildGuard(child.expect("the binary starts"));
     let said = || fs::read_to_string(&output).expect("its output");
     eventually("the announcement", || said().contains("All 3 nodes are ready").then_some(()));
     assert!(said().contains("root.token") && said().contains("ca.crt"), "{}", said());
@@ -383,9 +383,9 @@ fn dev_starts_nodes_with_certificates_and_a_token() {
 }
 
 /// A process that ends with the test.
-struct Stopped(Child);
+struct ChildGuard(Child);
 
-impl Drop for Stopped {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();

@@ -1,9 +1,9 @@
-//! `/v1/cluster/join-tokens` and `/v1/tls/authorities`: the authorities of a cluster that signs the
-//! certificates of its hosts itself, and the tokens with which hosts get their first one.
+//! `/v1/cluster/join-tokens` and `/v1/tls/authorities`: the cluster's certificate authorities
+//! (CAs), and join tokens.
 //!
-//! Owns the translation between the core and `tidelock_api::authorities`, and the keys and secrets
-//! of new ones. The core decides the order of a rotation. Invariant: no answer has the key of an
-//! authority.
+//! Owns the translation between the core and `tidelock_api::authorities`, and generates the keys of
+//! CAs and the secrets of join tokens. The core decides the order of steps of a rotation.
+//! Invariant: no answer contains a private key.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,13 +21,13 @@ use super::service::Call;
 use crate::requests;
 use crate::store::Store;
 use crate::tls::fingerprint_of;
-use crate::tls::issue::Authority;
+use crate::tls::issue::CertificateAuthority;
 use crate::token::{BearerToken, JoinTokenText};
 
 /// Longest body, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 10;
 
-/// How long a join token is accepted that names no time, in seconds: a day.
+/// Default lifetime of a join token in seconds: one day.
 const JOIN_TOKEN_LIFETIME_S: u64 = 24 * 3600;
 
 pub(super) async fn create_join_token<S: Store>(mut call: Call<'_, S>) -> Result<Response, Problem> {
@@ -49,7 +49,7 @@ pub(super) async fn create_join_token<S: Store>(mut call: Call<'_, S>) -> Result
     let issued = api::IssuedJoinToken { id: id.to_string(), token, expires_in_s };
     let mut response = json(&issued);
     *response.status_mut() = StatusCode::CREATED;
-    // It must not stay in a cache.
+    // The answer contains a secret and must not be cached.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
@@ -58,13 +58,13 @@ pub(super) async fn show<S: Store>(call: Call<'_, S>) -> Result<Response, Proble
     Ok(json(&shown(&*call.ask(requests::authorities()).await?)))
 }
 
-/// Makes another authority, which nodes trust from then on.
+/// Generates a second CA, which nodes trust from then on.
 pub(super) async fn add<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
-    // Without an authority, certificates come from elsewhere, and no node would renew its own.
+    // A cluster without a CA uses `--tls-dir`, and its nodes would not renew their certificates.
     signing_fingerprint(&*call.ask(requests::authorities()).await?)?;
     let name = call.context.tls.as_ref().map_or("", |tls| &tls.host().cluster_name);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (authority, key) = Authority::new(name, now).map_err(|error| failed(&error))?;
+    let (authority, key) = CertificateAuthority::new(name, now).map_err(|error| failed(&error))?;
     let certificate = authority.certificate().as_bytes().to_vec();
     change(call, AuthorityChange::Add { certificate, key: PrivateKey(key.into_bytes()) }).await
 }
