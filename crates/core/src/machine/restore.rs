@@ -203,8 +203,8 @@ pub enum BlockKind {
     Audit,
 }
 
-/// Verifies a snapshot block by block. It refuses what [`Restore`] refuses, and keeps one key
-/// instead of the state.
+/// Verifies a snapshot block by block. It refuses what [`Restore`] refuses. Of a data shard it
+/// keeps one key instead of the state; of the prime shard it keeps the audit records.
 #[derive(Debug, Default)]
 pub struct SnapshotScan {
     state: Option<Scanned>,

@@ -127,7 +127,7 @@ impl AuditLog {
         self.0.as_ref().map_or(0, |sender| sender.lost.load(Ordering::Relaxed))
     }
 
-    /// Waits until the queued events are written, at most [`STOP_MAX`], because the disk may hang.
+    /// Waits until the queued events are written, at most one second, because the disk may hang.
     pub fn stop(&self) {
         let Some(sender) = &self.0 else { return };
         let (done, is_done) = mpsc::sync_channel(1);
