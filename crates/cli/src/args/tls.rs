@@ -37,7 +37,8 @@ pub enum TlsCommand {
 /// Arguments of `tls authority`.
 #[derive(Debug, Args)]
 #[command(after_help = "Replace the authority, with at least 15 seconds between the steps:\n  \
-    tidelock tls authority add\n  tidelock tls authority use 2\n  tidelock tls authority remove 1")]
+    tidelock tls authority add\n  tidelock tls authority show --out ca.crt   \
+    # for every client\n  tidelock tls authority use 2\n  tidelock tls authority remove 1")]
 pub struct AuthorityArgs {
     /// How to reach the cluster.
     #[command(flatten)]
@@ -51,10 +52,14 @@ pub struct AuthorityArgs {
 #[derive(Debug, Subcommand)]
 pub enum AuthorityCommand {
     /// Show the CAs that the nodes trust, and which one signs
-    Show,
+    Show {
+        /// Also write their certificates to this file, which replaces the ca.crt of clients
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
     /// Add a second CA; nodes trust it within seconds, and it does not sign yet
     ///
-    /// Distribute the new ca.crt of any node to all clients before the next step.
+    /// Give the file of `show --out ca.crt` to all clients before the next step.
     Add,
     /// Make a CA the one that signs; every node renews its certificate within seconds
     Use {

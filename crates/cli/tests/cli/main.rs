@@ -33,6 +33,7 @@ mod joining;
 mod lifecycle;
 mod linearizable;
 mod lost_majority;
+mod machines;
 mod membership;
 mod memory;
 mod moving;

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::harness::client::Client;
 use crate::harness::namespaces::Namespaces;
-use crate::harness::{DEADLINE, Response, eventually, within};
+use crate::harness::{DEADLINE, Response, clear_settings, eventually, within};
 
 /// Keys that each test writes before nodes stop.
 const KEYS: usize = 40;
@@ -84,11 +84,7 @@ impl Site {
         let binary = env!("CARGO_BIN_EXE_tidelock");
         let node = self.nodes.get_mut(name).expect("the node was added");
         let mut command: Command = self.namespaces.command(node.namespace, binary);
-        for (variable, _) in std::env::vars_os() {
-            if variable.to_string_lossy().starts_with("TIDELOCK_") && variable != "TIDELOCK_WORKERS" {
-                command.env_remove(variable);
-            }
-        }
+        clear_settings(&mut command);
         let log = OpenOptions::new().create(true).append(true).open(&node.log).expect("the log opens");
         // Several data shards, so that several nodes are leaders.
         command.env("TIDELOCK_SHARDS", "4");

@@ -79,6 +79,8 @@ pub const DEFAULT_ELECTION_TIMEOUT_MS: u64 = 1_000;
 pub const DEFAULT_REQUEST_TIMEOUT_MS: u64 = 2_500;
 /// Default of `dead_after_s`: longer than a host takes to restart.
 pub const DEFAULT_DEAD_AFTER_S: u64 = 300;
+/// Default of `auth_stale_s`: longer than the prime shard is without a leader after a failure.
+pub const DEFAULT_AUTH_STALE_S: u64 = 300;
 /// Default of `slow_request_ms`: on a healthy cluster, a request that takes longer indicates a
 /// fault.
 pub const DEFAULT_SLOW_REQUEST_MS: u64 = 1_000;
@@ -109,13 +111,14 @@ pub const REQUEST_TIMEOUT_MS_MAX: u64 = 60_000;
 pub const SLOW_REQUEST_MS_MAX: u64 = REQUEST_TIMEOUT_MS_MAX;
 /// Longest `dead_after`, in seconds. A longer one is taken for a mistake in the unit.
 pub const DEAD_AFTER_S_MAX: u64 = 30 * 86_400;
+/// Shortest `auth_stale`, in seconds. A node confirms the permissions eight times within it, and an
+/// election must not stop its requests.
+pub const AUTH_STALE_S_MIN: u64 = 10;
+/// Longest `auth_stale`, in seconds. A longer one is taken for a mistake in the unit.
+pub const AUTH_STALE_S_MAX: u64 = 86_400;
 /// Minimum time between two leaderships that a node transfers because it leads more shards than
 /// others. Long, so that a leadership that an operator placed stays for a while.
 const BALANCE_INTERVAL: Duration = Duration::from_secs(60);
-
-/// How long a node trusts the permissions that it knows, without reaching the leader of the prime
-/// shard.
-const ACCESS_STALE: Duration = Duration::from_secs(300);
 /// Interval between two reports of a node's load to the leader of the prime shard. A frame of some
 /// bytes, so it could be shorter; no division is urgent.
 const LOAD_REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -194,6 +197,9 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// How long a host may be silent before its replicas are placed on other hosts.
     pub dead_after: Duration,
+    /// How long a node trusts the permissions that it knows without reaching the leader of the
+    /// prime shard.
+    pub auth_stale: Duration,
     /// Requests that take longer are logged as slow.
     pub slow_request: Duration,
     /// Threads that serve clients, 1 to [`WORKERS_MAX`]. The first one also drives the node.
@@ -289,6 +295,11 @@ impl Settings {
                 "dead_after_s",
                 raw.dead_after_s.unwrap_or(DEFAULT_DEAD_AFTER_S),
                 1..=DEAD_AFTER_S_MAX,
+            )?),
+            auth_stale: Duration::from_secs(in_range(
+                "auth_stale_s",
+                raw.auth_stale_s.unwrap_or(DEFAULT_AUTH_STALE_S),
+                AUTH_STALE_S_MIN..=AUTH_STALE_S_MAX,
             )?),
             slow_request: parse_slow_request(raw.slow_request_ms)?,
             data_dir: parse_data_dir(raw.data_dir)?,
@@ -432,7 +443,7 @@ impl Settings {
             dead_ticks: ticks(self.dead_after),
             balance_ticks: ticks(BALANCE_INTERVAL),
             slow_request_ticks: ticks(self.slow_request),
-            access_stale_ticks: ticks(ACCESS_STALE),
+            access_stale_ticks: ticks(self.auth_stale),
         }
     }
 

@@ -318,6 +318,8 @@ fn every_invalid_value_is_refused_with_advice() {
         ("election_timeout_ms = 60001", "from 100 to 60000"),
         ("request_timeout_ms = 99", "from 100 to 60000"),
         ("request_timeout_ms = 60001", "from 100 to 60000"),
+        ("auth_stale_s = 9", "from 10 to 86400"),
+        ("auth_stale_s = 86401", "from 10 to 86400"),
         ("slow_request_ms = 0", "from 1 to 60000"),
         ("slow_request_ms = 60001", "from 1 to 60000"),
         ("log_format = 'xml'", "write text or json"),

@@ -10,6 +10,7 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType, date_time_ymd,
 };
 use rustls::pki_types::CertificateSigningRequestDer;
+use tidelock_core::auth::SecretDigest;
 use tidelock_core::certified_host::CertifiedHost;
 
 const DAY_S: u64 = 24 * 3600;
@@ -63,9 +64,13 @@ impl CertificateAuthority {
     pub fn new(cluster_name: &str, now_unix_s: u64) -> Result<(CertificateAuthority, String), Error> {
         let key = KeyPair::generate()?;
         let mut parameters = CertificateParams::default();
+        // CAs have different names, so that clients name the one that they do not trust. Otherwise
+        // they try the key of another one, and report a wrong signature.
+        let digest = SecretDigest::of(key.public_key_raw()).0;
+        let number: String = digest[..4].iter().map(|byte| format!("{byte:02x}")).collect();
         parameters
             .distinguished_name
-            .push(DnType::CommonName, format!("Tidelock authority of {cluster_name}"));
+            .push(DnType::CommonName, format!("Tidelock authority {number} of {cluster_name}"));
         parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         Validity::of_days(now_unix_s, AUTHORITY_DAYS).apply(&mut parameters);

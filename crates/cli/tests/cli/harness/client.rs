@@ -98,8 +98,8 @@ impl Client {
 }
 
 /// A connection that sends exactly the given bytes.
-pub struct Raw {
-    reader: BufReader<TcpStream>,
+pub struct Raw<S = TcpStream> {
+    reader: BufReader<S>,
 }
 
 impl Raw {
@@ -110,10 +110,6 @@ impl Raw {
         Ok(Raw { reader: BufReader::new(stream) })
     }
 
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.reader.get_mut().write_all(bytes)
-    }
-
     /// Writes from another thread, so that an answer given before all is sent is not lost in a
     /// reset. Whether all could be written does not matter.
     pub fn write_in_background(&self, bytes: Vec<u8>) -> io::Result<thread::JoinHandle<()>> {
@@ -121,6 +117,17 @@ impl Raw {
         Ok(thread::spawn(move || {
             let _ = stream.write_all(&bytes);
         }))
+    }
+}
+
+impl<S: Read + Write> Raw<S> {
+    /// Uses a stream that is connected already.
+    pub fn over(stream: S) -> Raw<S> {
+        Raw { reader: BufReader::new(stream) }
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.reader.get_mut().write_all(bytes)
     }
 
     /// Reads until the other side closes the connection.

@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod guarded;
 pub mod history;
 pub mod load;
+pub mod machines;
 pub mod namespaces;
 pub mod ports;
 pub mod recorder;
@@ -51,14 +52,20 @@ pub fn within<T>(limit: Duration, mut attempt: impl FnMut() -> Option<T>) -> Opt
 /// and without the profiles of the user.
 pub fn tidelock() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("TIDELOCK_") && name != "TIDELOCK_WORKERS" {
-            command.env_remove(name);
-        }
-    }
+    clear_settings(&mut command);
     // The message of a panic is enough; a backtrace of a hundred frames would hide the rest of the
     // log.
     command.env("RUST_BACKTRACE", "0");
     command.env("XDG_CONFIG_HOME", "/nonexistent");
     command
+}
+
+/// Removes the settings of Tidelock from the environment of a command, except the number of
+/// workers.
+pub fn clear_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TIDELOCK_") && name != "TIDELOCK_WORKERS" {
+            command.env_remove(name);
+        }
+    }
 }

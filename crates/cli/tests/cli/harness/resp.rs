@@ -9,7 +9,7 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection.
-pub struct Client(BufReader<TcpStream>);
+pub struct Client<S = TcpStream>(BufReader<S>);
 
 impl Client {
     pub fn connect(address: SocketAddr) -> io::Result<Client> {
@@ -17,6 +17,13 @@ impl Client {
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Client(BufReader::new(stream)))
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    /// Uses a stream that is connected already.
+    pub fn over(stream: S) -> Client<S> {
+        Client(BufReader::new(stream))
     }
 
     /// Sends commands, each on a line of its own.

@@ -180,6 +180,10 @@ raw_settings! {
         /// allow that, in seconds [default: 300]
         #[arg(long, env = "TIDELOCK_DEAD_AFTER_S", value_name = "SECONDS")]
         pub dead_after_s: Option<u64>,
+        /// How long a node without contact to the leader of the prime shard still serves clients by
+        /// the permissions that it knows, in seconds [default: 300]
+        #[arg(long, env = "TIDELOCK_AUTH_STALE_S", value_name = "SECONDS")]
+        pub auth_stale_s: Option<u64>,
         /// Duration from which a request is logged as slow, in milliseconds [default: 1000]
         #[arg(long, env = "TIDELOCK_SLOW_REQUEST_MS", value_name = "MS")]
         pub slow_request_ms: Option<u64>,
