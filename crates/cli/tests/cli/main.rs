@@ -7,6 +7,7 @@
 //! No test sleeps to synchronise: each waits for a condition, with a generous deadline, because two
 //! cores may run everything else too. Durations are never asserted.
 
+mod advisories;
 mod audit;
 mod auth;
 mod auth_commands;
