@@ -37,6 +37,7 @@ pub mod tls;
 pub mod token;
 pub mod transport;
 pub mod turns;
+mod unfinished;
 mod waiting;
 pub mod watch;
 pub mod worker;

@@ -6,10 +6,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Output};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -211,6 +213,79 @@ fn a_new_certificate_is_used_without_a_restart_and_a_bad_one_is_not() {
     });
     assert!(!node.run(&old, &["kv", "get", "ready"]).status.success());
     ping();
+}
+
+/// Raises the limit of this process, which the nodes inherit, and returns how many connections a
+/// test can hold on both sides.
+fn raise_descriptors(wanted: usize) -> usize {
+    /// Left for everything else in this process.
+    const OTHERS: u64 = 2_000;
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    setrlimit(Resource::Nofile, raised).expect("a process may raise its own limit up to the hard one");
+    let most = limit.maximum.map_or(usize::MAX, |most| most.saturating_sub(OTHERS) as usize);
+    wanted.min(most / 2)
+}
+
+/// Connections of which each sends one byte of a handshake a second, and that are made again when
+/// the node closes them. Ends when `is_over`.
+fn send_slowly(address: SocketAddr, connections: usize, is_over: &AtomicBool) {
+    const RECORD: [u8; 3] = [22, 3, 1];
+    let mut open: Vec<Option<TcpStream>> = (0..connections).map(|_| None).collect();
+    for round in 0.. {
+        for connection in &mut open {
+            if is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            let sent = connection.as_mut().map(|stream| stream.write(&RECORD[round % 3..=round % 3]));
+            if !matches!(sent, Some(Ok(_))) {
+                *connection = TcpStream::connect(address).ok();
+            }
+        }
+        // A second of the attacker's, for which nothing waits.
+        thread::sleep(Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn clients_are_served_while_thousands_do_not_finish_their_handshakes() {
+    let connections = raise_descriptors(10_000);
+    if connections < 1_000 {
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED clients_are_served_while_thousands_do_not_finish_their_handshakes: the hard limit of descriptors \
+             allows only {connections} connections"
+        );
+        return;
+    }
+    let authority = Authority::new();
+    let node = SecureNode::start(&authority);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| send_slowly(node.http, connections / 4, &is_over));
+            scope.spawn(|| send_slowly(node.resp, connections / 4, &is_over));
+        }
+        eventually("the node has refused handshakes", || {
+            let status = node.run(&authority, &["cluster", "status"]);
+            let mut stream = status.status.success().then(|| authority.connect(node.http))?;
+            stream
+                .write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+                .ok()?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text).ok()?;
+            let failures =
+                text.lines().find_map(|line| line.strip_prefix("tidelock_tls_handshake_failures_total "));
+            let failures: u64 = failures?.parse().expect("a number");
+            (failures > 1_000).then_some(())
+        });
+        for _ in 0..20 {
+            eventually("a client is served", || {
+                node.run(&authority, &["kv", "put", "k", "v"]).status.success().then_some(())
+            });
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

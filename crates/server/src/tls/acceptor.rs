@@ -4,7 +4,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
@@ -19,9 +19,10 @@ use super::certificate::CertificateInUse;
 use super::certificate::{Certificate, CertificateFiles, TlsError, unix_s};
 use super::peer::{ENROLMENT_PROTOCOL, PeerConfigs, enrolling, host_of};
 use super::stream::MaybeTlsStream;
+use crate::unfinished::Unfinished;
 
-/// Most handshakes of the node that are unfinished at a time. Each holds a socket and some memory
-/// for a client of which nothing is known.
+/// Most unfinished handshakes of the node with clients. Each holds a socket and some memory for a
+/// client of which nothing is known.
 const HANDSHAKES_MAX: usize = 256;
 
 /// Longest duration of a handshake.
@@ -48,7 +49,7 @@ struct Shared {
     /// Why the files are not those in use, while they are not.
     not_used: Mutex<Option<String>>,
     expires_unix_s: AtomicI64,
-    unfinished: AtomicUsize,
+    unfinished: Unfinished,
     failures: AtomicU64,
     reload_failures: AtomicU64,
 }
@@ -62,7 +63,7 @@ pub enum HandshakeFailure {
     Failed(io::Error),
     /// The handshake took too long.
     Timeout,
-    /// Too many others are unfinished.
+    /// Too many newer ones began before it was finished.
     Overloaded,
 }
 
@@ -111,7 +112,7 @@ impl TlsAcceptor {
             host: certificate.host,
             not_used: Mutex::default(),
             expires_unix_s: AtomicI64::new(certificate.expires_unix_s),
-            unfinished: AtomicUsize::new(0),
+            unfinished: Unfinished::new(HANDSHAKES_MAX),
             failures: AtomicU64::new(0),
             reload_failures: AtomicU64::new(0),
         })))
@@ -269,11 +270,10 @@ impl TlsAcceptor {
     }
 
     async fn handshake(&self, stream: TcpStream) -> Result<MaybeTlsStream, HandshakeFailure> {
-        let Some(_permit) = HandshakePermit::acquire(&self.0.unfinished) else {
-            return Err(HandshakeFailure::Overloaded);
-        };
         let config = self.0.config.read().unwrap_or_else(PoisonError::into_inner).clone();
-        begin(config, stream).await.map(|stream| MaybeTlsStream::Tls(Box::new(stream)))
+        let done = self.0.unfinished.run(begin(config, stream)).await;
+        let stream = done.unwrap_or(Err(HandshakeFailure::Overloaded))?;
+        Ok(MaybeTlsStream::Tls(Box::new(stream)))
     }
 }
 
@@ -333,40 +333,5 @@ impl std::fmt::Debug for TlsAcceptor {
     /// Without the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TlsAcceptor").field("directory", &self.0.directory).finish_non_exhaustive()
-    }
-}
-
-/// Permission for one unfinished handshake, until it is dropped.
-struct HandshakePermit<'a>(&'a AtomicUsize);
-
-impl HandshakePermit<'_> {
-    /// A permit, if one is left.
-    fn acquire(unfinished: &AtomicUsize) -> Option<HandshakePermit<'_>> {
-        if unfinished.fetch_add(1, Ordering::Relaxed) >= HANDSHAKES_MAX {
-            unfinished.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        Some(HandshakePermit(unfinished))
-    }
-}
-
-impl Drop for HandshakePermit<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unfinished_handshakes_are_bounded() {
-        let unfinished = AtomicUsize::new(0);
-        let permits: Vec<_> =
-            (0..HANDSHAKES_MAX).map(|_| HandshakePermit::acquire(&unfinished).unwrap()).collect();
-        assert!(HandshakePermit::acquire(&unfinished).is_none());
-        drop(permits);
-        assert!(HandshakePermit::acquire(&unfinished).is_some());
     }
 }

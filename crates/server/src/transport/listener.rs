@@ -31,10 +31,11 @@ use super::secure::{AcceptError, Accepted};
 use super::{connection, secure};
 use crate::throttle::FailureThrottle;
 use crate::tls::{HANDSHAKE_RECORD, MaybeTlsStream};
+use crate::unfinished::Unfinished;
 use crate::wrong_port::{WrongPort, begins_http_request};
 
-/// Most handshakes in progress at a time; further connections are closed. A cluster has few nodes,
-/// each of which dials once, so more than this does not come from a cluster.
+/// Most handshakes in progress at a time; then the oldest is closed for a new one. A cluster has
+/// few nodes, each of which dials once, so more than this does not come from a cluster.
 pub const HANDSHAKES_MAX: usize = 256;
 
 /// Maximum number of enrolment requests at a time, including those whose refusal is delayed;
@@ -57,7 +58,7 @@ const ACCEPT_RETRY_AFTER: Duration = Duration::from_millis(100);
 pub(super) async fn run(links: Rc<Links>, listener: TcpListener) {
     let context = Rc::new(ListenerContext {
         links: links.clone(),
-        handshakes_open: Cell::new(0),
+        handshakes: Unfinished::new(HANDSHAKES_MAX),
         joining: Cell::new(0),
         enrolling: Cell::new(0),
         throttle: FailureThrottle::default(),
@@ -70,7 +71,7 @@ pub(super) async fn run(links: Rc<Links>, listener: TcpListener) {
             accepted = listener.accept() => match accepted {
                 Ok((stream, remote)) => {
                     has_failed = false;
-                    context.clone().admit(&mut connections, stream, remote);
+                    connections.spawn_local(context.clone().serve(stream, remote));
                 }
                 Err(error) => {
                     // The next errors follow ten times a second while the cause lasts.
@@ -102,7 +103,7 @@ pub(super) fn propagate_panic(ended: Result<(), tokio::task::JoinError>) {
 /// State that the connections of one listener share.
 struct ListenerContext {
     links: Rc<Links>,
-    handshakes_open: Cell<usize>,
+    handshakes: Unfinished,
     joining: Cell<usize>,
     enrolling: Cell<usize>,
     /// Failed enrolments by address.
@@ -111,23 +112,12 @@ struct ListenerContext {
 }
 
 impl ListenerContext {
-    fn admit(self: Rc<Self>, connections: &mut JoinSet<()>, stream: TcpStream, remote: SocketAddr) {
-        if self.handshakes_open.get() >= HANDSHAKES_MAX {
-            self.links.counters.handshakes_refused.add(1);
-            tracing::debug!(%remote, "peer connection refused: too many handshakes under way");
-            return;
-        }
-        self.handshakes_open.set(self.handshakes_open.get() + 1);
-        connections.spawn_local(self.serve(stream, remote));
-    }
-
     async fn serve(self: Rc<Self>, stream: TcpStream, remote: SocketAddr) {
         let mut buffer = BytesMut::new();
         let result = tokio::select! {
-            result = self.handshake(stream, &mut buffer) => Some(result),
-            () = self.links.stopped() => None,
+            result = self.handshakes.run(self.handshake(stream, &mut buffer)) => result,
+            () = self.links.stopped() => return,
         };
-        self.handshakes_open.set(self.handshakes_open.get() - 1);
         self.links.dial_news();
         match result {
             Some(Ok((stream, Accomplished::Enrolment(request)))) => {
@@ -162,7 +152,10 @@ impl ListenerContext {
                     self.redirect_http_client(stream).await;
                 }
             }
-            None => {}
+            None => {
+                self.links.counters.handshakes_refused.add(1);
+                tracing::debug!(%remote, "peer connection closed: too many newer handshakes have begun");
+            }
         }
     }
 
