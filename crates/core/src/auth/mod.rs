@@ -16,7 +16,7 @@ mod grant;
 mod principal;
 mod text;
 
-pub use access::Access;
+pub use access::{Access, Permissions};
 pub use authorities::{
     Authorities, Authority, AuthorityId, JoinToken, PresentedCertificate, PrivateKey, bundle_revision,
 };

@@ -83,22 +83,25 @@ impl Guard {
         (now, clock): (Ticks, Option<UnixMillis>),
         demands: impl FnOnce(&mut dyn FnMut(&Demand<'a>) -> bool) -> Result<(), Demand<'a>>,
     ) -> Result<(), ShardRefusal> {
-        match caller {
+        let principal = match caller {
             Caller::Node => return Ok(()),
             Caller::Anonymous if access.is_required() => return Err(ShardRefusal::Unauthenticated),
-            Caller::Anonymous | Caller::Principal(_) => {}
-        }
+            Caller::Anonymous => None,
+            Caller::Principal(name) => Some(name),
+        };
         if self.confirmed.is_none_or(|confirmed| now.0 - confirmed.0 > self.stale_ticks) {
             return Err(ShardRefusal::PermissionsUnknown);
         }
         if !access.is_required() {
             return Ok(());
         }
+        // Once for all demands: a burst has hundreds.
+        let permissions = principal.and_then(|name| access.permissions(name));
         let mut is_first = true;
         let checked = demands(&mut |demand| {
             let is_skipped = self.faults.has(Fault::OnlyFirstDemandChecked) && !is_first;
             is_first = false;
-            is_skipped || access.covers(caller, demand, clock)
+            is_skipped || permissions.is_some_and(|permissions| permissions.cover(demand, clock))
         });
         checked.map_err(|demand| ShardRefusal::Forbidden(demand.to_string().into()))
     }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tidelock_core::auth::{Access, Caller, Demand, Scope, Verb};
+use tidelock_core::auth::{Caller, Demand, Permissions, Scope, Verb};
 use tidelock_core::command::{Operation, Refusal};
 
 use super::replies::refusal_text;
@@ -33,22 +33,24 @@ pub enum CommandDemand {
 /// Who a client is, as far as it has proved that.
 pub struct Authentication {
     state: AccessState,
-    /// The rows of that state; `None` while authentication is not required.
-    rows: Option<Arc<Access>>,
+    is_required: bool,
     proof: Option<Arc<Proof>>,
+    /// What the principal may do in that state; `None` without a principal.
+    permissions: Option<Permissions>,
 }
 
 impl Authentication {
     /// A client that has proved nothing.
     pub fn new(access: &PublishedAccess) -> Authentication {
-        let mut authentication = Authentication { state: access.state(), rows: None, proof: None };
-        authentication.look_up(access);
-        authentication
+        let state = access.state();
+        Authentication { state, is_required: state.is_required(), proof: None, permissions: None }
     }
 
     fn look_up(&mut self, access: &PublishedAccess) {
         self.state = access.state();
-        self.rows = self.state.is_required().then(|| access.rows());
+        self.is_required = self.state.is_required();
+        let principal = self.proof.as_ref().map(|proof| &proof.principal);
+        self.permissions = principal.and_then(|name| access.rows().permissions(name).cloned());
     }
 
     /// Follows changes of the rows, and the time. Returns whether the client's token is not
@@ -63,19 +65,19 @@ impl Authentication {
             self.proof.as_ref().is_some_and(|proof| !proof.holds(&access.rows(), clock.now()))
         };
         if has_ended {
-            self.proof = None;
+            self.reset();
         }
         has_ended
     }
 
     /// Whether the client must send a valid token before anything else.
     pub fn is_awaited(&self) -> bool {
-        self.rows.is_some() && self.proof.is_none()
+        self.is_required && self.proof.is_none()
     }
 
     /// Whether authentication is required.
     pub fn is_required(&self) -> bool {
-        self.rows.is_some()
+        self.is_required
     }
 
     /// The name of the client's principal.
@@ -90,7 +92,7 @@ impl Authentication {
 
     /// Forgets what the client has proved.
     pub fn reset(&mut self) {
-        self.proof = None;
+        (self.proof, self.permissions) = (None, None);
     }
 
     /// Checks a token, and the name that the client states with it. Clients that take only a
@@ -99,11 +101,15 @@ impl Authentication {
     pub fn prove(&mut self, name: Option<&[u8]>, token: &[u8], now: (&PublishedAccess, WallClock)) -> bool {
         let (access, clock) = now;
         let token = BearerToken::parse(token).ok();
-        let proof = token.and_then(|token| Proof::of(&token, &access.rows(), clock.now()));
+        // Before the rows: if they change meanwhile, the token is checked again.
+        let (state, rows) = (access.state(), access.rows());
+        let proof = token.and_then(|token| Proof::of(&token, &rows, clock.now()));
         let is_named =
             |proof: &Proof| name.is_none_or(|name| name == b"default" || name == proof.principal.as_bytes());
         match proof.filter(is_named) {
             Some(proof) => {
+                (self.state, self.is_required) = (state, state.is_required());
+                self.permissions = rows.permissions(&proof.principal).cloned();
                 self.proof = Some(proof.into());
                 true
             }
@@ -116,7 +122,7 @@ impl Authentication {
     /// # Errors
     /// Why it may not.
     pub fn check_command(&self, demand: CommandDemand, clock: WallClock) -> Result<(), Failure> {
-        if self.rows.is_none() || demand == CommandDemand::Open {
+        if !self.is_required || demand == CommandDemand::Open {
             return Ok(());
         }
         if self.proof.is_none() {
@@ -139,7 +145,7 @@ impl Authentication {
     /// Why it may not.
     #[inline]
     pub fn check_operation(&self, operation: Operation<'_>, clock: WallClock) -> Result<(), Failure> {
-        if self.rows.is_none() {
+        if !self.is_required {
             return Ok(());
         }
         self.check(clock, |covers| operation.check(covers))
@@ -150,9 +156,9 @@ impl Authentication {
         clock: WallClock,
         demands: impl FnOnce(&mut dyn FnMut(&Demand<'a>) -> bool) -> Result<(), Demand<'a>>,
     ) -> Result<(), Failure> {
-        let Some(rows) = &self.rows else { return Ok(()) };
-        let (caller, now) = (self.caller(), Some(clock.now()));
-        demands(&mut |demand| rows.covers(&caller, demand, now))
+        let permissions = self.permissions.as_ref();
+        let now = permissions.is_some_and(Permissions::depend_on_time).then(|| clock.now());
+        demands(&mut |demand| permissions.is_some_and(|permissions| permissions.cover(demand, now)))
             .map_err(|demand| refusal_text(&Refusal::Forbidden(demand.to_string().into())).into())
     }
 }

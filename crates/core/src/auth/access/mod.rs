@@ -4,10 +4,14 @@
 //! make a request. `control::access` changes the rows, and owns how they refer to each other. Nodes
 //! ask for every request, so an answer allocates nothing.
 
+mod permissions;
 mod snapshot;
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
+
+pub use permissions::Permissions;
 
 use super::{ADMIN_ROLE, Caller, Demand, Principal, Role, Scope, SecretDigest, Token, TokenId, Verb};
 use crate::types::{LogIndex, UnixMillis};
@@ -18,11 +22,13 @@ pub struct Access {
     /// Log index of the last change; 0 before the first.
     pub(crate) revision: LogIndex,
     pub(crate) is_required: bool,
-    pub(crate) roles: BTreeMap<String, Role>,
+    pub(crate) roles: BTreeMap<String, Arc<Role>>,
     pub(crate) principals: BTreeMap<String, Principal>,
     pub(crate) tokens: BTreeMap<TokenId, Token>,
     /// The built-in role, which is always the same.
-    admin: Role,
+    admin: Arc<Role>,
+    /// The permissions of every principal, derived from the rows.
+    permissions: BTreeMap<String, Permissions>,
 }
 
 impl Default for Access {
@@ -33,7 +39,8 @@ impl Default for Access {
             roles: BTreeMap::new(),
             principals: BTreeMap::new(),
             tokens: BTreeMap::new(),
-            admin: Role::admin(),
+            admin: Role::admin().into(),
+            permissions: BTreeMap::new(),
         }
     }
 }
@@ -51,13 +58,27 @@ impl Access {
 
     /// Every role, by name, the built-in one first.
     pub fn roles(&self) -> impl Iterator<Item = (&str, &Role)> {
-        let stored = self.roles.iter().map(|(name, role)| (name.as_str(), role));
-        core::iter::once((ADMIN_ROLE, &self.admin)).chain(stored)
+        let stored = self.roles.iter().map(|(name, role)| (name.as_str(), &**role));
+        core::iter::once((ADMIN_ROLE, &*self.admin)).chain(stored)
     }
 
     /// The role of a name.
     pub fn role(&self, name: &str) -> Option<&Role> {
+        self.shared_role(name).map(|role| &**role)
+    }
+
+    fn shared_role(&self, name: &str) -> Option<&Arc<Role>> {
         if name == ADMIN_ROLE { Some(&self.admin) } else { self.roles.get(name) }
+    }
+
+    /// Derives the permissions from the rows. To be called after each change of them.
+    pub(crate) fn derive_permissions(&mut self) {
+        self.permissions = self.permissions_of_rows();
+    }
+
+    /// The permissions of a principal; `None` if there is no principal of this name.
+    pub fn permissions(&self, principal: &str) -> Option<&Permissions> {
+        self.permissions.get(principal)
     }
 
     /// Every principal, by name.
@@ -89,20 +110,13 @@ impl Access {
     /// that end at some time allow nothing. It does not depend on whether authentication is
     /// required.
     pub fn covers(&self, caller: &Caller, demand: &Demand<'_>, now: Option<UnixMillis>) -> bool {
-        let name = match caller {
-            Caller::Anonymous => return false,
-            Caller::Node => return true,
-            Caller::Principal(name) => &**name,
-        };
-        let Some(principal) = self.principals.get(name) else { return false };
-        let is_in_force = |role: &Role| role.ends.is_none() || now.is_some_and(|now| role.is_in_force(now));
-        let covered = |demand: &Demand<'_>| {
-            let mut roles = principal.roles.iter().filter_map(|role| self.role(role));
-            roles.any(|role| is_in_force(role) && role.grants.cover_alone(demand))
-        };
-        // One role may allow to watch, and another one to read.
-        covered(demand)
-            && (demand.verb != Verb::Watch || covered(&Demand { verb: Verb::Read, scope: demand.scope }))
+        match caller {
+            Caller::Anonymous => false,
+            Caller::Node => true,
+            Caller::Principal(name) => {
+                self.permissions(name).is_some_and(|permissions| permissions.cover(demand, now))
+            }
+        }
     }
 
     /// Whether somebody can prove at `now` to be a principal that may change permissions. A name of

@@ -35,7 +35,7 @@ impl Access {
         let mut roles = BTreeMap::new();
         for _ in 0..decoder.bounded(limits::ROLES_MAX as u64, "number of roles")? {
             let name = decoder.text()?;
-            roles.insert(name, Role::decode(decoder)?);
+            roles.insert(name, Role::decode(decoder)?.into());
         }
         let mut principals = BTreeMap::new();
         for _ in 0..decoder.bounded(limits::PRINCIPALS_MAX as u64, "number of principals")? {
@@ -47,6 +47,8 @@ impl Access {
             let id = TokenId(decoder.varint()?);
             tokens.insert(id, Token::decode(decoder)?);
         }
-        Ok(Access { revision, is_required, roles, principals, tokens, ..Access::default() })
+        let mut access = Access { revision, is_required, roles, principals, tokens, ..Access::default() };
+        access.derive_permissions();
+        Ok(access)
     }
 }

@@ -34,6 +34,7 @@ impl Access {
         }
         let mut next = self.clone();
         next.make(change, at).map_err(WriteReply::Denied)?;
+        next.derive_permissions();
         if next == *self {
             return Err(WriteReply::AccessChanged { revision: self.revision });
         }
@@ -80,7 +81,7 @@ impl Access {
         if !self.roles.contains_key(&name) && self.roles.len() >= limits::ROLES_MAX {
             return Err(Denial::TooManyRoles);
         }
-        self.roles.insert(name, role);
+        self.roles.insert(name, role.into());
         Ok(())
     }
 

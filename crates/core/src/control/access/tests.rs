@@ -248,7 +248,7 @@ fn a_certificate_name_proves_one_principal() {
 #[test]
 fn numbers_of_rows_are_bounded() {
     let mut rows = Rows::default();
-    rows.access.roles = (0..limits::ROLES_MAX).map(|n| (n.to_string(), Role::default())).collect();
+    rows.access.roles = (0..limits::ROLES_MAX).map(|n| (n.to_string(), Role::default().into())).collect();
     let others = 0..limits::PRINCIPALS_MAX;
     rows.access.principals = others.map(|n| (n.to_string(), Principal::default())).collect();
     let row =
