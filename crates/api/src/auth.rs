@@ -19,15 +19,19 @@ pub struct Authentication {
 pub struct Whoami {
     /// Whether requests without a valid token are refused.
     pub required: bool,
-    /// The principal whose token the request has; absent without a token.
+    /// The principal that the client has proved to be; absent if it has proved none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub principal: Option<String>,
-    /// Number of the token: 16 hexadecimal digits.
+    /// Number of the token that proves it: 16 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub token: Option<String>,
-    /// When the token expires; absent if it does not.
+    /// The name in the client's certificate that proves it; absent with a token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub certificate_name: Option<String>,
+    /// When the token or the certificate expires; absent if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64")]
     pub expires_unix_ms: Option<u64>,
@@ -76,6 +80,11 @@ pub struct Roles {
 pub struct PutPrincipal {
     /// Names of existing roles. The principal may do what any of them allows.
     pub roles: Vec<String>,
+    /// Whole URI or DNS names of client certificates that prove to be the principal; absent: it
+    /// keeps those that it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>", length(max = 32))]
+    pub certificate_names: Option<Vec<String>>,
 }
 
 /// A principal: somebody or something that makes requests.
@@ -85,6 +94,9 @@ pub struct Principal {
     pub name: String,
     /// Names of its roles.
     pub roles: Vec<String>,
+    /// Whole URI or DNS names of client certificates that prove to be it.
+    #[serde(default)]
+    pub certificate_names: Vec<String>,
 }
 
 /// `GET /v1/auth/principals`: the principals, ordered by name.

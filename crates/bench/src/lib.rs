@@ -44,7 +44,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidelock_client::{CertificateAuthorities, CliError, Client, ClientOptions, NodeUrl, Token};
+use tidelock_client::{CliError, Client, ClientOptions, NodeUrl, Token};
 
 pub use self::args::BenchArgs;
 use self::args::{
@@ -108,7 +108,7 @@ fn resp(args: &RespBenchArgs) -> Result<(), CliError> {
     let keys = Arc::new(KeySpace::new(&args.mix)?);
     let via = args.mix.via.unwrap_or(Via::Given);
     let options = args.connection.resolve()?;
-    let transport = Transport::new(args.tls, options.authorities.as_ref())?;
+    let transport = Transport::new(args.tls, &options)?;
     let targets = match via {
         Via::Given => Targets::given(args.addresses.clone()),
         Via::Leader | Via::Follower => routed(via, &args.mix, &keys, (&options, Listener::Resp))?,
@@ -283,10 +283,9 @@ impl Recipe for FixedRecipe {
 }
 
 fn url(args: &HttpBenchArgs) -> Result<(), CliError> {
-    let authorities = args.ca.as_deref().map(CertificateAuthorities::read).transpose();
-    let authorities = authorities.map_err(CliError::Usage)?;
+    let options = ClientOptions::new(vec![], args.ca.as_deref())?;
     let mut request = http::Request::parse(args).map_err(CliError::Usage)?;
-    let transport = Transport::new(request.is_https, authorities.as_ref())?;
+    let transport = Transport::new(request.is_https, &options)?;
     if let Some(path) = &args.token_file {
         token::check_paths(slice::from_ref(&request.address), &transport)?;
         request.add_header(&token::header(Some(&Token::read(path)?)));

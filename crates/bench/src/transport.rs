@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tidelock_client::{CertificateAuthorities, CliError, ClientOptions, NodeUrl};
+use tidelock_client::{CliError, ClientOptions, NodeUrl};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -25,12 +25,13 @@ pub(crate) enum Stream {
 }
 
 impl Transport {
-    /// TLS to servers with a certificate of `authorities` if `is_tls`, otherwise plain TCP.
-    pub fn new(is_tls: bool, authorities: Option<&CertificateAuthorities>) -> Result<Transport, CliError> {
-        match (is_tls, authorities) {
+    /// TLS to servers with a certificate of the authorities of `options` if `is_tls`, otherwise
+    /// plain TCP.
+    pub fn new(is_tls: bool, options: &ClientOptions) -> Result<Transport, CliError> {
+        match (is_tls, &options.authorities) {
             (false, _) => Ok(Transport::Plain),
             (true, Some(authorities)) => authorities
-                .tls_config()
+                .tls_config(options.certificate.as_ref())
                 .map(|config| Transport::Tls(Arc::new(config)))
                 .map_err(CliError::Usage),
             (true, None) => Err(CliError::Usage("TLS needs --ca, or a profile with one".to_owned())),
@@ -43,7 +44,7 @@ impl Transport {
         if options.urls.iter().any(|url| url.is_https() != is_tls) {
             return Err(CliError::Usage("all URLs must be http://, or all https://".to_owned()));
         }
-        Transport::new(is_tls, options.authorities.as_ref())
+        Transport::new(is_tls, options)
     }
 
     /// A connection, or the reason why there is none.

@@ -1,7 +1,8 @@
-//! `tidelock login`: stores an address and a token once, so that all other commands need neither.
+//! `tidelock login`: stores an address and a token or the path of a certificate once, so that all
+//! other commands need neither.
 //!
-//! Owns asking for the token. The token is checked at a node before anything is stored. Invariant:
-//! a terminal shows what is typed again after the command, also if a signal ends it.
+//! Owns asking for the token. Token or certificate are checked at a node before anything is stored.
+//! Invariant: a terminal shows what is typed again after the command, also if a signal ends it.
 
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use tidelock_api::auth::Whoami;
-use tidelock_client::profiles::{self, DEFAULT_PROFILE, Login, Profile, Profiles};
+use tidelock_client::profiles::{self, Credential, DEFAULT_PROFILE, Login, Profile, Profiles};
 use tidelock_client::{Call, CliError, Client, ClientOptions, DEFAULT_URL, NodeUrl, Token, output};
 use tokio::runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,7 +23,7 @@ use crate::auth;
 /// A longer line is no token.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// Checks a token and stores the profile.
+/// Checks a token or a certificate, and stores the profile.
 pub fn run(args: LoginArgs) -> Result<(), CliError> {
     let name = args.profile.as_deref().unwrap_or(DEFAULT_PROFILE);
     profiles::check_name(name)?;
@@ -32,22 +33,39 @@ pub fn run(args: LoginArgs) -> Result<(), CliError> {
     })?;
     let known = Profiles::read(&directory)?.profile.remove(name).unwrap_or_default();
     let (urls, ca) = connection(&args, &known)?;
-    let token = || Token::parse(&ask()?).map_err(|error| CliError::Usage(format!("standard input: {error}")));
-    let options = ClientOptions::new(urls.clone(), ca.as_deref())?.with_token(token)?;
-    let token = options.token.clone().expect("invariant: the options have a token");
+    let options = ClientOptions::new(urls.clone(), ca.as_deref())?;
+    let (options, credential) = with_credential(&args, options)?;
+    let kind = match credential {
+        Credential::Token(_) => "token",
+        Credential::Certificate(_) => "certificate",
+    };
     let client = Client::new(options, Duration::from_millis(args.timeout_ms));
     let answer = client.ask_for(200, &Call::get("/v1/auth/whoami"))?;
     let whoami: Whoami = answer.json()?;
     if whoami.principal.is_none() {
-        let text = format!("{} does not know this token; nothing was stored", answer.url);
+        let text = format!("{} does not know this {kind}; nothing was stored", answer.url);
         return Err(CliError::Refused(text));
     }
-    let path = Login::new(name, urls, ca.as_deref(), token)?.store(&directory)?;
+    let path = Login::new(name, urls, ca.as_deref(), credential)?.store(&directory)?;
     output::answer(args.output, &answer, || Ok(auth::describe(&whoami)))?;
     if args.output == Output::Text {
-        output::progress(&format!("Stored as the profile `{name}`; the token is in {}.", path.display()));
+        output::progress(&format!("Stored as the profile `{name}`; the {kind} is in {}.", path.display()));
     }
     Ok(())
+}
+
+/// The certificate of the flags, or else a token that is asked for.
+fn with_credential(
+    args: &LoginArgs,
+    options: ClientOptions,
+) -> Result<(ClientOptions, Credential), CliError> {
+    if let Some(paths) = args.certificate.paths()? {
+        return Ok((options.with_certificate(Some(&paths))?, Credential::Certificate(paths)));
+    }
+    let token = || Token::parse(&ask()?).map_err(|error| CliError::Usage(format!("standard input: {error}")));
+    let options = options.with_token(token)?;
+    let token = options.token.clone().expect("invariant: the options have a token");
+    Ok((options, Credential::Token(token)))
 }
 
 /// The nodes and the authorities' file. Those of the profile are kept if it has the given nodes.

@@ -7,6 +7,8 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
 use ureq::tls::{Certificate, PemItem, parse_pem};
 
+use crate::certificate::ClientCertificate;
+
 /// The certificates of the authorities that a client trusts.
 #[derive(Clone, Debug)]
 pub struct CertificateAuthorities(Vec<Certificate<'static>>);
@@ -39,11 +41,15 @@ impl CertificateAuthorities {
         Ok(CertificateAuthorities(certificates))
     }
 
-    /// Settings of TLS connections to servers with their certificates.
+    /// Settings of TLS connections to servers with their certificates, to which a client may
+    /// present one too.
     ///
     /// # Errors
     /// When a certificate is not valid.
-    pub fn tls_config(&self) -> Result<rustls::ClientConfig, String> {
+    pub fn tls_config(
+        &self,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<rustls::ClientConfig, String> {
         let mut roots = rustls::RootCertStore::empty();
         for certificate in &self.0 {
             let der = CertificateDer::from(certificate.der().to_vec());
@@ -53,6 +59,9 @@ impl CertificateAuthorities {
         let builder =
             rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| error.to_string())?;
-        Ok(builder.with_root_certificates(roots).with_no_client_auth())
+        let builder = builder.with_root_certificates(roots);
+        let Some(certificate) = certificate else { return Ok(builder.with_no_client_auth()) };
+        let (chain, key) = certificate.rustls()?;
+        builder.with_client_auth_cert(chain, key).map_err(|error| format!("--client-cert: {error}"))
     }
 }

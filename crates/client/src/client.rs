@@ -95,6 +95,8 @@ pub struct Response {
     pub body: Vec<u8>,
     /// Whether the request had a token.
     pub had_token: bool,
+    /// Whether the connection may have presented a certificate.
+    pub had_certificate: bool,
 }
 
 impl Response {
@@ -135,6 +137,13 @@ impl Response {
     fn advice(&self) -> Option<&'static str> {
         let problem = self.problem().unwrap_or_default();
         Some(match (self.status, problem.as_str(), self.had_token) {
+            (401, _, false) if self.had_certificate => {
+                "no name of the certificate belongs to a principal, or the nodes have no --client-ca: \
+                 `tidelock auth principal put NAME --certificate-name …` gives a principal a name"
+            }
+            (403, "forbidden", false) if self.had_certificate => {
+                "`tidelock auth whoami` shows what you may do"
+            }
             (401, _, false) => "no token: run `tidelock login`, or give --token-file",
             (401, _, true) => "the token is wrong, expired or deleted: run `tidelock login` with another one",
             (403, "forbidden", true) => "`tidelock auth whoami` shows what the token allows",
@@ -169,17 +178,20 @@ pub struct Client {
     /// The leader that the last answer named, until it cannot be reached.
     leader: Mutex<Option<NodeUrl>>,
     token: Option<Token>,
+    has_certificate: bool,
 }
 
 impl Client {
     /// A client that asks the nodes of `options` in their order, each for at most `timeout`. Nodes
     /// with TLS must show a certificate of one of its authorities. Opens no connection yet.
     pub fn new(options: ClientOptions, timeout: Duration) -> Client {
-        let ClientOptions { urls: nodes, authorities, token } = options;
+        let ClientOptions { urls: nodes, authorities, token, certificate } = options;
+        let has_certificate = certificate.is_some();
         let trusted = authorities.as_ref().map_or(&[][..], |authorities| authorities.certificates());
         let tls = TlsConfig::builder()
             .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
             .root_certs(RootCerts::new_with_certs(trusted))
+            .client_cert(certificate.map(|certificate| certificate.parsed))
             .build();
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -193,7 +205,7 @@ impl Client {
             .timeout_connect(Some(CONNECT_TIMEOUT.min(timeout)))
             .user_agent(concat!("tidelock/", env!("CARGO_PKG_VERSION")))
             .build();
-        Client { agent: agent.into(), nodes, leader: Mutex::default(), token }
+        Client { agent: agent.into(), nodes, leader: Mutex::default(), token, has_certificate }
     }
 
     /// The nodes that are asked, in this order.
@@ -203,7 +215,8 @@ impl Client {
 
     /// A client that asks other nodes of the same cluster, otherwise as this one.
     pub fn of(&self, nodes: Vec<NodeUrl>) -> Client {
-        Client { agent: self.agent.clone(), nodes, leader: Mutex::default(), token: self.token.clone() }
+        let (agent, token) = (self.agent.clone(), self.token.clone());
+        Client { agent, nodes, leader: Mutex::default(), token, has_certificate: self.has_certificate }
     }
 
     /// The first answer that settles the call.
@@ -299,6 +312,7 @@ impl Client {
             leader: head.headers.get(LEADER_HEADER).and_then(|value| value.to_str().ok()?.parse().ok()),
             body: body.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?,
             had_token: self.token.is_some(),
+            had_certificate: self.has_certificate,
         })
     }
 }
@@ -323,7 +337,10 @@ impl Client {
                     // Only the first bytes of a refusal are read.
                     let said = found.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
                     let body = said.unwrap_or_default();
-                    Attempt::Answered(Response { url, status, body, had_token, ..Response::default() })
+                    let had_certificate = self.has_certificate;
+                    let answer =
+                        Response { url, status, body, had_token, had_certificate, ..Response::default() };
+                    Attempt::Answered(answer)
                 }
                 Err(error) => Attempt::Broken(error.to_string()),
             }
@@ -457,7 +474,7 @@ mod tests {
 
     #[test]
     fn the_leader_is_asked_first_until_it_fails() {
-        let connection = ClientOptions { urls: nodes(), authorities: None, token: None };
+        let connection = ClientOptions { urls: nodes(), authorities: None, token: None, certificate: None };
         let client = Client::new(connection, Duration::from_secs(1));
         let named = |url: &str| {
             Attempt::Answered(Response {

@@ -1,4 +1,5 @@
-//! How commands reach a cluster: the nodes, whose certificates to trust, and the token to send.
+//! How commands reach a cluster: the nodes, whose certificates to trust, and the token to send or
+//! the certificate to present.
 //!
 //! Owns the flags and environment variables for that, and what applies: a flag or variable before a
 //! profile, a profile before the default. Nothing of a profile is used for nodes that are not in
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::authorities::CertificateAuthorities;
+use crate::certificate::{CertificateArgs, CertificatePaths, ClientCertificate};
 use crate::error::CliError;
 use crate::node_url::NodeUrl;
 use crate::profiles::{DEFAULT_PROFILE, Profile, Profiles, TokenSource, settings_directory};
@@ -33,6 +35,9 @@ pub struct ConnectionArgs {
     /// itself, because a list of processes would show it [default: of the profile]
     #[arg(long, env = "TIDELOCK_TOKEN_FILE", value_name = "FILE", global = true)]
     pub token_file: Option<PathBuf>,
+    /// The certificate to present.
+    #[command(flatten)]
+    pub certificate: CertificateArgs,
     /// The profile to use, of ~/.config/tidelock/config.toml [default: `default`, if there is one]
     #[arg(long, env = "TIDELOCK_PROFILE", value_name = "NAME", global = true)]
     pub profile: Option<String>,
@@ -47,6 +52,8 @@ pub struct ClientOptions {
     pub authorities: Option<CertificateAuthorities>,
     /// The token that every request carries, if there is one.
     pub token: Option<Token>,
+    /// The certificate that connections with TLS present, if there is one.
+    pub certificate: Option<ClientCertificate>,
 }
 
 impl ConnectionArgs {
@@ -69,11 +76,18 @@ impl ConnectionArgs {
         };
         let profile = profile.unwrap_or_default();
         let ca = self.ca.as_deref().or(profile.ca.as_deref());
+        let given = self.certificate.paths()?;
         let source = match &self.token_file {
             Some(path) => Some(TokenSource::File(path.clone())),
+            // A token would count instead of the certificate that was given.
+            None if given.is_some() => None,
             None => profile.token_source()?,
         };
-        let options = ClientOptions::new(urls, ca)?;
+        let paths = match given {
+            Some(paths) => Some(paths),
+            None => profile.certificate()?,
+        };
+        let options = ClientOptions::new(urls, ca)?.with_certificate(paths.as_ref())?;
         match source {
             Some(TokenSource::File(path)) => options.with_token(|| Token::read(&path)),
             Some(TokenSource::Command(command)) => options.with_token(|| Token::from_command(&command)),
@@ -111,7 +125,16 @@ impl ClientOptions {
     /// When the file cannot be used.
     pub fn new(urls: Vec<NodeUrl>, ca: Option<&Path>) -> Result<ClientOptions, CliError> {
         let authorities = ca.map(CertificateAuthorities::read).transpose().map_err(CliError::Usage)?;
-        Ok(ClientOptions { urls, authorities, token: None })
+        Ok(ClientOptions { urls, authorities, token: None, certificate: None })
+    }
+
+    /// Also presents the certificate of these files.
+    ///
+    /// # Errors
+    /// When the files cannot be used.
+    pub fn with_certificate(mut self, paths: Option<&CertificatePaths>) -> Result<ClientOptions, CliError> {
+        self.certificate = paths.map(ClientCertificate::read).transpose()?;
+        Ok(self)
     }
 
     /// Also sends a token, which is obtained only if it may be sent to all nodes.

@@ -5,6 +5,7 @@
 //! the other. Knows no command, and no meaning of a request or an answer beyond its status.
 
 mod authorities;
+mod certificate;
 mod client;
 mod connection;
 mod error;
@@ -16,6 +17,7 @@ pub mod profiles;
 mod token;
 
 pub use authorities::CertificateAuthorities;
+pub use certificate::{CertificateArgs, CertificatePaths, ClientCertificate};
 pub use client::{Call, Client, Response};
 pub use connection::{ClientOptions, ConnectionArgs, DEFAULT_URL};
 pub use error::CliError;

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
+use crate::certificate::CertificatePaths;
 use crate::error::CliError;
 use crate::node_url::NodeUrl;
 use crate::private_file;
@@ -32,6 +33,10 @@ pub struct Profile {
     pub urls: Vec<String>,
     /// Path of the certificates of the authorities.
     pub ca: Option<PathBuf>,
+    /// Path of the certificate to present.
+    client_cert: Option<PathBuf>,
+    /// Path of its private key.
+    client_key: Option<PathBuf>,
     /// Path of the token.
     token_file: Option<PathBuf>,
     /// A program and its arguments; it prints the token.
@@ -96,6 +101,13 @@ impl Profile {
         self.urls.iter().map(parse).collect()
     }
 
+    /// Where its certificate is, if it has one.
+    pub(crate) fn certificate(&self) -> Result<Option<CertificatePaths>, CliError> {
+        CertificatePaths::of(self.client_cert.as_deref(), self.client_key.as_deref()).ok_or_else(|| {
+            CliError::Usage("a profile has either both client_cert and client_key, or neither".to_owned())
+        })
+    }
+
     /// Where its token is, if it has one.
     pub(crate) fn token_source(&self) -> Result<Option<TokenSource>, CliError> {
         match (&self.token_file, &self.token_command) {
@@ -110,13 +122,22 @@ impl Profile {
     }
 }
 
-/// A profile to be stored, with its token.
+/// What proves who the user of a profile is.
+#[derive(Clone, Debug)]
+pub enum Credential {
+    /// A token, which is stored beside the profile.
+    Token(Token),
+    /// A certificate, whose files stay where they are.
+    Certificate(CertificatePaths),
+}
+
+/// A profile to be stored, with its credential.
 #[derive(Clone, Debug)]
 pub struct Login {
     name: String,
     urls: Vec<NodeUrl>,
     ca: Option<PathBuf>,
-    token: Token,
+    credential: Credential,
 }
 
 impl Login {
@@ -124,14 +145,24 @@ impl Login {
     ///
     /// # Errors
     /// When the name cannot be that of a file, or a path is not text.
-    pub fn new(name: &str, urls: Vec<NodeUrl>, ca: Option<&Path>, token: Token) -> Result<Login, CliError> {
+    pub fn new(
+        name: &str,
+        urls: Vec<NodeUrl>,
+        ca: Option<&Path>,
+        credential: Credential,
+    ) -> Result<Login, CliError> {
         check_name(name)?;
         let ca = ca.map(fs::canonicalize).transpose().map_err(CliError::io("--ca"))?;
-        Ok(Login { name: name.to_owned(), urls, ca, token })
+        let credential = match credential {
+            Credential::Certificate(paths) => Credential::Certificate(paths.absolute()?),
+            token => token,
+        };
+        Ok(Login { name: name.to_owned(), urls, ca, credential })
     }
 
-    /// Writes the token and the profile to a directory of settings; other profiles, and comments,
-    /// stay as they are. Returns the path of the token.
+    /// Writes the profile to a directory of settings, and beside it the token, if there is one;
+    /// other profiles, and comments, stay as they are. Returns the path of the token or of the
+    /// certificate.
     ///
     /// # Errors
     /// When the files cannot be read or written, or the file of profiles is malformed; it is then
@@ -145,10 +176,15 @@ impl Login {
         let path = fs::canonicalize(&path).unwrap_or(path);
         let token_path = directory.join(format!("{}.token", self.name));
         let settings = self.add_to(&path, &token_path)?;
-        let token = format!("{}\n", self.token.expose());
-        private_file::replace(&token_path, token.as_bytes(), 0o600)?;
+        let kept = match &self.credential {
+            Credential::Token(token) => {
+                private_file::replace(&token_path, format!("{}\n", token.expose()).as_bytes(), 0o600)?;
+                token_path
+            }
+            Credential::Certificate(paths) => paths.certificate.clone(),
+        };
         private_file::replace(&path, settings.as_bytes(), 0o600)?;
-        Ok(token_path)
+        Ok(kept)
     }
 
     /// The file of profiles with this one.
@@ -169,7 +205,18 @@ impl Login {
             None => drop(profile.remove("ca")),
         }
         profile.remove("token_command");
-        set(profile, "token_file", text_of(token_path)?.into());
+        match &self.credential {
+            Credential::Token(_) => {
+                profile.remove("client_cert");
+                profile.remove("client_key");
+                set(profile, "token_file", text_of(token_path)?.into());
+            }
+            Credential::Certificate(paths) => {
+                profile.remove("token_file");
+                set(profile, "client_cert", text_of(&paths.certificate)?.into());
+                set(profile, "client_key", text_of(&paths.key)?.into());
+            }
+        }
         Ok(document.to_string())
     }
 }
@@ -218,7 +265,8 @@ mod tests {
     const TOKEN: &str = "tdl_0123456789abcdef_Abcdefghij-lmnopqrstuv_xyzABCDEFGHIJKLMNOPQ_89abcdef";
 
     fn login(name: &str, url: &str, ca: Option<&Path>) -> Result<Login, CliError> {
-        Login::new(name, vec![url.parse().expect("a URL")], ca, Token::parse(TOKEN).expect("a token"))
+        let token = Credential::Token(Token::parse(TOKEN).expect("a token"));
+        Login::new(name, vec![url.parse().expect("a URL")], ca, token)
     }
 
     #[test]
@@ -251,6 +299,27 @@ mod tests {
             .replace("https://b:1", "https://c:1")
             .replace("token_command = [\"pass\"]", &format!("token_file = {red:?}"));
         assert_eq!(fs::read_to_string(&settings).expect("a file"), after);
+    }
+
+    #[test]
+    fn a_certificate_takes_the_place_of_a_token() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let directory = fs::canonicalize(home.path()).expect("a path");
+        let paths = CertificatePaths { certificate: directory.join("a.crt"), key: directory.join("a.key") };
+        for path in [&paths.certificate, &paths.key] {
+            fs::write(path, "").expect("a file");
+        }
+        login("a", "https://a:1", None).expect("a login").store(&directory).expect("stored");
+        let credential = Credential::Certificate(paths.clone());
+        let urls = vec!["https://a:1".parse().expect("a URL")];
+        let certified = Login::new("a", urls, None, credential).expect("a login");
+        assert_eq!(certified.store(&directory).expect("stored"), paths.certificate);
+        let profile = Profiles::read(&directory).expect("profiles").profile.remove("a").expect("the profile");
+        assert_eq!(profile.certificate().expect("both files"), Some(paths));
+        assert!(profile.token_source().expect("no error").is_none());
+        login("a", "https://a:1", None).expect("a login").store(&directory).expect("stored");
+        let profile = Profiles::read(&directory).expect("profiles").profile.remove("a").expect("the profile");
+        assert_eq!(profile.certificate().expect("no file"), None);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tidelock_core::auth::{Access, Caller, SecretDigest, TokenId};
 use tidelock_core::types::UnixMillis;
 use tokio::sync::watch;
 
+use crate::tls::ClientCertificate;
 use crate::token::BearerToken;
 
 /// The rows that all workers of a node check tokens against.
@@ -87,16 +88,23 @@ impl AccessPublisher {
     }
 }
 
-/// The proof that a client is a principal: a token whose secret was right.
+/// The proof that a client is a principal.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Proof {
     /// The name of the principal.
     pub principal: Arc<str>,
-    /// The token.
-    pub token: TokenId,
-    /// When the token expires; `None` if it does not.
+    /// When the proof expires; `None` if it does not.
     pub expires: Option<UnixMillis>,
-    digest: SecretDigest,
+    evidence: Evidence,
+}
+
+/// What proves that a client is a principal.
+#[derive(Debug, PartialEq, Eq)]
+enum Evidence {
+    /// A token whose secret was right.
+    Token { id: TokenId, digest: SecretDigest },
+    /// A certificate, and the name in it that belongs to the principal.
+    Certificate { certificate: Arc<ClientCertificate>, name: Box<str> },
 }
 
 impl Proof {
@@ -105,15 +113,50 @@ impl Proof {
         let digest = token.digest();
         let principal = rows.authenticate(token.id, &digest, now)?.into();
         let expires = rows.tokens().get(&token.id).and_then(|row| row.expires);
-        Some(Proof { principal, token: token.id, expires, digest })
+        Some(Proof { principal, expires, evidence: Evidence::Token { id: token.id, digest } })
     }
 
-    /// Whether the token is still accepted by these rows.
+    /// Checks the certificate of a client, whose handshake has verified it. `None` if it proves no
+    /// principal, or has expired since.
+    pub fn of_certificate(
+        certificate: &Arc<ClientCertificate>,
+        rows: &Access,
+        now: UnixMillis,
+    ) -> Option<Proof> {
+        let (principal, name) = certificate.principal(rows).filter(|_| now < certificate.expires())?;
+        let evidence = Evidence::Certificate { certificate: certificate.clone(), name: name.into() };
+        Some(Proof { principal: principal.into(), expires: Some(certificate.expires()), evidence })
+    }
+
+    /// Whether these rows still accept the proof.
     pub fn holds(&self, rows: &Access, now: UnixMillis) -> bool {
-        rows.authenticate(self.token, &self.digest, now) == Some(&*self.principal)
+        let principal = match &self.evidence {
+            Evidence::Token { id, digest } => rows.authenticate(*id, digest, now),
+            Evidence::Certificate { certificate, .. } => certificate
+                .principal(rows)
+                .map(|(principal, _)| principal)
+                .filter(|_| now < certificate.expires()),
+        };
+        principal == Some(&*self.principal)
     }
 
-    /// Whether the token has expired.
+    /// The token, if that is the proof.
+    pub fn token(&self) -> Option<TokenId> {
+        match &self.evidence {
+            Evidence::Token { id, .. } => Some(*id),
+            Evidence::Certificate { .. } => None,
+        }
+    }
+
+    /// The name in a certificate, if that is the proof.
+    pub fn certificate_name(&self) -> Option<&str> {
+        match &self.evidence {
+            Evidence::Token { .. } => None,
+            Evidence::Certificate { name, .. } => Some(name),
+        }
+    }
+
+    /// Whether the proof has expired.
     #[inline]
     pub fn has_expired(&self, now: impl FnOnce() -> UnixMillis) -> bool {
         self.expires.is_some_and(|expires| now() >= expires)

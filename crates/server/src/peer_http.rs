@@ -113,7 +113,7 @@ pub async fn send(peer: &PeerEndpoint, method: Method, target: &str) -> Result<P
 
 /// Begins TLS. The certificate must be that of a host of this cluster.
 async fn secure(tls: &TlsAcceptor, stream: TcpStream) -> io::Result<MaybeTlsStream> {
-    let PeerStream { stream, host } = tls.connect_peer(stream).await?;
+    let PeerStream { stream, host } = tls.connect_http(stream).await?;
     let judged = host.and_then(|host| tls.host().judge_cluster(&host));
     judged.map(|()| stream).map_err(io::Error::other)
 }

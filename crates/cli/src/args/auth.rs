@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use tidelock_client::NodeUrl;
+use tidelock_client::{CertificateArgs, NodeUrl};
 
 use super::{ClientArgs, Output};
 
@@ -14,7 +14,9 @@ use super::{ClientArgs, Output};
     From then on:\n  \
     tidelock kv get hello\n\n\
     A script passes the token on standard input:\n  \
-    tidelock login https://10.0.0.1:8001 --ca ca.crt < token")]
+    tidelock login https://10.0.0.1:8001 --ca ca.crt < token\n\n\
+    With a certificate instead of a token:\n  \
+    tidelock login https://10.0.0.1:8001 --ca ca.crt --client-cert ann.crt --client-key ann.key")]
 pub struct LoginArgs {
     /// The nodes' HTTP endpoints, separated by commas [default: those of the profile, or
     /// http://127.0.0.1:8001]
@@ -24,6 +26,9 @@ pub struct LoginArgs {
     /// https:// needs it [default: of the profile, if it has these nodes]
     #[arg(long, env = "TIDELOCK_CA", value_name = "FILE")]
     pub ca: Option<PathBuf>,
+    /// The certificate to present instead of a token.
+    #[command(flatten)]
+    pub certificate: CertificateArgs,
     /// The profile to write [default: default]
     #[arg(long, env = "TIDELOCK_PROFILE", value_name = "NAME")]
     pub profile: Option<String>,
@@ -59,7 +64,7 @@ pub struct AuthArgs {
 /// The commands of `auth`.
 #[derive(Debug, Subcommand)]
 pub enum AuthCommand {
-    /// Show whose token this is, and what it allows
+    /// Show who you are, by which token or certificate, and what that allows
     Whoami,
     /// Show and change roles, which are sets of grants
     #[command(subcommand)]
@@ -130,6 +135,13 @@ pub struct PutPrincipalArgs {
     /// One of its roles; repeatable
     #[arg(long = "role", value_name = "ROLE", required = true)]
     pub roles: Vec<String>,
+    /// A whole URI or DNS name of client certificates that prove to be it; repeatable, and replaces
+    /// all that it has [default: it keeps those that it has]
+    #[arg(long = "certificate-name", value_name = "NAME")]
+    pub certificate_names: Vec<String>,
+    /// Let no certificate prove to be it any more
+    #[arg(long, conflicts_with = "certificate_names")]
+    pub no_certificate_names: bool,
 }
 
 /// A role or a principal.

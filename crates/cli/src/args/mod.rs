@@ -35,7 +35,7 @@ pub use config::{
     ImportArgs, ItemArgs, NsCommand, PairCommand, PublishArgs, RollbackArgs, TermsArgs, WatchArgs,
 };
 pub use keys::{AtomicArgs, AtomicCommand, DelArgs, GetArgs, KvArgs, KvCommand, ListArgs, PutArgs};
-pub use tls::{AuthorityArgs, AuthorityCommand, InitArgs, TlsArgs, TlsCommand};
+pub use tls::{AuthorityArgs, AuthorityCommand, ClientCertificateArgs, InitArgs, TlsArgs, TlsCommand};
 
 /// A replicated key-value store: every acknowledged write is on the disks of a majority, every read
 /// is linearizable unless you ask for a stale one.
@@ -101,16 +101,16 @@ pub enum Command {
     Backup(BackupArgs),
     /// Store the address of a cluster and your token, so that other commands need neither
     ///
-    /// Asks for the token, or reads one line of standard input if that is no terminal, checks it,
-    /// and stores both in ~/.config/tidelock: the profile in config.toml, the token in
-    /// PROFILE.token, which only you may read. There is no flag for the token, because a list of
-    /// processes would show it.
+    /// Without --client-cert, asks for the token, or reads one line of standard input if that is no
+    /// terminal, checks it, and stores both in ~/.config/tidelock: the profile in config.toml, the
+    /// token in PROFILE.token, which only you may read. There is no flag for the token, because a
+    /// list of processes would show it.
     Login(LoginArgs),
     /// Show who you are, and change roles, principals, tokens and whether they are required
     Auth(Box<AuthArgs>),
     /// Show who made which administrative change
     Audit(AuditArgs),
-    /// Make certificates for the hosts of a cluster
+    /// Make certificates for the hosts of a cluster and for clients
     Tls(TlsArgs),
     /// Measure the latency of a cluster under load, checking every answer, and the speed of a disk
     Bench(Box<BenchArgs>),
@@ -252,12 +252,17 @@ mod tests {
             "tidelock atomic cas a -1 -2 --url http://127.0.0.1:1",
             "tidelock login",
             "tidelock login https://a:1,https://b:1 --ca f --profile blue --output json",
+            "tidelock login https://a:1 --ca f --client-cert c --client-key k",
+            "tidelock kv get k --url https://a:1 --client-cert c --client-key k",
             "tidelock auth whoami --token-file f --url https://a:1 --output json",
             "tidelock auth role list",
             "tidelock auth role put app --grant cluster:read --grant read --ends 30d",
             "tidelock auth role delete app",
             "tidelock auth principal put ann --role admin --role app",
+            "tidelock auth principal put ann --role app --certificate-name spiffe://a/b --certificate-name b.c",
+            "tidelock auth principal put ann --role app --no-certificate-names",
             "tidelock auth principal delete ann",
+            "tidelock tls client ann --ca-dir d --out e --days 7",
             "tidelock auth token create ann --expires 90d --out f",
             "tidelock auth token rotate 0123456789abcdef --out f",
             "tidelock auth token delete 0123456789abcdef",

@@ -30,6 +30,13 @@ pub enum TlsCommand {
     ///
     /// It connects to no node. Keep ca.key away from the hosts.
     Init(InitArgs),
+    /// Make a certificate for a client, and the authority that signs those of clients
+    ///
+    /// The first run makes the authority, client-ca.crt and client-ca.key in --ca-dir; a later run
+    /// uses it. Writes NAME.crt and NAME.key; the certificate has the name tidelock://client/NAME.
+    ///
+    /// It connects to no node. Keep client-ca.key away from hosts and clients.
+    Client(ClientCertificateArgs),
     /// Show and rotate the certificate authority (CA) of a `--secure` cluster
     Authority(AuthorityArgs),
 }
@@ -74,6 +81,22 @@ pub enum AuthorityCommand {
         /// Number of the authority
         id: u64,
     },
+}
+
+/// Arguments of `tls client`.
+#[derive(Debug, Args)]
+pub struct ClientCertificateArgs {
+    /// Name of the client: letters, digits and the characters `.`, `_`, `-` and `@`
+    pub name: String,
+    /// Directory of the authority of clients; created if missing
+    #[arg(long, value_name = "DIR")]
+    pub ca_dir: PathBuf,
+    /// Directory for the certificate and its key; created if missing
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// How long the certificate is valid
+    #[arg(long, default_value_t = 90, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub days: u32,
 }
 
 /// Arguments of `tls init`.

@@ -41,8 +41,8 @@ fn require(client: &Client, format: Output) -> Result<(), CliError> {
         Some(_) if grants.iter().any(|grant| grant == ADMIN_GRANT) => {
             return set_required(client, format, true);
         }
-        Some(name) => format!("you are {name}, and your token does not allow {ADMIN_GRANT}"),
-        None => "you have no token that the cluster knows: run `tidelock login`".to_owned(),
+        Some(name) => format!("you are {name}, and your role does not allow {ADMIN_GRANT}"),
+        None => "you have no token or certificate that the cluster knows: run `tidelock login`".to_owned(),
     };
     Err(CliError::Refused(format!("nothing was changed, because you could not undo it: {reason}")))
 }

@@ -10,7 +10,9 @@ pub(super) fn run(command: PrincipalCommand, client: &Client, format: Output) ->
     match command {
         PrincipalCommand::List => list(client, format),
         PrincipalCommand::Put(args) => {
-            let body = encode(&PutPrincipal { roles: args.roles });
+            let names = args.certificate_names;
+            let certificate_names = (args.no_certificate_names || !names.is_empty()).then_some(names);
+            let body = encode(&PutPrincipal { roles: args.roles, certificate_names });
             let done = format!("principal {} is stored", args.name);
             change(client, format, &put(target(&args.name), &body), &done)
         }
@@ -29,7 +31,9 @@ fn list(client: &Client, format: Output) -> Result<(), CliError> {
     let answer = client.ask_for(200, &Call::get("/v1/auth/principals"))?;
     output::answer(format, &answer, || {
         let Principals { principals } = answer.json()?;
-        let rows = principals.into_iter().map(|principal| vec![principal.name, principal.roles.join(", ")]);
-        Ok(output::table(&["PRINCIPAL", "ROLES"], rows.collect()))
+        let rows = principals.into_iter().map(|principal| {
+            vec![principal.name, principal.roles.join(", "), principal.certificate_names.join(", ")]
+        });
+        Ok(output::table(&["PRINCIPAL", "ROLES", "CERTIFICATE NAMES"], rows.collect()))
     })
 }

@@ -212,7 +212,8 @@ mod tests {
             (url(port), Cluster { node, hosts, ..Cluster::default() })
         });
         let given: Vec<NodeUrl> = given.iter().copied().map(url).collect();
-        let connection = ClientOptions { urls: given.clone(), authorities: None, token: None };
+        let connection =
+            ClientOptions { urls: given.clone(), authorities: None, token: None, certificate: None };
         let client = Client::new(connection, LOOK_TIMEOUT);
         let watch = Watch { client, given, leaving, seen };
         let port = |url: NodeUrl| url.to_string().rsplit(':').next().and_then(|port| port.parse().ok());

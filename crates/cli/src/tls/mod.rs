@@ -1,12 +1,13 @@
-//! `tidelock tls`: certificates of hosts, without a certificate authority of the user's.
+//! `tidelock tls`: certificates of hosts and clients, without a certificate authority of the
+//! user's.
 //!
-//! `init` creates certificates offline, and `authority` rotates the CA of a `--secure` cluster.
-//! Owns the directory that it writes and what it prints; the server's `tls::issue` owns the
-//! contents of certificates. `init` connects to no node. Invariants: keys are readable only to
-//! their owner from the moment they exist; a file is replaced at once, so that a node never reads
-//! half of one.
+//! `init` and `client` create certificates offline, and `authority` rotates the CA of a `--secure`
+//! cluster. Owns the directories that it writes and what it prints; the server's `tls::issue` owns
+//! the contents of certificates. Invariants: keys are readable only to their owner from the moment
+//! they exist; a file is replaced at once, so that a node never reads half of one.
 
 mod authority;
+mod client;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,6 +29,13 @@ use crate::time::rfc3339;
 /// The private key of the authority.
 const AUTHORITY_KEY_FILE: &str = "ca.key";
 
+/// The authority of a directory: the names of its files, and for whom it signs.
+struct AuthorityFiles<'a> {
+    certificate: &'static str,
+    key: &'static str,
+    signs_for: &'a str,
+}
+
 /// Longest name of a host, in bytes: that of DNS.
 const HOST_BYTES_MAX: usize = 253;
 
@@ -38,6 +46,7 @@ const CLUSTER_NAME_BYTES_MAX: usize = tidelock_server::config::CLUSTER_NAME_BYTE
 pub fn run(args: TlsArgs) -> Result<(), CliError> {
     match args.command {
         TlsCommand::Init(args) => init(&args),
+        TlsCommand::Client(args) => client::run(&args),
         TlsCommand::Authority(args) => authority::run(&args),
     }
 }
@@ -84,7 +93,12 @@ fn init(args: &InitArgs) -> Result<(), CliError> {
     let out = args.out.as_path();
     create_directory(out)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (authority, is_new) = authority(out, &args.cluster_name, now)?;
+    let files = AuthorityFiles {
+        certificate: AUTHORITY_FILE,
+        key: AUTHORITY_KEY_FILE,
+        signs_for: &args.cluster_name,
+    };
+    let (authority, is_new) = authority(out, &files, now)?;
     let validity = Validity::of_days(now, args.days);
     for host in &hosts {
         let directory = out.join(&host.name);
@@ -101,8 +115,12 @@ fn init(args: &InitArgs) -> Result<(), CliError> {
 }
 
 /// The authority of the directory, and whether it was made now.
-fn authority(out: &Path, cluster_name: &str, now: u64) -> Result<(CertificateAuthority, bool), CliError> {
-    let (key_path, certificate_path) = (out.join(AUTHORITY_KEY_FILE), out.join(AUTHORITY_FILE));
+fn authority(
+    directory: &Path,
+    files: &AuthorityFiles<'_>,
+    now: u64,
+) -> Result<(CertificateAuthority, bool), CliError> {
+    let (key_path, certificate_path) = (directory.join(files.key), directory.join(files.certificate));
     match fs::read_to_string(&key_path) {
         Ok(key) => {
             let certificate = fs::read_to_string(&certificate_path)
@@ -115,10 +133,11 @@ fn authority(out: &Path, cluster_name: &str, now: u64) -> Result<(CertificateAut
             if certificate_path.exists() {
                 let path = certificate_path.display();
                 return Err(CliError::Usage(format!(
-                    "{path} exists without {AUTHORITY_KEY_FILE}, its key; give another --out, or put the key there"
+                    "{path} exists without {}, its key; give another directory, or put the key there",
+                    files.key
                 )));
             }
-            let (authority, key) = CertificateAuthority::new(cluster_name, now).map_err(failed)?;
+            let (authority, key) = CertificateAuthority::new(files.signs_for, now).map_err(failed)?;
             replace(&key_path, key.as_bytes(), 0o600)?;
             replace(&certificate_path, authority.certificate().as_bytes(), 0o644)?;
             Ok((authority, true))

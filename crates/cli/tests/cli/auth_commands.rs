@@ -263,7 +263,7 @@ fn lists_are_tables() {
         list("role"),
         "ROLE  ENDS                  GRANTS\napp   1970-01-01T00:00:00Z  read keys:, cluster:read\n"
     );
-    assert_eq!(list("principal"), "PRINCIPAL  ROLES\nann        admin, app\n");
+    assert_eq!(list("principal"), "PRINCIPAL  ROLES       CERTIFICATE NAMES\nann        admin, app\n");
     assert_eq!(
         list("token"),
         "TOKEN             PRINCIPAL  CREATED               EXPIRES  SECRETS\n\

@@ -132,6 +132,46 @@ fn tokens() {
     }
 }
 
+/// Every command of the page succeeds, and at its end the certificate proves nothing any more.
+#[test]
+fn client_certificates() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let (url, port) = ("TIDELOCK_URL", ports::reserve(3));
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_tidelock"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let shell = |line: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]).current_dir(home.path()).env("XDG_CONFIG_HOME", home.path());
+        shell.env("PATH", format!("{}:{path}", binary.parent().expect("a directory").display()));
+        shell.env(url, format!("https://127.0.0.1:{port}")).env("TIDELOCK_CA", "data/tls/ca.crt");
+        shell
+    };
+    let script = script(include_str!("../../../../docs/how-to/client-certificates.md"));
+    // The first line belongs to the shell.
+    let mut lines = script.lines().skip(1);
+    let certificate = lines.next().expect("a command");
+    assert!(shell(certificate).output().expect("a shell").status.success(), "{certificate}");
+    let addresses =
+        format!("--http 127.0.0.1:{port} --resp 127.0.0.1:{} --peer 127.0.0.1:{}", port + 1, port + 2);
+    let serve = format!("exec tidelock serve --secure --data-dir data --resp-cluster off {addresses}");
+    let serve = shell(&format!("{serve} --client-ca clients/client-ca.crt")).stderr(Stdio::null()).spawn();
+    let _node = Processes(vec![serve.expect("a shell")]);
+    eventually("the administrator is logged in", || {
+        shell("tidelock login < data/root.token").output().expect("a shell").status.success().then_some(())
+    });
+    for line in lines {
+        let done = shell(line).output().expect("a shell");
+        assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
+        if line.contains("whoami") {
+            let shown = String::from_utf8_lossy(&done.stdout).into_owned();
+            assert!(shown.contains("certificate  tidelock://client/shop, expires "), "{shown}");
+        }
+    }
+    let get = "tidelock kv get shop/open --client-cert clients/shop.crt --client-key clients/shop.key";
+    let refused = shell(get).output().expect("a shell");
+    assert_eq!(refused.status.code(), Some(1), "{}", String::from_utf8_lossy(&refused.stderr));
+}
+
 /// The numbered steps of the page create a cluster of three nodes with TLS and tokens.
 #[test]
 fn secure() {

@@ -178,6 +178,11 @@ pub enum ConfigError {
         /// The name or address of this node for clients.
         host: String,
     },
+    /// Certificates of clients without TLS.
+    #[error(
+        "client_ca: this node has no TLS, with which clients present certificates; give --tls-dir too, or start a new cluster with --secure"
+    )]
+    ClientCaWithoutTls,
     /// The cluster name is empty, too long, or has other characters.
     #[error(
         "cluster_name: `{0}` is not a name; write 1 to {CLUSTER_NAME_BYTES_MAX} letters, digits, dots, dashes and \

@@ -172,6 +172,9 @@ pub struct Settings {
     /// Directory of the certificate that clients and other nodes are shown; `None`: they connect
     /// without TLS.
     pub tls_dir: Option<PathBuf>,
+    /// The certificates of the authorities that sign for clients; `None`: clients are not asked for
+    /// certificates.
+    pub client_ca: Option<PathBuf>,
     /// Whether the cluster's own CA signs the certificate of the node, which is in the data
     /// directory.
     pub secure: bool,
@@ -296,17 +299,14 @@ impl Settings {
                 raw.dead_after_s.unwrap_or(DEFAULT_DEAD_AFTER_S),
                 1..=DEAD_AFTER_S_MAX,
             )?),
-            auth_stale: Duration::from_secs(in_range(
-                "auth_stale_s",
-                raw.auth_stale_s.unwrap_or(DEFAULT_AUTH_STALE_S),
-                AUTH_STALE_S_MIN..=AUTH_STALE_S_MAX,
-            )?),
+            auth_stale: parse_auth_stale(raw.auth_stale_s)?,
             slow_request: parse_slow_request(raw.slow_request_ms)?,
             data_dir: parse_data_dir(raw.data_dir)?,
             allowed_hosts: allowed_hosts::parse(&raw.allowed_hosts.unwrap_or_default())?,
             listen,
             advertise,
             tls_dir: raw.tls_dir,
+            client_ca: raw.client_ca,
             secure: raw.secure.unwrap_or(DEFAULT_SECURE),
             join_token_file: raw.join_token_file,
             audit_log: raw.audit_log,
@@ -526,6 +526,11 @@ fn parse_shard_tags(list: Vec<String>) -> Result<BTreeMap<String, String>, Confi
         return Err(ConfigError::ShardTag(format!("`{name}` looks like a policy that is misspelt")));
     }
     Ok(tags)
+}
+
+fn parse_auth_stale(raw: Option<u64>) -> Result<Duration, ConfigError> {
+    let raw_s = raw.unwrap_or(DEFAULT_AUTH_STALE_S);
+    in_range("auth_stale_s", raw_s, AUTH_STALE_S_MIN..=AUTH_STALE_S_MAX).map(Duration::from_secs)
 }
 
 fn parse_slow_request(raw: Option<u64>) -> Result<Duration, ConfigError> {

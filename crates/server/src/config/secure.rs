@@ -37,6 +37,18 @@ impl Settings {
         }
     }
 
+    /// Checks that clients can present certificates if there are authorities for them. Separate, as
+    /// [`Settings::check_exposure`]: whether there is TLS may depend on the data directory.
+    ///
+    /// # Errors
+    /// [`ConfigError::ClientCaWithoutTls`].
+    pub fn check_client_ca(&self) -> Result<(), ConfigError> {
+        match (&self.client_ca, &self.tls_dir) {
+            (Some(_), None) => Err(ConfigError::ClientCaWithoutTls),
+            _ => Ok(()),
+        }
+    }
+
     /// The settings and addresses that other machines can reach. They are worth a warning as long
     /// as there is no authentication.
     pub fn exposed(&self) -> Vec<(&'static str, &str)> {

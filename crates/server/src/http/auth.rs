@@ -102,7 +102,8 @@ fn whoami<S: Store>(call: &Call<'_, S>) -> api::Whoami {
     api::Whoami {
         required: rows.is_required(),
         principal: proof.map(|proof| proof.principal.to_string()),
-        token: proof.map(|proof| proof.token.to_string()),
+        token: proof.and_then(|proof| proof.token()).map(|id| id.to_string()),
+        certificate_name: proof.and_then(|proof| proof.certificate_name()).map(ToOwned::to_owned),
         expires_unix_ms: proof.and_then(|proof| proof.expires).map(|expires| expires.0),
         roles,
         grants: texts(&grants),
@@ -139,20 +140,24 @@ async fn principals<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
     let shown = rows.principals().iter().map(|(name, principal)| api::Principal {
         name: name.clone(),
         roles: principal.roles.iter().cloned().collect(),
+        certificate_names: principal.certificate_names.iter().cloned().collect(),
     });
     Ok(json(&api::Principals { principals: shown.collect() }))
 }
 
 async fn put_principal<S: Store>(mut call: Call<'_, S>, name: String) -> Result<Response, Problem> {
-    let api::PutPrincipal { roles } = object(&mut call, "`roles`").await?;
+    let api::PutPrincipal { roles, certificate_names } =
+        object(&mut call, "`roles` and perhaps `certificate_names`").await?;
     let rows = call.ask(requests::access()).await?;
     if let Some(unknown) = roles.iter().find(|role| rows.role(role).is_none()) {
         let detail = format!("there is no role {unknown:?}; nothing was changed");
         return Err(Problem::new(ProblemKind::NotFound, detail));
     }
-    let known = rows.principals().get(&name).map(|known| known.certificate_names.clone());
-    let (roles, certificate_names) = (roles.into_iter().collect(), known.unwrap_or_default());
-    let principal = Principal { roles, certificate_names };
+    let certificate_names = match certificate_names {
+        Some(names) => names.into_iter().collect(),
+        None => rows.principals().get(&name).map(|known| known.certificate_names.clone()).unwrap_or_default(),
+    };
+    let principal = Principal { roles: roles.into_iter().collect(), certificate_names };
     change(call, AccessChange::PutPrincipal { name, principal }).await
 }
 

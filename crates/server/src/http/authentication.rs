@@ -1,9 +1,9 @@
 //! Who sends a request, and whether that is enough for its route.
 //!
-//! Owns the only place that turns the header `Authorization` into a caller, and the demand of each
-//! route. The core checks every request that it is asked. A route that shows or does something
-//! without such a request is checked here, so that none escapes: the demand of an endpoint is an
-//! exhaustive match.
+//! Owns the only place that turns the header `Authorization`, or without it the certificate of the
+//! client, into a caller, and the demand of each route. The core checks every request that it is
+//! asked. A route that shows or does something without such a request is checked here, so that none
+//! escapes: the demand of an endpoint is an exhaustive match.
 //!
 //! While authentication is not required nothing is refused. A valid token still says who makes the
 //! request, for `whoami` and as the author of a change; an invalid one is ignored.
@@ -38,6 +38,7 @@ use crate::access::{AccessState, Proof, PublishedAccess};
 use crate::clock::WallClock;
 use crate::requests;
 use crate::store::Store;
+use crate::tls::ClientCertificate;
 use crate::token::BearerToken;
 
 /// What an endpoint needs from its caller, once authentication is required.
@@ -165,7 +166,7 @@ fn of_cluster(operation: Cluster) -> EndpointDemand {
 /// Who a client is, as far as it has proved that.
 #[derive(Clone, Debug, Default)]
 pub(super) enum ClientIdentity {
-    /// It sent no token.
+    /// It sent no token, and no certificate that proves a principal.
     #[default]
     Unknown,
     /// It sent something that is not a valid token.
@@ -188,8 +189,8 @@ impl ClientIdentity {
     }
 }
 
-/// Waits until a client may not read a namespace any more: its token was removed or has expired, or
-/// its roles were changed.
+/// Waits until a client may not read a namespace any more: its token or the name of its certificate
+/// was removed or has expired, or its roles were changed.
 pub(super) async fn until_denied(
     identity: ClientIdentity,
     access: Arc<PublishedAccess>,
@@ -226,12 +227,16 @@ struct CachedIdentity {
 pub(super) struct Authentication {
     address: Option<IpAddr>,
     last: RefCell<Option<CachedIdentity>>,
+    /// The certificate that the client presented.
+    certificate: Option<Arc<ClientCertificate>>,
+    /// Who the certificate proved the client to be, and at which state of the rows.
+    by_certificate: RefCell<Option<(AccessState, ClientIdentity)>>,
 }
 
 impl Authentication {
-    /// The authentication of a client at an address.
-    pub fn new(address: Option<IpAddr>) -> Authentication {
-        Authentication { address, last: RefCell::new(None) }
+    /// The authentication of a client at an address, which may have presented a certificate.
+    pub fn new(address: Option<IpAddr>, certificate: Option<Arc<ClientCertificate>>) -> Authentication {
+        Authentication { address, last: RefCell::default(), certificate, by_certificate: RefCell::default() }
     }
 
     /// The address of the client, if it is known.
@@ -248,7 +253,10 @@ impl Authentication {
         clock: WallClock,
     ) -> ClientIdentity {
         match fields.authorization {
-            Field::Absent => ClientIdentity::Unknown,
+            Field::Absent => match &self.certificate {
+                None => ClientIdentity::Unknown,
+                Some(certificate) => self.identify_by_certificate(certificate, access, clock),
+            },
             Field::Repeated => ClientIdentity::Refuted,
             Field::Once(header) => self.identify_by(header, access, clock),
         }
@@ -272,6 +280,26 @@ impl Authentication {
         let proof = bearer(header).and_then(|token| Proof::of(&token, &access.rows(), clock.now()));
         let identity = proof.map_or(ClientIdentity::Refuted, |proof| ClientIdentity::Proved(proof.into()));
         *last = Some(CachedIdentity { header: header.clone(), state, identity: identity.clone() });
+        identity
+    }
+
+    fn identify_by_certificate(
+        &self,
+        certificate: &Arc<ClientCertificate>,
+        access: &PublishedAccess,
+        clock: WallClock,
+    ) -> ClientIdentity {
+        let state = access.state();
+        let mut last = self.by_certificate.borrow_mut();
+        if let Some((checked, identity)) = &*last
+            && *checked == state
+            && !identity.proof().is_some_and(|proof| proof.has_expired(|| clock.now()))
+        {
+            return identity.clone();
+        }
+        let proof = Proof::of_certificate(certificate, &access.rows(), clock.now());
+        let identity = proof.map_or(ClientIdentity::Unknown, |proof| ClientIdentity::Proved(proof.into()));
+        *last = Some((state, identity.clone()));
         identity
     }
 

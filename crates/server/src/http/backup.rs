@@ -47,7 +47,9 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
     }
     let tls = call.context.tls.clone();
     let authorization = call.headers().get(AUTHORIZATION).cloned();
-    let sources = Sources { store: call.store().clone(), own: source.clone(), tls, authorization };
+    let lacks_token = authorization.is_none() && call.identity().proof().is_some();
+    let sources =
+        Sources { store: call.store().clone(), own: source.clone(), tls, authorization, lacks_token };
     let open = select(&sources, is_stale).await?;
     Ok(response::parts(source.read(open, place)))
 }
@@ -110,6 +112,9 @@ struct Sources<S> {
     tls: Option<TlsAcceptor>,
     /// The header of the client, which other nodes check too.
     authorization: Option<HeaderValue>,
+    /// Whether the client has proved who it is by its certificate, which this node cannot present
+    /// to others.
+    lacks_token: bool,
 }
 
 /// The opened snapshots of one node.
@@ -146,6 +151,10 @@ impl<S: Store> Sources<S> {
     /// A node at its present address, which may change at any time.
     async fn remote(&self, node: NodeId) -> Result<RemoteSource, SourceError> {
         let no_answer = |reason: String| SourceError::NoAnswer(reason);
+        if self.lacks_token && self.store.access().state().is_required() {
+            let reason = "it checks the client again, and a certificate cannot be passed on: use a token";
+            return Err(no_answer(reason.to_owned()));
+        }
         let view =
             self.store.ask(requests::cluster()).await.map_err(|error| no_answer(format!("{error:?}")))?;
         let host = view.hosts.iter().find(|host| host.info.node == node);

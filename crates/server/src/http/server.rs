@@ -201,7 +201,7 @@ async fn serve_connection<S: Store>(
     context: &HttpContext,
 ) -> Option<HijackedConnection> {
     let connection = place.connection.clone();
-    let authentication = Authentication::new(connection.address());
+    let authentication = Authentication::new(connection.address(), stream.client_certificate());
     let service = service_fn(|request: hyper::Request<Incoming>| async {
         let _answering = connection.begin_answer();
         let (method, version) = (request.method().clone(), request.version());

@@ -1,8 +1,9 @@
 //! Who a client of the Redis protocol is, and whether that is enough for a command.
 //!
-//! Owns the state that `AUTH` changes. The core checks every request. Operations on keys are
-//! checked here too, one by one: the core refuses a burst or a transaction as a whole, and so only
-//! the command that is not allowed gets an error, as in Redis.
+//! Owns the state that `AUTH` changes. Without `AUTH`, the client's certificate may prove who it
+//! is. The core checks every request. Operations on keys are checked here too, one by one: the core
+//! refuses a burst or a transaction as a whole, and so only the command that is not allowed gets an
+//! error, as in Redis.
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use super::replies::refusal_text;
 use super::session::Failure;
 use crate::access::{AccessState, Proof, PublishedAccess};
 use crate::clock::WallClock;
+use crate::tls::ClientCertificate;
 use crate::token::BearerToken;
 
 /// What a command needs from its client, once authentication is required.
@@ -37,37 +39,65 @@ pub struct Authentication {
     proof: Option<Arc<Proof>>,
     /// What the principal may do in that state; `None` without a principal.
     permissions: Option<Permissions>,
+    /// The certificate that the client presented.
+    certificate: Option<Arc<ClientCertificate>>,
+    /// Whether the client has proved something with a token. Then the end of the token does not
+    /// make it the principal of its certificate again, which it did not choose to be.
+    has_used_token: bool,
 }
 
 impl Authentication {
     /// A client that has proved nothing.
     pub fn new(access: &PublishedAccess) -> Authentication {
         let state = access.state();
-        Authentication { state, is_required: state.is_required(), proof: None, permissions: None }
+        Authentication {
+            state,
+            is_required: state.is_required(),
+            proof: None,
+            permissions: None,
+            certificate: None,
+            has_used_token: false,
+        }
     }
 
-    fn look_up(&mut self, access: &PublishedAccess) {
-        self.state = access.state();
-        self.is_required = self.state.is_required();
-        let principal = self.proof.as_ref().map(|proof| &proof.principal);
-        self.permissions = principal.and_then(|name| access.rows().permissions(name).cloned());
+    /// Takes the certificate that the client has presented in its handshake.
+    pub fn present(
+        &mut self,
+        certificate: Option<Arc<ClientCertificate>>,
+        (access, clock): (&PublishedAccess, WallClock),
+    ) {
+        self.certificate = certificate;
+        self.follow_rows(access, clock);
     }
 
-    /// Follows changes of the rows, and the time. Returns whether the client's token is not
-    /// accepted any more.
+    /// Follows changes of the rows, and the time. Returns whether the client's principal has
+    /// changed.
     #[inline]
     pub fn follow(&mut self, access: &PublishedAccess, clock: WallClock) -> bool {
         let has_ended = |proof: &Arc<Proof>| proof.has_expired(|| clock.now());
-        let has_ended = if self.state == access.state() {
-            self.proof.as_ref().is_some_and(has_ended)
-        } else {
-            self.look_up(access);
-            self.proof.as_ref().is_some_and(|proof| !proof.holds(&access.rows(), clock.now()))
-        };
+        if self.state != access.state() {
+            return self.follow_rows(access, clock);
+        }
+        let has_ended = self.proof.as_ref().is_some_and(has_ended);
         if has_ended {
-            self.reset();
+            (self.proof, self.permissions) = (None, None);
         }
         has_ended
+    }
+
+    fn follow_rows(&mut self, access: &PublishedAccess, clock: WallClock) -> bool {
+        // Before the rows: if they change meanwhile, they are looked at again.
+        self.state = access.state();
+        self.is_required = self.state.is_required();
+        let (rows, now) = (access.rows(), clock.now());
+        let before = self.proof.take();
+        self.proof = before.clone().filter(|proof| proof.holds(&rows, now));
+        if let (None, false, Some(certificate)) = (&self.proof, self.has_used_token, &self.certificate) {
+            self.proof = Proof::of_certificate(certificate, &rows, now).map(Arc::new);
+        }
+        let principal = self.proof.as_ref().map(|proof| &proof.principal);
+        self.permissions = principal.and_then(|name| rows.permissions(name).cloned());
+        principal != before.as_ref().map(|proof| &proof.principal)
     }
 
     /// Whether the client must send a valid token before anything else.
@@ -90,9 +120,10 @@ impl Authentication {
         self.proof.as_ref().map_or(Caller::Anonymous, |proof| proof.caller())
     }
 
-    /// Forgets what the client has proved.
-    pub fn reset(&mut self) {
-        (self.proof, self.permissions) = (None, None);
+    /// Forgets what the client has proved with a token.
+    pub fn reset(&mut self, access: &PublishedAccess, clock: WallClock) {
+        (self.proof, self.has_used_token) = (None, false);
+        self.follow_rows(access, clock);
     }
 
     /// Checks a token, and the name that the client states with it. Clients that take only a
@@ -110,7 +141,7 @@ impl Authentication {
             Some(proof) => {
                 (self.state, self.is_required) = (state, state.is_required());
                 self.permissions = rows.permissions(&proof.principal).cloned();
-                self.proof = Some(proof.into());
+                (self.proof, self.has_used_token) = (Some(proof.into()), true);
                 true
             }
             None => false,

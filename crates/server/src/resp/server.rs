@@ -228,6 +228,7 @@ impl ConnectionHandler for Listener {
             let secured =
                 tls_handshake(stream, server.context.tls.as_ref(), &server.rejections, plain_resp_refusal);
             if let Some(stream) = secured.await {
+                session.present(stream.client_certificate());
                 let connection = RespConnection::new(stream, session, place.stalled_since, client);
                 server.serve_connection(connection, &place.cut, permit).await;
             }

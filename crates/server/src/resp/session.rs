@@ -9,6 +9,7 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tidelock_core::clients::pipeline::{CommandError, Executed, Pipeline};
@@ -23,6 +24,7 @@ use super::replies::{
     Encoded, Gathered, Item, Render, RenderMany, ReplyEncoder, RespReplies, Style, refusal_text,
 };
 use crate::audit_log::{AuditEvent, AuditEventKind};
+use crate::tls::ClientCertificate;
 
 /// The error text of a command that is not executed: a code in capitals, then text.
 pub type Failure = std::borrow::Cow<'static, str>;
@@ -99,6 +101,14 @@ impl Session {
             self.adopt_caller();
         }
         self.authentication.check_command(demand, clock)
+    }
+
+    /// Takes the certificate that the client has presented in its handshake.
+    pub fn present(&mut self, certificate: Option<Arc<ClientCertificate>>) {
+        if certificate.is_some() {
+            self.authentication.present(certificate, (self.store.access(), self.context.clock));
+            self.adopt_caller();
+        }
     }
 
     /// Makes the requests of the client those of the caller that it has proved to be.
@@ -257,7 +267,7 @@ impl Session {
     /// Resets what the client has set (`RESET`).
     pub fn reset(&mut self) {
         self.pipeline.reset();
-        self.authentication.reset();
+        self.authentication.reset(self.store.access(), self.context.clock);
         self.adopt_caller();
         self.name = Bytes::new();
         self.protocol = Protocol::default();

@@ -63,7 +63,7 @@ use crate::secure::{self, NodeCertificateError};
 use crate::shutdown::{self, Signal};
 use crate::status_log::SlowRequestLog;
 use crate::store::Store;
-use crate::tls::{TlsAcceptor, TlsError};
+use crate::tls::{TlsAcceptor, TlsError, TlsPaths, check_client_authorities};
 use crate::transport::{Transport, TransportOptions};
 use crate::worker::{DiskReports, Worker, WorkerFailure};
 use crate::worker_pool::{Servers, SharedContext, WorkerContext, WorkerPool};
@@ -110,7 +110,7 @@ pub enum ServeError {
     #[error(transparent)]
     Secure(#[from] NodeCertificateError),
     /// The certificate cannot be used.
-    #[error("tls_dir: {0}")]
+    #[error("TLS: {0}")]
     Tls(#[from] TlsError),
     /// The audit log cannot be opened, or the file is not an audit log.
     #[error("audit_log: {}: {source}", path.display())]
@@ -190,6 +190,7 @@ async fn serve(
 ) -> Result<(), ServeError> {
     let settings = secure::resolved(settings);
     settings.check_exposure()?;
+    settings.check_client_ca()?;
     let audit_log = start_audit_log(&settings)?;
     let Some((tls, recovered, listeners)) = prepare(&settings, signals.clone()).await? else {
         tracing::info!("stopped before a cluster had admitted this node");
@@ -294,10 +295,12 @@ async fn prepare(
     signals: watch::Receiver<Option<Signal>>,
 ) -> Result<Option<(Option<TlsAcceptor>, Recovered, Listeners)>, ServeError> {
     let open_tls = || {
-        let directory = settings.tls_dir.clone();
-        directory.map(|directory| TlsAcceptor::open(directory, SystemTime::now())).transpose()
+        let Some(directory) = settings.tls_dir.clone() else { return Ok(None) };
+        let paths = TlsPaths { directory, client_authorities: settings.client_ca.clone() };
+        TlsAcceptor::open(paths, SystemTime::now()).map(Some)
     };
-    // Check a given `--tls-dir` before the data directory is created.
+    // Check the given files before the data directory is created.
+    settings.client_ca.as_deref().map(check_client_authorities).transpose()?;
     let given_tls = if settings.secure { None } else { open_tls()? };
     let disk = FsDisk::open(&settings.data_dir)?;
     tokio::select! {

@@ -3,20 +3,19 @@
 //! Owns the limits of the handshakes with clients. The transport limits those with other nodes.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-use rustls::ServerConfig;
 use rustls::pki_types::{IpAddr, Ipv4Addr, ServerName};
+use rustls::{ClientConfig, ServerConfig};
 use tidelock_core::certified_host::{CertificateError, CertifiedHost};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{LazyConfigAcceptor, TlsConnector, TlsStream};
 
 use super::certificate::CertificateInUse;
-use super::certificate::{Certificate, CertificateFiles, TlsError, unix_s};
+use super::certificate::{Certificate, CertificateFiles, TlsError, TlsPaths, unix_s};
 use super::peer::{ENROLMENT_PROTOCOL, PeerConfigs, enrolling, host_of};
 use super::stream::MaybeTlsStream;
 use crate::unfinished::Unfinished;
@@ -39,7 +38,7 @@ pub const EXPIRY_WARNING: Duration = Duration::from_secs(7 * 24 * 3600);
 pub struct TlsAcceptor(Arc<Shared>);
 
 struct Shared {
-    directory: PathBuf,
+    paths: TlsPaths,
     /// The files that are in use.
     files: Mutex<CertificateFiles>,
     config: RwLock<Arc<ServerConfig>>,
@@ -97,15 +96,15 @@ pub enum Reload {
 }
 
 impl TlsAcceptor {
-    /// Reads the certificate of a directory.
+    /// Reads the certificate, and the authorities of clients.
     ///
     /// # Errors
     /// When the files cannot be read or do not pass the checks.
-    pub fn open(directory: PathBuf, now: SystemTime) -> Result<TlsAcceptor, TlsError> {
-        let files = CertificateFiles::read(&directory)?;
+    pub fn open(paths: TlsPaths, now: SystemTime) -> Result<TlsAcceptor, TlsError> {
+        let files = CertificateFiles::read(&paths)?;
         let certificate = files.check(now)?;
         Ok(TlsAcceptor(Arc::new(Shared {
-            directory,
+            paths,
             files: Mutex::new(files),
             config: RwLock::new(certificate.config),
             peers: RwLock::new(certificate.peers),
@@ -122,7 +121,7 @@ impl TlsAcceptor {
     pub fn reload(&self, now: SystemTime) -> Reload {
         let shared = &*self.0;
         let mut used = shared.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = CertificateFiles::read(&shared.directory);
+        let read = CertificateFiles::read(&shared.paths);
         let mut not_used = shared.not_used.lock().unwrap_or_else(PoisonError::into_inner);
         let checked = match read {
             Ok(files) if files == *used => {
@@ -168,7 +167,7 @@ impl TlsAcceptor {
     pub fn warnings(&self, now: SystemTime) -> Vec<String> {
         let not_used = self.0.not_used.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut warnings: Vec<String> = not_used
-            .map(|reason| format!("the changed files of --tls-dir are not used: {reason}"))
+            .map(|reason| format!("the changed files of {} are not used: {reason}", self.flags()))
             .into_iter()
             .collect();
         let left_s = self.seconds_left(now);
@@ -179,6 +178,11 @@ impl TlsAcceptor {
             });
         }
         warnings
+    }
+
+    /// The flags that say where the files are.
+    fn flags(&self) -> &'static str {
+        if self.0.paths.client_authorities.is_some() { "--tls-dir or --client-ca" } else { "--tls-dir" }
     }
 
     /// The certificate in use; `None` if it cannot be parsed.
@@ -261,12 +265,17 @@ impl TlsAcceptor {
     /// connection fails.
     pub async fn connect_peer(&self, stream: TcpStream) -> io::Result<PeerStream> {
         let config = self.0.peers.read().unwrap_or_else(PoisonError::into_inner).client.clone();
-        // Neither sent nor compared.
-        let name = ServerName::IpAddress(IpAddr::V4(Ipv4Addr::from([0, 0, 0, 0])));
-        let handshake = timeout(HANDSHAKE_TIMEOUT, TlsConnector::from(config).connect(name, stream));
-        let stream = handshake.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
-        let stream = TlsStream::Client(stream);
-        Ok(PeerStream { host: host_shown(&stream), stream: MaybeTlsStream::Tls(Box::new(stream)) })
+        connect(config, stream).await
+    }
+
+    /// The handshake with the HTTP listener of another node, to which this one has connected. The
+    /// node presents no certificate: there, only those of clients are accepted.
+    ///
+    /// # Errors
+    /// As [`TlsAcceptor::connect_peer`].
+    pub async fn connect_http(&self, stream: TcpStream) -> io::Result<PeerStream> {
+        let config = self.0.peers.read().unwrap_or_else(PoisonError::into_inner).http_client.clone();
+        connect(config, stream).await
     }
 
     async fn handshake(&self, stream: TcpStream) -> Result<MaybeTlsStream, HandshakeFailure> {
@@ -275,6 +284,16 @@ impl TlsAcceptor {
         let stream = done.unwrap_or(Err(HandshakeFailure::Overloaded))?;
         Ok(MaybeTlsStream::Tls(Box::new(stream)))
     }
+}
+
+/// The handshake on a connection that this node made to another one.
+async fn connect(config: Arc<ClientConfig>, stream: TcpStream) -> io::Result<PeerStream> {
+    // Neither sent nor compared.
+    let name = ServerName::IpAddress(IpAddr::V4(Ipv4Addr::from([0, 0, 0, 0])));
+    let handshake = timeout(HANDSHAKE_TIMEOUT, TlsConnector::from(config).connect(name, stream));
+    let stream = handshake.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+    let stream = TlsStream::Client(stream);
+    Ok(PeerStream { host: host_shown(&stream), stream: MaybeTlsStream::Tls(Box::new(stream)) })
 }
 
 /// The handshake on a connection that this node accepted.
@@ -332,6 +351,6 @@ fn host_shown(stream: &TlsStream<TcpStream>) -> Result<CertifiedHost, Certificat
 impl std::fmt::Debug for TlsAcceptor {
     /// Without the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TlsAcceptor").field("directory", &self.0.directory).finish_non_exhaustive()
+        f.debug_struct("TlsAcceptor").field("paths", &self.0.paths).finish_non_exhaustive()
     }
 }

@@ -11,9 +11,11 @@ use std::{fs, io};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::NoServerSessionStorage;
 use rustls::{RootCertStore, ServerConfig};
 use tidelock_core::certified_host::{CertificateError, CertifiedHost};
 
+use super::client;
 use super::peer::{CaBundle, CertifiedKey, PeerConfigs, fingerprint, host_of, is_signed_by, names_of};
 
 /// The certificate of the node and those of the authorities between it and the root, PEM.
@@ -65,6 +67,9 @@ pub enum TlsError {
          each other's certificates. `tidelock tls init` makes all files of the directory", .0.display()
     )]
     NoAuthority(PathBuf),
+    /// The authorities of clients cannot be used.
+    #[error("--client-ca: {0}")]
+    ClientAuthorities(String),
     /// The certificate does not name one host of a cluster.
     #[error("{CERTIFICATE_FILE}: {0}. `tidelock tls init` makes such certificates")]
     Name(#[from] CertificateError),
@@ -84,12 +89,23 @@ pub enum TlsError {
     Refused(rustls::Error),
 }
 
+/// Where the files are.
+#[derive(Clone, Debug)]
+pub struct TlsPaths {
+    /// The directory with [`CERTIFICATE_FILE`], [`KEY_FILE`] and [`AUTHORITY_FILE`].
+    pub directory: PathBuf,
+    /// The certificates, PEM, of the authorities that sign for clients; `None`: clients are not
+    /// asked for certificates.
+    pub client_authorities: Option<PathBuf>,
+}
+
 /// The bytes of the files.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct CertificateFiles {
     certificate: Vec<u8>,
     key: Vec<u8>,
     authorities: Vec<u8>,
+    client_authorities: Option<Vec<u8>>,
 }
 
 /// A certificate that passed all checks.
@@ -105,12 +121,9 @@ pub(super) struct Certificate {
 }
 
 impl CertificateFiles {
-    /// Reads the files of a directory.
-    pub fn read(directory: &Path) -> Result<CertificateFiles, TlsError> {
-        let read = |name: &str| {
-            let path = directory.join(name);
-            fs::read(&path).map_err(|error| TlsError::Read { path, error })
-        };
+    /// Reads the files.
+    pub fn read(paths: &TlsPaths) -> Result<CertificateFiles, TlsError> {
+        let read = |name: &str| read(&paths.directory.join(name));
         let authorities = match read(AUTHORITY_FILE) {
             Err(TlsError::Read { path, error }) if error.kind() == io::ErrorKind::NotFound => {
                 Err(TlsError::NoAuthority(path))
@@ -119,7 +132,8 @@ impl CertificateFiles {
         };
         // The certificate is looked for first: a wrong directory has none of the files.
         let (certificate, key) = (read(CERTIFICATE_FILE)?, read(KEY_FILE)?);
-        Ok(CertificateFiles { certificate, key, authorities: authorities? })
+        let client_authorities = paths.client_authorities.as_deref().map(self::read).transpose()?;
+        Ok(CertificateFiles { certificate, key, authorities: authorities?, client_authorities })
     }
 
     /// Parses what a renewal needs to know; `None` if the certificate cannot be parsed.
@@ -146,12 +160,7 @@ impl CertificateFiles {
         let expires_unix_s = check_validity(leaf, now)?;
         let key = PrivateKeyDer::from_pem_slice(&self.key)
             .map_err(|error| TlsError::Pem { file: KEY_FILE, error })?;
-        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(TlsError::Mismatch)?
-            .with_no_client_auth()
-            .with_single_cert(chain.clone(), key.clone_key())
-            .map_err(TlsError::Mismatch)?;
+        let config = self.server_config(chain.clone(), key.clone_key())?;
         let authorities = authorities(&self.authorities)?;
         let host = host_of(leaf)?;
         let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
@@ -159,6 +168,43 @@ impl CertificateFiles {
             PeerConfigs::new(CertifiedKey { chain, key }, authorities, now).map_err(TlsError::Refused)?;
         Ok(Certificate { config: Arc::new(config), peers, host, expires_unix_s })
     }
+
+    /// The settings of connections with clients.
+    fn server_config(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<ServerConfig, TlsError> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Mismatch)?;
+        let Some(client_authorities) = &self.client_authorities else {
+            return builder.with_no_client_auth().with_single_cert(chain, key).map_err(TlsError::Mismatch);
+        };
+        let mut config = builder
+            .with_client_cert_verifier(client::verifier(client_authorities, &provider)?)
+            .with_single_cert(chain, key)
+            .map_err(TlsError::Mismatch)?;
+        // A resumed session would skip the check of a certificate whose authority is no longer
+        // trusted.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(config)
+    }
+}
+
+/// The content of a file.
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    fs::read(path).map_err(|error| TlsError::Read { path: path.to_owned(), error })
+}
+
+/// Checks that a file has certificates of authorities of clients.
+///
+/// # Errors
+/// When it cannot be read, or cannot be used.
+pub fn check_client_authorities(path: &Path) -> Result<(), TlsError> {
+    client::verifier(&read(path)?, &Arc::new(aws_lc_rs::default_provider())).map(drop)
 }
 
 /// The authorities of the file.
@@ -262,6 +308,7 @@ mod tests {
             certificate: parameters.signed_by(&key, &authority).unwrap().pem().into_bytes(),
             key: key.serialize_pem().into_bytes(),
             authorities: authority.pem().into_bytes(),
+            client_authorities: None,
         }
     }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, Error,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, Error,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType, date_time_ymd,
 };
 use rustls::pki_types::CertificateSigningRequestDer;
@@ -122,6 +122,22 @@ impl CertificateAuthority {
         let request = CertificateSigningRequestDer::from(request);
         let request = CertificateSigningRequestParams::from_der(&request)?;
         self.certify(&request.public_key, names, host, validity)
+    }
+
+    /// Issues a certificate for a client with this URI, and generates its key. Returns both as PEM.
+    ///
+    /// # Errors
+    /// When no key can be made, or the URI is not ASCII.
+    pub fn issue_client(&self, uri: &str, validity: Validity) -> Result<(String, String), Error> {
+        let key = KeyPair::generate()?;
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name = DistinguishedName::new();
+        parameters.subject_alt_names = vec![SanType::URI(uri.try_into()?)];
+        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        parameters.use_authority_key_identifier_extension = true;
+        validity.apply(&mut parameters);
+        Ok((parameters.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
     }
 
     fn certify(

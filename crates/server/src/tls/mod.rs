@@ -2,14 +2,15 @@
 //!
 //! Owns the certificate that the node shows, how it is replaced without a restart, and the
 //! handshakes. Servers and the transport get a [`MaybeTlsStream`] and need not know whether it is
-//! encrypted. Clients show no certificate; nodes show each other theirs, over the peer protocol and
-//! over HTTP.
+//! encrypted. A client may present a certificate if the node has `--client-ca`. Nodes present
+//! theirs to each other over the peer protocol.
 //!
 //! Invariant: the files are checked as a whole before the first of them is used. What does not pass
 //! leaves the certificate in place that the node shows.
 
 mod acceptor;
 mod certificate;
+mod client;
 pub mod issue;
 mod peer;
 mod stream;
@@ -19,6 +20,8 @@ pub use acceptor::{
     connect_to_enrol,
 };
 pub use certificate::{
-    AUTHORITY_FILE, CERTIFICATE_FILE, CertificateInUse, KEY_FILE, TlsError, certified_host, fingerprint_of,
+    AUTHORITY_FILE, CERTIFICATE_FILE, CertificateInUse, KEY_FILE, TlsError, TlsPaths, certified_host,
+    check_client_authorities, fingerprint_of,
 };
+pub use client::ClientCertificate;
 pub use stream::MaybeTlsStream;

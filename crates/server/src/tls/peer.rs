@@ -32,6 +32,9 @@ pub(super) struct PeerConfigs {
     pub server: Arc<ServerConfig>,
     /// For the connections that this node makes.
     pub client: Arc<ClientConfig>,
+    /// For the connections that this node makes to the HTTP listeners of others, where it presents
+    /// no certificate.
+    pub http_client: Arc<ClientConfig>,
     /// For enrolment connections, which have no client certificate.
     pub enrolment: Arc<ServerConfig>,
 }
@@ -69,14 +72,19 @@ impl PeerConfigs {
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         let enrolment = enrolment(&provider, &own, certificates)?;
-        let mut client = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&TLS13])?
-            .dangerous()
-            .with_custom_certificate_verifier(called)
-            .with_client_auth_cert(own.chain, own.key)?;
-        client.resumption = Resumption::disabled();
-        client.enable_sni = false;
-        Ok(PeerConfigs { server: Arc::new(server), client: Arc::new(client), enrolment: Arc::new(enrolment) })
+        let client = || -> Result<_, Error> {
+            let builder = ClientConfig::builder_with_provider(provider.clone());
+            let builder = builder.with_protocol_versions(&[&TLS13])?.dangerous();
+            Ok(builder.with_custom_certificate_verifier(called.clone()))
+        };
+        let (peer, http) =
+            (client()?.with_client_auth_cert(own.chain, own.key)?, client()?.with_no_client_auth());
+        let [client, http_client] = [peer, http].map(|mut client| {
+            client.resumption = Resumption::disabled();
+            client.enable_sni = false;
+            Arc::new(client)
+        });
+        Ok(PeerConfigs { server: Arc::new(server), client, http_client, enrolment: Arc::new(enrolment) })
     }
 }
 

@@ -2,11 +2,14 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
+
+use super::client::ClientCertificate;
 
 /// The connection of a client or of another node.
 #[derive(Debug)]
@@ -15,6 +18,15 @@ pub enum MaybeTlsStream {
     Plain(TcpStream),
     /// Encrypted, after the handshake.
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl MaybeTlsStream {
+    /// The certificate that the client has presented, if it can prove a principal.
+    pub fn client_certificate(&self) -> Option<Arc<ClientCertificate>> {
+        let MaybeTlsStream::Tls(stream) = self else { return None };
+        let (_, session) = stream.get_ref();
+        ClientCertificate::of(session.peer_certificates()?.first()?).map(Arc::new)
+    }
 }
 
 impl AsyncRead for MaybeTlsStream {

@@ -157,7 +157,7 @@ impl Machines {
 
 /// Connects to a node with TLS, trusting the authorities in a file.
 pub fn connect(address: SocketAddr, ca: &Path) -> io::Result<TlsStream> {
-    let config = CertificateAuthorities::read(ca).and_then(|ca| ca.tls_config());
+    let config = CertificateAuthorities::read(ca).and_then(|ca| ca.tls_config(None));
     let config = Arc::new(config.map_err(io::Error::other)?);
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(super::client::TIMEOUT))?;

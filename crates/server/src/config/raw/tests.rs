@@ -109,6 +109,7 @@ fn the_help_states_the_defaults() {
         [
             "allowed_hosts",
             "tls_dir",
+            "client_ca",
             "audit_log",
             "peers",
             "join",

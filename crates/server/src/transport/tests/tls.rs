@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair,
 use tempfile::TempDir;
 
 use super::*;
-use crate::tls::TlsAcceptor;
+use crate::tls::{TlsAcceptor, TlsPaths};
 
 /// An authority, and the directories of the certificates that it has signed.
 struct Authority {
@@ -34,7 +34,8 @@ impl Authority {
         {
             std::fs::write(directory.path().join(file), contents).unwrap();
         }
-        let acceptor = TlsAcceptor::open(directory.path().to_owned(), SystemTime::now()).unwrap();
+        let paths = TlsPaths { directory: directory.path().to_owned(), client_authorities: None };
+        let acceptor = TlsAcceptor::open(paths, SystemTime::now()).unwrap();
         self.directories.borrow_mut().push(directory);
         Some(acceptor)
     }
