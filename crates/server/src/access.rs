@@ -16,10 +16,16 @@ use tokio::sync::watch;
 use crate::tls::ClientCertificate;
 use crate::token::BearerToken;
 
+/// Why a client of another machine is refused while tokens are not required.
+pub const LOCAL_UNTIL_REQUIRED: &str = "until tokens are required, this node serves only clients on its own machine: there, make an \
+     administrator with `tidelock auth principal put root --role admin` and `tidelock auth token create root`, and run \
+     `tidelock auth require`; nothing was done";
+
 /// The rows that all workers of a node check tokens against.
 #[derive(Debug, Default)]
 pub struct PublishedAccess {
-    /// Twice the number of changes so far, and 1 more if authentication is required.
+    /// Four times the number of changes so far, 2 more if the rows may be older than the start of
+    /// the node, and 1 more if authentication is required.
     state: AtomicU64,
     rows: watch::Sender<Arc<Access>>,
 }
@@ -33,6 +39,12 @@ impl AccessState {
     #[inline]
     pub fn is_required(self) -> bool {
         self.0 & 1 != 0
+    }
+
+    /// Whether the rows may be older than the start of the node, so that authentication may be
+    /// required without its knowledge.
+    pub fn is_unknown(self) -> bool {
+        self.0 & 2 != 0
     }
 }
 
@@ -64,9 +76,9 @@ pub(crate) struct AccessPublisher {
 }
 
 impl AccessPublisher {
-    pub fn new(rows: &Arc<Access>) -> AccessPublisher {
+    pub fn new(rows: &Arc<Access>, is_known: bool) -> AccessPublisher {
         let publisher = AccessPublisher { published: Arc::default(), last: RefCell::default() };
-        publisher.publish(rows);
+        publisher.publish(rows, is_known);
         publisher
     }
 
@@ -74,17 +86,20 @@ impl AccessPublisher {
         &self.published
     }
 
-    /// Publishes the rows if they have changed.
-    pub fn publish(&self, rows: &Arc<Access>) {
-        if Arc::ptr_eq(&self.last.borrow(), rows) {
+    /// Publishes the rows if they have changed, and whether they are at least as new as the start
+    /// of the node.
+    pub fn publish(&self, rows: &Arc<Access>, is_known: bool) {
+        let published = &self.published;
+        let is_same = Arc::ptr_eq(&self.last.borrow(), rows);
+        if is_same && published.state().is_unknown() != is_known {
             return;
         }
         *self.last.borrow_mut() = rows.clone();
-        let published = &self.published;
         published.rows.send_replace(rows.clone());
         // After the rows, so that a worker that sees the new state finds the new rows.
-        let state = ((published.state.load(Ordering::Relaxed) >> 1) + 1) << 1;
-        published.state.store(state | u64::from(rows.is_required()), Ordering::Release);
+        let changes = (published.state.load(Ordering::Relaxed) >> 2) + 1;
+        let flags = u64::from(!is_known) << 1 | u64::from(rows.is_required());
+        published.state.store(changes << 2 | flags, Ordering::Release);
     }
 }
 

@@ -187,7 +187,7 @@ impl Worker {
     pub fn new(node: Node, reports: Arc<DiskReports>) -> Worker {
         let inner = WorkerState {
             slots: RefCell::new(node.slot_map().clone()),
-            access: AccessPublisher::new(node.access()),
+            access: AccessPublisher::new(node.access(), node.knows_access()),
             node: RefCell::new(node),
             waiting: Waiting::default(),
             turns: Turns::default(),
@@ -451,7 +451,10 @@ impl Worker {
         let mut actions = self.0.actions.borrow_mut();
         self.0.node.borrow_mut().drive(&mut actions);
         // Before the replies: a change of permissions that is answered is in force on this node.
-        self.0.access.publish(self.0.node.borrow().access());
+        {
+            let node = self.0.node.borrow();
+            self.0.access.publish(node.access(), node.knows_access());
+        }
         if let Some(version) = actions.version.take() {
             sinks.record_version(version);
         }

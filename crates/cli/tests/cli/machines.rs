@@ -308,3 +308,82 @@ fn three_machines_and_a_fourth_are_safe_by_the_commands_of_the_page() {
     load.check();
     cut_off(&machines, HOSTS[3], Duration::from_secs(10));
 }
+
+/// A write over HTTP and one over the Redis protocol, without a token, from the computer: the status
+/// and the body of the first answer, and the second one.
+fn write_without_token(machines: &Machines, host: &str) -> (u16, String, String) {
+    let port = |port| SocketAddr::new(host.parse().expect("an address"), port);
+    let ca = machines.path(COMPUTER, "home/tidelock-tls/ca.crt");
+    machines.within(COMPUTER, || {
+        let mut redis = resp::Client::over(connect(port(7001), &ca).expect("the node listens"));
+        let mut http = Raw::over(connect(port(8001), &ca).expect("the node listens"));
+        let request = format!("PUT /v1/keys/a HTTP/1.1\r\nhost: {host}\r\ncontent-length: 1\r\n\r\n1");
+        http.write(request.as_bytes()).expect("written");
+        let (status, body) = http.read().expect("an answer");
+        (status, String::from_utf8_lossy(&body).into_owned(), redis.ask("SET a 1"))
+    })
+}
+
+/// Starts the founders by the commands that the page has for the first one.
+fn found(machines: &mut Machines, commands: &str) {
+    let line = |start: &str| commands.lines().find(|line| line.starts_with(start)).expect("a command");
+    machines.run_all(line("tidelock tls init"));
+    for host in &HOSTS[..3] {
+        let places = ["scp -r tidelock-tls/", " ", "--http ", "--resp ", "--peer "];
+        let own = |line: &str| {
+            places.iter().fold(line.to_owned(), |line, before| {
+                line.replace(&format!("{before}10.0.0.1"), &format!("{before}{host}"))
+            })
+        };
+        machines.run_all(&own(line("scp -r tidelock-tls/")));
+        machines
+            .run_all(&own(line("tidelock serve")).replace(&format!("--peers {host}"), "--peers 10.0.0.1"));
+    }
+}
+
+/// Runs a command on the first machine, as the page says.
+fn on_the_first(machines: &Machines, command: &str) -> String {
+    let settings = "export TIDELOCK_URL=https://10.0.0.1:8001 TIDELOCK_CA=tls/ca.crt";
+    machines.until_done_on(HOSTS[0], &format!("{settings}; {command}"))
+}
+
+/// Founders with certificates of their own serve no other machine until tokens are required.
+#[test]
+fn static_founders_serve_only_their_own_machines_until_tokens_are_required() {
+    let test = "static_founders_serve_only_their_own_machines_until_tokens_are_required";
+    let Some(mut machines) = Machines::make(test, HOSTS.len()) else { return };
+    let page = include_str!("../../../../docs/how-to/secure.md");
+    let (_, section) = page.split_once("## Certificates of your own").expect("the section");
+    let (section, _) = section.split_once("### A certificate that is no longer yours").expect("the end");
+    let written = commands(section).replace("\\\n", " ");
+    found(&mut machines, &written);
+    on_the_first(&machines, "tidelock kv put here yes");
+    for host in &HOSTS[..3] {
+        eventually("a node refuses other machines", || {
+            let (status, http, redis) = write_without_token(&machines, host);
+            let is_refused = status == 401 && http.contains("clients on its own machine");
+            assert!(is_refused || status == 503, "{status} {http}");
+            assert!(redis.starts_with("-NOAUTH until tokens") || redis.starts_with("-MASTERDOWN"), "{redis}");
+            is_refused.then_some(())
+        });
+    }
+    let (_, after) = section.split_once("TIDELOCK_CA=tls/ca.crt\n").expect("the commands");
+    let (typed, _) = after.split_once("```").expect("their end");
+    for command in typed.trim().lines() {
+        on_the_first(&machines, command);
+    }
+    let login: Vec<&str> =
+        written.lines().skip_while(|line| !line.starts_with("scp 10.0.0.1:root")).collect();
+    machines.run_all(&login.join("\n"));
+    machines.until_done("tidelock kv put hello world");
+    machines.run_all(
+        "tidelock tls init --hosts 10.0.0.4 --out tidelock-tls\nscp -r tidelock-tls/10.0.0.4 10.0.0.4:tls\n\
+         tidelock serve --data-dir /var/lib/tidelock --tls-dir tls --http 10.0.0.4:8001 --resp 10.0.0.4:7001 \
+         --peer 10.0.0.4:9001 --join 10.0.0.1:9001",
+    );
+    let joined =
+        "tidelock kv get hello --url https://10.0.0.4:8001 --ca tidelock-tls/ca.crt --token-file root.token";
+    assert_eq!(machines.until_done(joined).trim_end(), "world");
+    let (status, http, redis) = write_without_token(&machines, HOSTS[3]);
+    assert_eq!((status, redis.as_str()), (401, "-NOAUTH Authentication required."), "{http}");
+}

@@ -78,6 +78,12 @@ impl Node {
         self.registry().access()
     }
 
+    /// Whether [`Node::access`] is at least as new as the start of this node. If not, tokens may be
+    /// required without this node knowing it.
+    pub fn knows_access(&self) -> bool {
+        self.router.knows_access()
+    }
+
     /// The records of administrative changes, as this node has applied them.
     pub fn audit(&self) -> &AuditTrail {
         self.registry().audit()

@@ -161,6 +161,11 @@ impl Router {
         self.guard.is_unknown = true;
     }
 
+    /// Whether the rows that this node has applied are not older than its own start.
+    pub(crate) fn knows_access(&self) -> bool {
+        !self.guard.is_unknown
+    }
+
     /// Sets the rows of the registry that this node has applied.
     pub(crate) fn set_access(&mut self, access: &Arc<Access>) {
         let has_rows = access.revision() > LogIndex(0);

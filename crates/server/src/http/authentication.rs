@@ -30,11 +30,11 @@ use super::fields::{Field, Fields};
 use super::health::Health;
 use super::kv1::Kv1;
 use super::native::Keys;
-use super::problem::Problem;
+use super::problem::{Problem, ProblemKind};
 use super::raftdb::Raftdb;
 use super::route::Endpoint;
 use super::uri::Parameters;
-use crate::access::{AccessState, Proof, PublishedAccess};
+use crate::access::{AccessState, LOCAL_UNTIL_REQUIRED, Proof, PublishedAccess};
 use crate::clock::WallClock;
 use crate::requests;
 use crate::store::Store;
@@ -231,12 +231,20 @@ pub(super) struct Authentication {
     certificate: Option<Arc<ClientCertificate>>,
     /// Who the certificate proved the client to be, and at which state of the rows.
     by_certificate: RefCell<Option<(AccessState, ClientIdentity)>>,
+    /// Whether the client is refused while authentication is not required.
+    pub is_kept_out: bool,
 }
 
 impl Authentication {
     /// The authentication of a client at an address, which may have presented a certificate.
     pub fn new(address: Option<IpAddr>, certificate: Option<Arc<ClientCertificate>>) -> Authentication {
-        Authentication { address, last: RefCell::default(), certificate, by_certificate: RefCell::default() }
+        Authentication {
+            address,
+            last: RefCell::default(),
+            certificate,
+            by_certificate: RefCell::default(),
+            is_kept_out: false,
+        }
     }
 
     /// The address of the client, if it is known.
@@ -313,15 +321,17 @@ impl Authentication {
         (identity, store): (&ClientIdentity, &S),
         (head, context): (&Parts, &HttpContext),
     ) -> Result<(), Problem> {
-        let demand = match endpoint.demand() {
-            EndpointDemand::OpenUnlessVerbose => {
-                let is_verbose = Parameters::of_query(head.uri.query()).flag("verbose")?;
-                if is_verbose { EndpointDemand::NodeState } else { EndpointDemand::Open }
-            }
-            demand => demand,
-        };
+        let demand = demand_of(endpoint, head)?;
         if demand == EndpointDemand::Open {
             return Ok(());
+        }
+        let state = store.access().state();
+        if !state.is_required() {
+            return match (self.is_kept_out, state.is_unknown()) {
+                (false, _) => Ok(()),
+                (true, true) => Err(Refusal::PermissionsUnknown.into()),
+                (true, false) => Err(Problem::new(ProblemKind::Unauthenticated, LOCAL_UNTIL_REQUIRED)),
+            };
         }
         let ClientIdentity::Proved(proof) = identity else {
             if matches!(identity, ClientIdentity::Refuted) {
@@ -347,6 +357,17 @@ impl Authentication {
             | EndpointDemand::ByRequest => Ok(()),
         }
     }
+}
+
+/// What a request to an endpoint needs from its caller.
+fn demand_of(endpoint: Endpoint, head: &Parts) -> Result<EndpointDemand, Problem> {
+    Ok(match endpoint.demand() {
+        EndpointDemand::OpenUnlessVerbose => {
+            let is_verbose = Parameters::of_query(head.uri.query()).flag("verbose")?;
+            if is_verbose { EndpointDemand::NodeState } else { EndpointDemand::Open }
+        }
+        demand => demand,
+    })
 }
 
 /// The token of a header `Authorization: Bearer …`.

@@ -179,6 +179,8 @@ pub struct HttpContext {
     pub warnings: Vec<String>,
     /// Number of listeners that other machines reach without TLS.
     pub insecure_listeners: usize,
+    /// Whether only clients on this machine are served until tokens are required.
+    pub local_until_required: bool,
     /// Why the disk takes no writes, while it takes none. Makes the node not ready.
     pub disk_error: Arc<Mutex<Option<String>>>,
     /// The open connections of all protocols.

@@ -201,7 +201,8 @@ async fn serve_connection<S: Store>(
     context: &HttpContext,
 ) -> Option<HijackedConnection> {
     let connection = place.connection.clone();
-    let authentication = Authentication::new(connection.address(), stream.client_certificate());
+    let mut authentication = Authentication::new(connection.address(), stream.client_certificate());
+    authentication.is_kept_out = context.local_until_required && !stream.is_local();
     let service = service_fn(|request: hyper::Request<Incoming>| async {
         let _answering = connection.begin_answer();
         let (method, version) = (request.method().clone(), request.version());

@@ -175,8 +175,8 @@ pub(super) async fn answer<S: Store>(
             let identity = authentication.identify(&fields, store.access(), context.clock);
             let as_caller = identity.proof().map(|proof| store.for_caller(proof.caller()));
             let store = as_caller.as_ref().unwrap_or(store);
-            let is_required = store.access().state().is_required();
-            let admitted = if is_required {
+            let is_checked = store.access().state().is_required() || authentication.is_kept_out;
+            let admitted = if is_checked {
                 authentication.check(route.endpoint, (&identity, store), (&head, context)).await
             } else {
                 Ok(())

@@ -92,6 +92,8 @@ pub struct RespContext {
     pub audit_log: AuditLog,
     /// The handshake of new connections; `None`: clients connect without TLS.
     pub tls: Option<TlsAcceptor>,
+    /// Whether only clients on this machine are served until tokens are required.
+    pub local_until_required: bool,
     /// Shared by all reads from sockets, so that no connection needs a large buffer of its own.
     read_buffer: RefCell<Box<[u8]>>,
 }
@@ -112,6 +114,7 @@ impl RespContext {
             throttle: Arc::default(),
             audit_log: AuditLog::default(),
             tls: None,
+            local_until_required: false,
             read_buffer: RefCell::new(vec![0; READ_BYTES].into()),
         }
     }

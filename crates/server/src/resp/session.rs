@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidelock_core::clients::pipeline::{CommandError, Executed, Pipeline};
-use tidelock_core::command::{Consistency, Operation, Reply, Request};
+use tidelock_core::command::{Consistency, Operation, Refusal, Reply, Request};
 use tidelock_core::deliberate::Faults;
 
 use super::RespContext;
@@ -23,6 +23,7 @@ use super::encode::{Encoder, Protocol};
 use super::replies::{
     Encoded, Gathered, Item, Render, RenderMany, ReplyEncoder, RespReplies, Style, refusal_text,
 };
+use crate::access::LOCAL_UNTIL_REQUIRED;
 use crate::audit_log::{AuditEvent, AuditEventKind};
 use crate::tls::ClientCertificate;
 
@@ -61,6 +62,8 @@ pub struct Session {
     /// The address of the client.
     pub address: Option<IpAddr>,
     pub authentication: Authentication,
+    /// Whether the client is refused while authentication is not required.
+    pub is_kept_out: bool,
     pipeline: Pipeline<RespReplies>,
     out: Vec<u8>,
 }
@@ -78,6 +81,7 @@ impl Session {
             is_cluster: false,
             context,
             authentication: Authentication::new(store.access()),
+            is_kept_out: false,
             store,
             address: None,
             pipeline: Pipeline::new(map_version, Faults::NONE),
@@ -99,6 +103,13 @@ impl Session {
         let clock = self.context.clock;
         if self.authentication.follow(self.store.access(), clock) {
             self.adopt_caller();
+        }
+        if self.is_kept_out && demand != CommandDemand::Open && !self.authentication.is_required() {
+            let is_unknown = self.store.access().state().is_unknown();
+            return Err(match is_unknown {
+                true => refusal_text(&Refusal::PermissionsUnknown).into(),
+                false => format!("NOAUTH {LOCAL_UNTIL_REQUIRED}").into(),
+            });
         }
         self.authentication.check_command(demand, clock)
     }

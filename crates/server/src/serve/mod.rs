@@ -68,7 +68,10 @@ use crate::transport::{Transport, TransportOptions};
 use crate::worker::{DiskReports, Worker, WorkerFailure};
 use crate::worker_pool::{Servers, SharedContext, WorkerContext, WorkerPool};
 use action_sink::ActionSink;
-use options::{addresses, insecure_listeners, node_options, own_identity, transport_options, warnings};
+use options::{
+    addresses, insecure_listeners, local_until_required, node_options, own_identity, transport_options,
+    warnings,
+};
 use periodic::{LogWatch, SpanningWatch, log_changes, reload_certificate, remember_hosts, tick};
 use ports::{Listeners, Ports};
 use tidelock_core::handshake::HandshakeRefusal;
@@ -393,6 +396,7 @@ impl NodeParts {
             allowed_hosts: AllowedHosts::new(settings.http_hosts()),
             warnings: warnings(settings),
             insecure_listeners: insecure_listeners(settings),
+            local_until_required: local_until_required(settings),
             disk_error: self.worker.disk_error(),
             clients: clients::Clients::new(ClientDescriptors::new(descriptors.clients_max)),
             turns: self.worker.turn_gauges(),

@@ -107,7 +107,16 @@ pub(super) fn addresses(settings: &Settings) -> NodeAddresses {
 }
 
 fn missing(settings: &Settings) -> &'static str {
-    if settings.tls_dir.is_some() { "tokens" } else { "TLS or tokens, because of --insecure" }
+    if settings.tls_dir.is_some() {
+        "required tokens, because of --insecure"
+    } else {
+        "TLS or tokens, because of --insecure"
+    }
+}
+
+/// Whether only clients on this machine are served until tokens are required.
+pub(super) fn local_until_required(settings: &Settings) -> bool {
+    !settings.insecure && !settings.exposed().is_empty()
 }
 
 /// Number of listeners that other machines reach without TLS.
@@ -116,8 +125,7 @@ pub(super) fn insecure_listeners(settings: &Settings) -> usize {
 }
 
 pub(super) fn warnings(settings: &Settings) -> Vec<String> {
-    // A `--secure` cluster requires tokens from the start.
-    let exposed = settings.exposed().into_iter().filter(|_| !settings.secure);
+    let exposed = settings.exposed().into_iter().filter(|_| settings.insecure);
     exposed
         .map(|(name, address)| {
             format!("{name} listens on {address}, beyond loopback, without {}", missing(settings))

@@ -29,6 +29,19 @@ impl MaybeTlsStream {
     }
 }
 
+impl MaybeTlsStream {
+    /// Whether the other side is on this machine: it has a loopback address, or that of this side.
+    pub fn is_local(&self) -> bool {
+        let socket = match self {
+            MaybeTlsStream::Plain(stream) => stream,
+            MaybeTlsStream::Tls(stream) => stream.get_ref().0,
+        };
+        let (Ok(remote), Ok(own)) = (socket.peer_addr(), socket.local_addr()) else { return false };
+        let (remote, own) = (remote.ip().to_canonical(), own.ip().to_canonical());
+        remote.is_loopback() || remote == own
+    }
+}
+
 impl AsyncRead for MaybeTlsStream {
     fn poll_read(
         self: Pin<&mut Self>,

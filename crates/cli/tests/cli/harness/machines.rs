@@ -10,7 +10,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command};
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
@@ -60,7 +60,7 @@ impl Machines {
             namespaces.connect(machine, COMPUTER, &format!("{machine}/24"));
         }
         for machine in machines.iter().map(String::as_str).chain([COMPUTER]) {
-            for path in ["var/lib", "home", "etc/tidelock"] {
+            for path in ["var/lib", "home"] {
                 fs::create_dir_all(directory.path().join(machine).join(path)).expect("a directory");
             }
         }
@@ -92,17 +92,17 @@ impl Machines {
         shell
     }
 
-    /// Runs a line on the computer.
-    pub fn run(&self, line: &str) -> Output {
-        self.line(COMPUTER, line).output().expect("a shell")
-    }
-
     /// Repeats a line on the computer until it succeeds; returns what it printed. For what needs a
     /// cluster that serves.
     pub fn until_done(&self, line: &str) -> String {
+        self.until_done_on(COMPUTER, line)
+    }
+
+    /// As [`Machines::until_done`], on any machine.
+    pub fn until_done_on(&self, machine: &str, line: &str) -> String {
         let mut last = None;
         let done = super::within(super::DEADLINE, || {
-            let output = self.run(line);
+            let output = self.line(machine, line).output().expect("a shell");
             let is_done = output.status.success();
             last = Some(output);
             is_done.then_some(())
