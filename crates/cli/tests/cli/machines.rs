@@ -309,8 +309,8 @@ fn three_machines_and_a_fourth_are_safe_by_the_commands_of_the_page() {
     cut_off(&machines, HOSTS[3], Duration::from_secs(10));
 }
 
-/// A write over HTTP and one over the Redis protocol, without a token, from the computer: the status
-/// and the body of the first answer, and the second one.
+/// A write over HTTP and one over the Redis protocol, without a token, from the computer: the
+/// status and the body of the first answer, and the second one.
 fn write_without_token(machines: &Machines, host: &str) -> (u16, String, String) {
     let port = |port| SocketAddr::new(host.parse().expect("an address"), port);
     let ca = machines.path(COMPUTER, "home/tidelock-tls/ca.crt");
