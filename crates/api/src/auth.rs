@@ -52,6 +52,15 @@ pub struct PutRole {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64")]
     pub ends_unix_ms: Option<u64>,
+    /// Most operations a second that each node serves to a principal with the role; absent: no
+    /// limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64", range(min = 1, max = 1_000_000_000_000_u64))]
+    pub operations_per_s: Option<u64>,
+    /// Most bytes of requests and answers a second; absent: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64", range(min = 1, max = 1_000_000_000_000_u64))]
+    pub bytes_per_s: Option<u64>,
 }
 
 /// A role.
@@ -65,6 +74,15 @@ pub struct Role {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64")]
     pub ends_unix_ms: Option<u64>,
+    /// Most operations a second that each node serves to a principal with the role; absent: no
+    /// limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64", range(min = 1, max = 1_000_000_000_000_u64))]
+    pub operations_per_s: Option<u64>,
+    /// Most bytes of requests and answers a second; absent: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64", range(min = 1, max = 1_000_000_000_000_u64))]
+    pub bytes_per_s: Option<u64>,
 }
 
 /// `GET /v1/auth/roles`: the roles, ordered by name. `admin` is always among them.

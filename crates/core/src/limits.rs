@@ -310,6 +310,9 @@ pub const TOKEN_SECRETS_MAX: usize = 2;
 /// Maximum number of grants of a role. A check looks at all of them.
 pub const ROLE_GRANTS_MAX: usize = 100;
 
+/// Highest limit of a role, in operations or bytes a second.
+pub const RATE_MAX: u64 = 1_000_000_000_000;
+
 /// Maximum number of roles of a principal.
 pub const PRINCIPAL_ROLES_MAX: usize = 32;
 

@@ -32,8 +32,10 @@ impl ClusterVersion {
     pub const WITH_AUDIT: ClusterVersion = ClusterVersion(5);
     /// The registry contains the cluster's certificate authorities and join tokens.
     pub const WITH_AUTHORITY: ClusterVersion = ClusterVersion(5);
+    /// Roles may limit operations and bytes.
+    pub const WITH_LIMITS: ClusterVersion = ClusterVersion(6);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_AUTHORITY;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_LIMITS;
 }
 
 impl Default for ClusterVersion {

@@ -13,6 +13,7 @@ use tidelock_core::auth::{Access, Caller, SecretDigest, TokenId};
 use tidelock_core::types::UnixMillis;
 use tokio::sync::watch;
 
+use crate::limiter::{Limiter, Limiters};
 use crate::tls::ClientCertificate;
 use crate::token::BearerToken;
 
@@ -28,6 +29,7 @@ pub struct PublishedAccess {
     /// the node, and 1 more if authentication is required.
     state: AtomicU64,
     rows: watch::Sender<Arc<Access>>,
+    limiters: Limiters,
 }
 
 /// The state of the rows at some moment. Another one means that the rows may have changed.
@@ -49,6 +51,12 @@ impl AccessState {
 }
 
 impl PublishedAccess {
+    /// The first rows, which are known to be current.
+    pub fn new(rows: Arc<Access>) -> PublishedAccess {
+        let state = (1 << 2) | u64::from(rows.is_required());
+        PublishedAccess { state: state.into(), rows: watch::Sender::new(rows), limiters: Limiters::default() }
+    }
+
     /// The current state.
     #[inline]
     pub fn state(&self) -> AccessState {
@@ -58,6 +66,11 @@ impl PublishedAccess {
     /// The current rows.
     pub fn rows(&self) -> Arc<Access> {
         self.rows.borrow().clone()
+    }
+
+    /// The limits of principals at this node.
+    pub fn limiters(&self) -> &Limiters {
+        &self.limiters
     }
 
     /// Waits until changed rows do not allow something any more.
@@ -77,7 +90,8 @@ pub(crate) struct AccessPublisher {
 
 impl AccessPublisher {
     pub fn new(rows: &Arc<Access>, is_known: bool) -> AccessPublisher {
-        let publisher = AccessPublisher { published: Arc::default(), last: RefCell::default() };
+        let published = PublishedAccess::new(rows.clone()).into();
+        let publisher = AccessPublisher { published, last: RefCell::new(rows.clone()) };
         publisher.publish(rows, is_known);
         publisher
     }
@@ -104,17 +118,18 @@ impl AccessPublisher {
 }
 
 /// The proof that a client is a principal.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Proof {
     /// The name of the principal.
     pub principal: Arc<str>,
     /// When the proof expires; `None` if it does not.
     pub expires: Option<UnixMillis>,
     evidence: Evidence,
+    limiter: Option<Arc<Limiter>>,
 }
 
 /// What proves that a client is a principal.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Evidence {
     /// A token whose secret was right.
     Token { id: TokenId, digest: SecretDigest },
@@ -124,23 +139,26 @@ enum Evidence {
 
 impl Proof {
     /// Checks a token. `None` if there is no such token, its secret is wrong or it has expired.
-    pub fn of(token: &BearerToken, rows: &Access, now: UnixMillis) -> Option<Proof> {
-        let digest = token.digest();
-        let principal = rows.authenticate(token.id, &digest, now)?.into();
+    pub fn of(token: &BearerToken, access: &PublishedAccess, now: UnixMillis) -> Option<Proof> {
+        let (digest, rows) = (token.digest(), access.rows());
+        let principal: Arc<str> = rows.authenticate(token.id, &digest, now)?.into();
         let expires = rows.tokens().get(&token.id).and_then(|row| row.expires);
-        Some(Proof { principal, expires, evidence: Evidence::Token { id: token.id, digest } })
+        let limiter = access.limiters.of(&principal, &rows);
+        Some(Proof { principal, expires, evidence: Evidence::Token { id: token.id, digest }, limiter })
     }
 
     /// Checks the certificate of a client, whose handshake has verified it. `None` if it proves no
     /// principal, or has expired since.
     pub fn of_certificate(
         certificate: &Arc<ClientCertificate>,
-        rows: &Access,
+        access: &PublishedAccess,
         now: UnixMillis,
     ) -> Option<Proof> {
-        let (principal, name) = certificate.principal(rows).filter(|_| now < certificate.expires())?;
+        let rows = access.rows();
+        let (principal, name) = certificate.principal(&rows).filter(|_| now < certificate.expires())?;
         let evidence = Evidence::Certificate { certificate: certificate.clone(), name: name.into() };
-        Some(Proof { principal: principal.into(), expires: Some(certificate.expires()), evidence })
+        let (expires, limiter) = (Some(certificate.expires()), access.limiters.of(principal, &rows));
+        Some(Proof { principal: principal.into(), expires, evidence, limiter })
     }
 
     /// Whether these rows still accept the proof.
@@ -153,6 +171,17 @@ impl Proof {
                 .filter(|_| now < certificate.expires()),
         };
         principal == Some(&*self.principal)
+    }
+
+    /// This proof after a change of the rows, which still accept it: the limits may be other ones.
+    pub fn renewed(&self, access: &PublishedAccess) -> Proof {
+        Proof { limiter: access.limiters.of(&self.principal, &access.rows()), ..self.clone() }
+    }
+
+    /// The limiter of the principal; `None` if it has no limit.
+    #[inline]
+    pub fn limiter(&self) -> Option<&Arc<Limiter>> {
+        self.limiter.as_ref()
     }
 
     /// The token, if that is the proof.

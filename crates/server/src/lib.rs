@@ -18,6 +18,7 @@ pub mod identity;
 pub mod identity_store;
 pub mod join;
 pub mod leaders;
+pub mod limiter;
 pub mod listen;
 pub mod memory;
 pub mod metrics;

@@ -113,6 +113,13 @@ pub struct PutRoleArgs {
     /// or 12h [default: never]
     #[arg(long, value_name = "WHEN")]
     pub ends: Option<String>,
+    /// Most operations a second that each node serves to a principal with the role [default: no
+    /// limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    pub operations_per_second: Option<u64>,
+    /// Most bytes of requests and answers a second [default: no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    pub bytes_per_second: Option<u64>,
 }
 
 /// The commands of `auth principal`.

@@ -28,16 +28,26 @@ fn list(client: &Client, format: Output) -> Result<(), CliError> {
         let Roles { roles } = answer.json()?;
         let rows = roles.into_iter().map(|role| {
             let ends = role.ends_unix_ms.map_or_else(|| "never".to_owned(), rfc3339);
-            vec![role.name, ends, role.grants.join(", ")]
+            let limits = limits(role.operations_per_s, role.bytes_per_s);
+            vec![role.name, ends, limits, role.grants.join(", ")]
         });
-        Ok(output::table(&["ROLE", "ENDS", "GRANTS"], rows.collect()))
+        Ok(output::table(&["ROLE", "ENDS", "LIMITS", "GRANTS"], rows.collect()))
     })
 }
 
+/// The limits of a role in a few words.
+fn limits(operations_per_s: Option<u64>, bytes_per_s: Option<u64>) -> String {
+    let operations = operations_per_s.map(|rate| format!("{rate} operations/s"));
+    let bytes = bytes_per_s.map(|rate| format!("{rate} bytes/s"));
+    let limits: Vec<String> = operations.into_iter().chain(bytes).collect();
+    if limits.is_empty() { "none".to_owned() } else { limits.join(", ") }
+}
+
 fn put_role(args: PutRoleArgs, client: &Client, format: Output) -> Result<(), CliError> {
-    let PutRoleArgs { name, grants, ends } = args;
+    let PutRoleArgs { name, grants, ends, operations_per_second, bytes_per_second } = args;
     let ends_unix_ms = ends.map(|ends| moment(&ends, now_unix_ms())).transpose();
     let ends_unix_ms = ends_unix_ms.map_err(|error| CliError::Usage(format!("--ends: {error}")))?;
-    let body = encode(&PutRole { grants, ends_unix_ms });
+    let (operations_per_s, bytes_per_s) = (operations_per_second, bytes_per_second);
+    let body = encode(&PutRole { grants, ends_unix_ms, operations_per_s, bytes_per_s });
     change(client, format, &put(target(&name), &body), &format!("role {name} is stored"))
 }

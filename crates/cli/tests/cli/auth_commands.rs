@@ -261,7 +261,7 @@ fn lists_are_tables() {
     let list = |noun: &str| user.done(&["auth", noun, "list"]);
     assert_eq!(
         list("role"),
-        "ROLE  ENDS                  GRANTS\napp   1970-01-01T00:00:00Z  read keys:, cluster:read\n"
+        "ROLE  ENDS                  LIMITS  GRANTS\napp   1970-01-01T00:00:00Z  none    read keys:, cluster:read\n"
     );
     assert_eq!(list("principal"), "PRINCIPAL  ROLES       CERTIFICATE NAMES\nann        admin, app\n");
     assert_eq!(

@@ -33,6 +33,7 @@ mod harness;
 mod imports;
 mod joining;
 mod lifecycle;
+mod limits;
 mod linearizable;
 mod lost_majority;
 mod machines;

@@ -14,6 +14,7 @@ mod caller;
 mod demand;
 mod grant;
 mod principal;
+mod rate_limit;
 mod text;
 
 pub use access::{Access, Permissions};
@@ -25,4 +26,5 @@ pub use demand::{Demand, Scope, Verb};
 pub use grant::{ClusterLevel, ConfigAccess, Grant, Grants, KeyAccess, Namespaces};
 pub use principal::{ADMIN_ROLE, Principal, Role, SecretDigest, Token, TokenId};
 pub(crate) use principal::{digest, put_time, time};
+pub use rate_limit::{LimitExceeded, RateLimiter, RateLimits, Usage};
 pub use text::GrantError;

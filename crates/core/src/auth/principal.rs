@@ -9,7 +9,7 @@ use core::fmt;
 use core::str::FromStr;
 use sha2::{Digest, Sha256};
 
-use super::{ClusterLevel, ConfigAccess, Grant, Grants, KeyAccess, Namespaces};
+use super::{ClusterLevel, ConfigAccess, Grant, Grants, KeyAccess, Namespaces, RateLimits};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::UnixMillis;
@@ -24,6 +24,9 @@ pub struct Role {
     pub grants: Grants,
     /// From when on the role allows nothing any more; `None`: it does not end.
     pub ends: Option<UnixMillis>,
+    /// How much a principal with the role may request of each node. Not limited are requests about
+    /// the cluster and about permissions.
+    pub rates: RateLimits,
 }
 
 /// Somebody or something that makes requests.
@@ -104,7 +107,7 @@ impl Role {
         let config = [ConfigAccess::Read, ConfigAccess::Write];
         let config = config.map(|access| Grant::Config { access, namespaces: all() });
         let grants = keys.into_iter().chain(config).chain([Grant::Cluster(ClusterLevel::Admin)]);
-        Role { grants: grants.collect(), ends: None }
+        Role { grants: grants.collect(), ends: None, rates: RateLimits::default() }
     }
 
     /// Whether the role still allows something at a time.
@@ -112,6 +115,7 @@ impl Role {
         self.ends.is_none_or(|ends| now < ends)
     }
 
+    /// Without its limits, for which there is another layout.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_varint(out, self.grants.len() as u64);
         self.grants.iter().for_each(|grant| codec::put_bytes(out, grant.to_string().as_bytes()));
@@ -122,7 +126,7 @@ impl Role {
         let count = decoder.bounded(limits::ROLE_GRANTS_MAX as u64, "number of grants")?;
         let grant = |_| decoder.text()?.parse().map_err(|_| DecodeError::Invalid("grant"));
         let grants = (0..count).map(grant).collect::<Result<Grants, DecodeError>>()?;
-        Ok(Role { grants, ends: time(decoder)? })
+        Ok(Role { grants, ends: time(decoder)?, rates: RateLimits::default() })
     }
 }
 

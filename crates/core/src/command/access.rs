@@ -7,10 +7,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::ShardRefusal;
-use crate::auth::{self, Principal, Role, SecretDigest, TokenId};
+use crate::auth::{self, Principal, RateLimits, Role, SecretDigest, TokenId};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::{LogIndex, UnixMillis};
+use crate::version::ClusterVersion;
 
 /// A change of who may do what. Answered by
 /// [`WriteReply::AccessChanged`](super::WriteReply::AccessChanged),
@@ -89,11 +90,28 @@ const TAG_ADD_TOKEN: u8 = 5;
 const TAG_ROTATE_TOKEN: u8 = 6;
 const TAG_DELETE_TOKEN: u8 = 7;
 const TAG_REQUIRE: u8 = 8;
+/// [`AccessChange::PutRole`] with limits.
+const TAG_PUT_LIMITED_ROLE: u8 = 9;
 
 impl AccessWrite {
     /// A change without a condition.
     pub fn new(change: AccessChange) -> AccessWrite {
         AccessWrite { at: UnixMillis(0), seen: None, change }
+    }
+
+    /// The cluster version from which on the log may hold this change.
+    pub(super) fn needed_version(&self) -> ClusterVersion {
+        match &self.change {
+            AccessChange::PutRole { role, .. } if !role.rates.is_empty() => ClusterVersion::WITH_LIMITS,
+            AccessChange::PutRole { .. }
+            | AccessChange::DeleteRole { .. }
+            | AccessChange::PutPrincipal { .. }
+            | AccessChange::DeletePrincipal { .. }
+            | AccessChange::AddToken { .. }
+            | AccessChange::RotateToken { .. }
+            | AccessChange::DeleteToken { .. }
+            | AccessChange::Require(_) => ClusterVersion::WITH_ACCESS,
+        }
     }
 
     pub(super) fn validate(&self) -> Result<(), ShardRefusal> {
@@ -102,6 +120,9 @@ impl AccessWrite {
                 validate_name(name)?;
                 if role.grants.len() > limits::ROLE_GRANTS_MAX {
                     return Err(ShardRefusal::invalid("a role has at most 100 grants"));
+                }
+                if !role.rates.is_valid() {
+                    return Err(ShardRefusal::invalid("a limit of a role is 1 to 1000000000000 a second"));
                 }
                 Ok(())
             }
@@ -139,8 +160,12 @@ impl AccessChange {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             AccessChange::PutRole { name, role } => {
-                put_named(out, TAG_PUT_ROLE, name);
+                let is_limited = !role.rates.is_empty();
+                put_named(out, if is_limited { TAG_PUT_LIMITED_ROLE } else { TAG_PUT_ROLE }, name);
                 role.encode(out);
+                if is_limited {
+                    role.rates.encode(out);
+                }
             }
             AccessChange::DeleteRole { name } => put_named(out, TAG_DELETE_ROLE, name),
             AccessChange::PutPrincipal { name, principal } => {
@@ -173,6 +198,10 @@ impl AccessChange {
     fn decode(decoder: &mut Decoder<'_>) -> Result<AccessChange, DecodeError> {
         Ok(match decoder.u8()? {
             TAG_PUT_ROLE => AccessChange::PutRole { name: decoder.text()?, role: Role::decode(decoder)? },
+            TAG_PUT_LIMITED_ROLE => {
+                let (name, role) = (decoder.text()?, Role::decode(decoder)?);
+                AccessChange::PutRole { name, role: Role { rates: RateLimits::decode(decoder)?, ..role } }
+            }
             TAG_DELETE_ROLE => AccessChange::DeleteRole { name: decoder.text()? },
             TAG_PUT_PRINCIPAL => {
                 let name = decoder.text()?;
@@ -270,6 +299,28 @@ mod tests {
                 assert_eq!(write.validate(), Ok(()));
                 assert_round_trip(RegistryWrite::Access(write).into());
             }
+        }
+    }
+
+    fn limited(rate: Option<u64>) -> AccessWrite {
+        let rates = RateLimits { operations_per_s: rate, bytes_per_s: None };
+        AccessWrite::new(AccessChange::PutRole {
+            name: "web".to_string(),
+            role: Role { rates, ..Role::default() },
+        })
+    }
+
+    #[test]
+    fn a_limited_role_has_a_tag_and_a_version_of_its_own() {
+        let write = limited(Some(limits::RATE_MAX));
+        assert_eq!(write.validate(), Ok(()));
+        assert_eq!(write.needed_version(), ClusterVersion::WITH_LIMITS);
+        assert_eq!(limited(None).needed_version(), ClusterVersion::WITH_ACCESS);
+        let plain = RegistryWrite::Access(limited(None));
+        assert_eq!(plain.needed_version(), ClusterVersion::WITH_ACCESS);
+        assert_round_trip(RegistryWrite::Access(write).into());
+        for rate in [0, limits::RATE_MAX + 1] {
+            assert!(limited(Some(rate)).validate().is_err(), "{rate}");
         }
     }
 

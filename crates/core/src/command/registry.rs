@@ -181,9 +181,12 @@ impl RegistryWrite {
         match self {
             RegistryWrite::SetDefault { .. } => ClusterVersion::WITH_DEFAULTS,
             RegistryWrite::Divide { .. } => ClusterVersion::WITH_DIVISION,
-            RegistryWrite::Access(_) => ClusterVersion::WITH_ACCESS,
+            RegistryWrite::Access(write) => write.needed_version(),
             RegistryWrite::Authority(_) => ClusterVersion::WITH_AUTHORITY,
-            RegistryWrite::Announce(_) | RegistryWrite::Audited(_) => ClusterVersion::WITH_AUDIT,
+            RegistryWrite::Announce(_) => ClusterVersion::WITH_AUDIT,
+            RegistryWrite::Audited(audited) => {
+                audited.change.needed_version().max(ClusterVersion::WITH_AUDIT)
+            }
             RegistryWrite::RegisterHost(_)
             | RegistryWrite::JoinHost(_)
             | RegistryWrite::ChangeHost { .. }

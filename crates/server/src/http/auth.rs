@@ -13,7 +13,7 @@ use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidelock_api::auth as api;
-use tidelock_core::auth::{Caller, Grant, Grants, Principal, Role, TokenId};
+use tidelock_core::auth::{Caller, Grant, Grants, Principal, RateLimits, Role, TokenId};
 use tidelock_core::command::{AccessChange, ClusterView, HostRole};
 use tidelock_core::types::{LogIndex, NodeId, ShardId, UnixMillis};
 
@@ -69,7 +69,13 @@ pub(super) async fn answer<S: Store>(
         Auth::Whoami => Ok(json(&whoami(&call))),
         Auth::Roles => roles(call).await,
         Auth::PutRole => {
-            let role = role_of(object(&mut call, "`grants` and perhaps `ends_unix_ms`").await?)?;
+            let role = role_of(
+                object(
+                    &mut call,
+                    "`grants` and perhaps `ends_unix_ms`, `operations_per_s` and `bytes_per_s`",
+                )
+                .await?,
+            )?;
             change(call, AccessChange::PutRole { name: name()?, role }).await
         }
         Auth::DeleteRole => change(call, AccessChange::DeleteRole { name: name()? }).await,
@@ -119,7 +125,9 @@ async fn roles<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
 
 fn shown_role(name: &str, role: &Role) -> api::Role {
     let ends_unix_ms = role.ends.map(|ends| ends.0);
-    api::Role { name: name.to_owned(), grants: texts(&role.grants), ends_unix_ms }
+    let RateLimits { operations_per_s, bytes_per_s } = role.rates;
+    let (name, grants) = (name.to_owned(), texts(&role.grants));
+    api::Role { name, grants, ends_unix_ms, operations_per_s, bytes_per_s }
 }
 
 fn texts(grants: &Grants) -> Vec<String> {
@@ -132,7 +140,11 @@ fn role_of(body: api::PutRole) -> Result<Role, Problem> {
         parsed.map_err(|error| Problem::invalid(format!("{text:?} is no grant: {error}")))
     };
     let grants = body.grants.iter().map(grant).collect::<Result<Grants, Problem>>()?;
-    Ok(Role { grants, ends: body.ends_unix_ms.map(UnixMillis) })
+    if body.operations_per_s == Some(0) || body.bytes_per_s == Some(0) {
+        return Err(Problem::invalid("a limit is at least 1 a second; leave it out for none"));
+    }
+    let rates = RateLimits { operations_per_s: body.operations_per_s, bytes_per_s: body.bytes_per_s };
+    Ok(Role { grants, ends: body.ends_unix_ms.map(UnixMillis), rates })
 }
 
 async fn principals<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {

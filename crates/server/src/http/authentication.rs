@@ -60,6 +60,19 @@ pub(super) enum EndpointDemand {
 }
 
 impl Endpoint {
+    /// Whether requests count towards the limits of a principal. Those about the cluster and about
+    /// permissions do not: an administrator must be able to raise a limit.
+    pub fn is_limited(self) -> bool {
+        match self {
+            Endpoint::Keys(_)
+            | Endpoint::Registers(_)
+            | Endpoint::Raftdb(_)
+            | Endpoint::Kv1(_)
+            | Endpoint::Config(_) => true,
+            Endpoint::Cluster(_) | Endpoint::Auth(_) | Endpoint::Health(_) => false,
+        }
+    }
+
     /// What the endpoint needs from its caller.
     pub fn demand(self) -> EndpointDemand {
         match self {
@@ -285,7 +298,7 @@ impl Authentication {
         {
             return checked.identity.clone();
         }
-        let proof = bearer(header).and_then(|token| Proof::of(&token, &access.rows(), clock.now()));
+        let proof = bearer(header).and_then(|token| Proof::of(&token, access, clock.now()));
         let identity = proof.map_or(ClientIdentity::Refuted, |proof| ClientIdentity::Proved(proof.into()));
         *last = Some(CachedIdentity { header: header.clone(), state, identity: identity.clone() });
         identity
@@ -305,7 +318,7 @@ impl Authentication {
         {
             return identity.clone();
         }
-        let proof = Proof::of_certificate(certificate, &access.rows(), clock.now());
+        let proof = Proof::of_certificate(certificate, access, clock.now());
         let identity = proof.map_or(ClientIdentity::Unknown, |proof| ClientIdentity::Proved(proof.into()));
         *last = Some((state, identity.clone()));
         identity

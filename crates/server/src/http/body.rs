@@ -30,6 +30,7 @@ pub(super) struct RequestBody {
     ended: bool,
     /// Whether the client waits for `100 Continue` before it sends.
     awaits_invitation: bool,
+    received_bytes: u64,
 }
 
 /// The limit of a body, by what the body is.
@@ -64,7 +65,18 @@ impl RequestBody {
             read_timeout,
             ended,
             awaits_invitation: !ended && headers.contains_key(EXPECT),
+            received_bytes: 0,
         }
+    }
+
+    /// The length that the head states, in bytes; 0 if it states none.
+    pub fn stated_bytes(&self) -> u64 {
+        self.incoming.size_hint().exact().unwrap_or(0)
+    }
+
+    /// How many bytes were received.
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes
     }
 
     /// Reads the whole body. A stated length over the limit is refused before anything is read.
@@ -132,6 +144,7 @@ impl RequestBody {
             };
             self.ended = self.incoming.is_end_stream();
             if let Ok(data) = frame.into_data() {
+                self.received_bytes += data.len() as u64;
                 return Ok(Some(data));
             }
         }

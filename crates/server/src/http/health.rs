@@ -90,6 +90,7 @@ async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
         tls: context.tls.as_ref(),
         insecure_listeners: context.insecure_listeners,
         audit_lost: context.audit_log.lost(),
+        limited_requests: call.store().access().limiters().refused(),
         turns: &context.turns,
         busiest_open_requests: context.clients.most_open_requests(),
     };

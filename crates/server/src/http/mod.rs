@@ -15,6 +15,7 @@
 //! operations   one row for each method of each path: what there is
 //! route        method and path -> endpoint, by these rows
 //! authentication                  who sends a request, and the demand of its endpoint
+//! metered      what a request uses up of its principal's limits
 //! native atomics list cluster auth membership checkpoint backup snapshots restore | config |
 //!              kv1 form | raftdb | health openapi                  the parts, one module each
 //!   uri          keys and parameters
@@ -57,6 +58,7 @@ mod kv1;
 mod list;
 mod load;
 mod membership;
+mod metered;
 mod native;
 mod negotiate;
 mod openapi;

@@ -31,6 +31,7 @@ pub(super) enum ProblemKind {
     UnknownShard,
     MethodNotAllowed,
     RequestTimeout,
+    LimitExceeded,
     HostRemoved,
     LastVoter,
     SlotsMoving,
@@ -78,6 +79,7 @@ impl ProblemKind {
             ProblemKind::RequestTimeout => {
                 (StatusCode::REQUEST_TIMEOUT, "request-timeout", "Request timeout")
             }
+            ProblemKind::LimitExceeded => (StatusCode::TOO_MANY_REQUESTS, "limit-exceeded", "Limit exceeded"),
             ProblemKind::HostRemoved => (StatusCode::CONFLICT, "host-removed", "Host removed"),
             ProblemKind::LastVoter => (StatusCode::CONFLICT, "last-voter", "Last voter"),
             ProblemKind::SlotsMoving => (StatusCode::CONFLICT, "slots-moving", "Slots moving"),

@@ -21,6 +21,7 @@ use super::authentication::{Authentication, ClientIdentity};
 use super::body::{BodyLimit, RequestBody};
 use super::config::ApiError;
 use super::fields::Fields;
+use super::metered::Metered;
 use super::problem::{Problem, ProblemKind};
 use super::response::{AnswerBody, Response};
 use super::route::{Endpoint, NoRoute, Route};
@@ -167,7 +168,7 @@ pub(super) async fn answer<S: Store>(
     let led_elsewhere = Cell::new(None);
     let fields = Fields::of(&head.headers);
     let route = Route::of(&head.method, head.uri.path());
-    let mut client = ClientIdentity::Unknown;
+    let (mut client, mut metered) = (ClientIdentity::Unknown, Metered::default());
     let checked = check_head(&head, &fields, context).and_then(|()| checked_route(&head, &route));
     let result = match checked {
         Ok(route) => {
@@ -175,14 +176,17 @@ pub(super) async fn answer<S: Store>(
             let identity = authentication.identify(&fields, store.access(), context.clock);
             let as_caller = identity.proof().map(|proof| store.for_caller(proof.caller()));
             let store = as_caller.as_ref().unwrap_or(store);
-            let is_checked = store.access().state().is_required() || authentication.is_kept_out;
-            let admitted = if is_checked {
+            let is_required = store.access().state().is_required();
+            let mut admitted = if is_required || authentication.is_kept_out {
                 authentication.check(route.endpoint, (&identity, store), (&head, context)).await
             } else {
                 Ok(())
             };
             if context.audit_log.is_on() {
                 client = identity.clone();
+            }
+            if is_required && route.endpoint.is_limited() {
+                admitted = admitted.and_then(|()| metered.admit(&identity, (&head, &body)));
             }
             match admitted {
                 Ok(()) => {
@@ -196,10 +200,12 @@ pub(super) async fn answer<S: Store>(
         }
         Err(problem) => Err(problem),
     };
+    let received_bytes = body.received_bytes();
     body.finish();
     let interface = Interface::of(&route, head.uri.path());
     let response = result.unwrap_or_else(|problem| interface.refusal(problem));
     let mut response = count(response, memory, interface);
+    metered.finish(received_bytes, &mut response);
     if context.audit_log.is_on() {
         record_refusal(context, (&head, response.status()), (authentication.address(), &client));
     }

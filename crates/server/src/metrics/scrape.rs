@@ -45,6 +45,8 @@ pub struct Scrape<'a> {
     pub insecure_listeners: usize,
     /// Number of events that the audit log has lost.
     pub audit_lost: u64,
+    /// Number of requests and commands that were over a limit of their principal.
+    pub limited_requests: u64,
     /// The budget of memory for clients, and its use.
     pub memory: &'a Memory,
     /// Gauges of the requests that wait for their turns.
@@ -115,6 +117,11 @@ impl Scrape<'_> {
                 "client_memory_refusals",
                 "Requests and connections refused because the memory for clients was used up",
                 self.memory.refused(),
+            ),
+            (
+                "limited_requests",
+                "Requests and commands refused because their principal was over a limit",
+                self.limited_requests,
             ),
             (
                 "audit_lost",
@@ -451,6 +458,7 @@ mod tests {
             tls: None,
             insecure_listeners: 0,
             audit_lost: 0,
+            limited_requests: 0,
             memory: &Memory::new(0),
             turns: &TurnGauges::default(),
             busiest_open_requests: 3,

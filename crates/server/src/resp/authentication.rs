@@ -14,6 +14,7 @@ use super::replies::refusal_text;
 use super::session::Failure;
 use crate::access::{AccessState, Proof, PublishedAccess};
 use crate::clock::WallClock;
+use crate::limiter::Limiter;
 use crate::tls::ClientCertificate;
 use crate::token::BearerToken;
 
@@ -91,9 +92,10 @@ impl Authentication {
         self.is_required = self.state.is_required();
         let (rows, now) = (access.rows(), clock.now());
         let before = self.proof.take();
-        self.proof = before.clone().filter(|proof| proof.holds(&rows, now));
+        let proof = before.clone().filter(|proof| proof.holds(&rows, now));
+        self.proof = proof.map(|proof| proof.renewed(access).into());
         if let (None, false, Some(certificate)) = (&self.proof, self.has_used_token, &self.certificate) {
-            self.proof = Proof::of_certificate(certificate, &rows, now).map(Arc::new);
+            self.proof = Proof::of_certificate(certificate, access, now).map(Arc::new);
         }
         let principal = self.proof.as_ref().map(|proof| &proof.principal);
         self.permissions = principal.and_then(|name| rows.permissions(name).cloned());
@@ -120,6 +122,12 @@ impl Authentication {
         self.proof.as_ref().map_or(Caller::Anonymous, |proof| proof.caller())
     }
 
+    /// The limiter of the client's principal; `None` if nothing limits the client.
+    #[inline]
+    pub fn limiter(&self) -> Option<&Arc<Limiter>> {
+        self.proof.as_ref().filter(|_| self.is_required)?.limiter()
+    }
+
     /// Forgets what the client has proved with a token.
     pub fn reset(&mut self, access: &PublishedAccess, clock: WallClock) {
         (self.proof, self.has_used_token) = (None, false);
@@ -133,14 +141,14 @@ impl Authentication {
         let (access, clock) = now;
         let token = BearerToken::parse(token).ok();
         // Before the rows: if they change meanwhile, the token is checked again.
-        let (state, rows) = (access.state(), access.rows());
-        let proof = token.and_then(|token| Proof::of(&token, &rows, clock.now()));
+        let state = access.state();
+        let proof = token.and_then(|token| Proof::of(&token, access, clock.now()));
         let is_named =
             |proof: &Proof| name.is_none_or(|name| name == b"default" || name == proof.principal.as_bytes());
         match proof.filter(is_named) {
             Some(proof) => {
                 (self.state, self.is_required) = (state, state.is_required());
-                self.permissions = rows.permissions(&proof.principal).cloned();
+                self.permissions = access.rows().permissions(&proof.principal).cloned();
                 (self.proof, self.has_used_token) = (Some(proof.into()), true);
                 true
             }

@@ -6,6 +6,8 @@
 use crate::metrics::Family;
 use std::collections::HashMap;
 
+use tidelock_core::auth::Usage;
+
 use super::authentication::CommandDemand;
 use super::commands::{
     acl, cluster, connection, expiry, keys, node, numbers, scan, strings, transactions, versions,
@@ -127,6 +129,22 @@ const fn of_all_keys(name: &'static str, arity: i64, handler: Handler) -> Comman
 }
 
 impl CommandSpec {
+    /// What the command uses up of its principal's limits: an operation for each of its keys, or
+    /// one without keys, and the bytes of its arguments. `None`: it does not count, because it
+    /// shows or sets something else than keys.
+    pub fn usage(&self, arguments: CommandArguments<'_>) -> Option<Usage> {
+        let is_of_keys = match self.demand {
+            CommandDemand::ByRequest => self.family != Family::Cluster,
+            CommandDemand::AllKeys => true,
+            CommandDemand::Open | CommandDemand::ValidToken | CommandDemand::NodeState => false,
+        };
+        let (first, last, step) = self.keys;
+        let last = if last < 0 { arguments.len() as i64 + last } else { last };
+        let operations = if first == 0 { 1 } else { (last - first) / step.max(1) + 1 };
+        let bytes = || arguments.from(0).map(|argument| argument.len() as u64).sum();
+        is_of_keys.then(|| Usage { operations: operations.max(1).unsigned_abs(), bytes: bytes() })
+    }
+
     /// The group to which it belongs.
     pub fn category(&self) -> Category {
         match self.demand {
@@ -272,7 +290,7 @@ impl CommandTable {
             Some(spec) if spec.when == When::Alone && session.is_in_multi() => {
                 Err(format!("ERR '{}' is not allowed inside of MULTI", spec.name).into())
             }
-            Some(spec) => (spec.handler)(session, arguments),
+            Some(spec) => session.meter(spec, arguments).and_then(|()| (spec.handler)(session, arguments)),
         };
         Dispatched::Action(result.unwrap_or_else(|failure| {
             session.fail(&failure);

@@ -12,14 +12,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tidelock_core::auth::{LimitExceeded, Usage};
 use tidelock_core::clients::pipeline::{CommandError, Executed, Pipeline};
 use tidelock_core::command::{Consistency, Operation, Refusal, Reply, Request};
 use tidelock_core::deliberate::Faults;
 
 use super::RespContext;
 use super::authentication::{Authentication, CommandDemand};
+use super::dispatch::{CommandSpec, When};
 use super::dyn_store::DynStore;
 use super::encode::{Encoder, Protocol};
+use super::frame::CommandArguments;
 use super::replies::{
     Encoded, Gathered, Item, Render, RenderMany, ReplyEncoder, RespReplies, Style, refusal_text,
 };
@@ -65,6 +68,8 @@ pub struct Session {
     /// Whether the client is refused while authentication is not required.
     pub is_kept_out: bool,
     pipeline: Pipeline<RespReplies>,
+    /// What the commands of the open transaction use up, for which `EXEC` is charged.
+    queued_usage: Usage,
     out: Vec<u8>,
 }
 
@@ -85,6 +90,7 @@ impl Session {
             store,
             address: None,
             pipeline: Pipeline::new(map_version, Faults::NONE),
+            queued_usage: Usage::default(),
             out: Vec::new(),
         }
     }
@@ -125,6 +131,32 @@ impl Session {
     /// Makes the requests of the client those of the caller that it has proved to be.
     pub fn adopt_caller(&mut self) {
         self.store = self.store.for_caller(self.authentication.caller());
+    }
+
+    /// Takes what a command uses up from the limits of its principal. `EXEC` is charged for all
+    /// commands of its transaction.
+    ///
+    /// # Errors
+    /// When the command is over the limit. The transaction of an `EXEC` is discarded then.
+    pub fn meter(&mut self, spec: &CommandSpec, arguments: CommandArguments<'_>) -> Result<(), Failure> {
+        let Some(limiter) = self.authentication.limiter() else { return Ok(()) };
+        let is_exec = self.is_in_multi() && spec.when == When::Watched;
+        let usage =
+            if is_exec { Some(std::mem::take(&mut self.queued_usage)) } else { spec.usage(arguments) };
+        let Some(usage) = usage else { return Ok(()) };
+        if self.is_in_multi() && !is_exec {
+            self.queued_usage.operations += usage.operations;
+            self.queued_usage.bytes += usage.bytes;
+            return Ok(());
+        }
+        let Err(LimitExceeded { retry_after_ms }) = limiter.admit(usage) else { return Ok(()) };
+        if is_exec {
+            self.pipeline.discard_transaction().map_err(failure)?;
+        }
+        Err(format!(
+            "LIMIT the principal has used up its limit at this node; retry after {retry_after_ms} ms"
+        )
+        .into())
     }
 
     fn check_operations<'a>(
@@ -213,6 +245,7 @@ impl Session {
 
     pub fn begin_multi(&mut self) -> Result<Action, Failure> {
         self.pipeline.begin_transaction().map_err(failure)?;
+        self.queued_usage = Usage::default();
         self.owe(|encoder| encoder.ok());
         Ok(Action::Done)
     }
@@ -345,6 +378,14 @@ impl Session {
         if self.pipeline.is_settled() {
             return;
         }
+        let before = self.out.len();
+        self.settle_replies(bytes_max);
+        if let Some(limiter) = self.authentication.limiter() {
+            limiter.charge_bytes((self.out.len() - before) as u64);
+        }
+    }
+
+    fn settle_replies(&mut self, bytes_max: usize) {
         let style = Style { protocol: self.protocol, now: self.context.clock.now() };
         loop {
             let begin = self.out.len();

@@ -4,7 +4,8 @@
 //! It looks at each log batch before the disk has it, at each frame, and at the version of each
 //! registry. It knows by its own list which command needs which version.
 
-use tidelock_core::command::{RegistryWrite, Write};
+use tidelock_core::auth::RateLimits;
+use tidelock_core::command::{AccessChange, AccessWrite, RegistryWrite, Write};
 use tidelock_core::types::NodeId;
 use tidelock_core::version::{ClusterVersion, SupportedVersions};
 
@@ -89,12 +90,22 @@ fn needed_version(write: &Write) -> (ClusterVersion, bool) {
     match &**write {
         RegistryWrite::SetDefault { .. } => (ClusterVersion(2), false),
         RegistryWrite::Divide { .. } => (ClusterVersion(3), false),
-        RegistryWrite::Access(_) => (ClusterVersion(4), false),
-        RegistryWrite::Authority(_) | RegistryWrite::Announce(_) | RegistryWrite::Audited(_) => {
-            (ClusterVersion(5), false)
-        }
+        RegistryWrite::Access(write) => (of_access(write), false),
+        RegistryWrite::Authority(_) | RegistryWrite::Announce(_) => (ClusterVersion(5), false),
+        RegistryWrite::Audited(audited) => match &audited.change {
+            RegistryWrite::Access(write) => (of_access(write).max(ClusterVersion(5)), false),
+            _ => (ClusterVersion(5), false),
+        },
         RegistryWrite::RaiseVersion { to } => (*to, true),
         _ => (ClusterVersion(1), false),
+    }
+}
+
+/// The version that a change of roles, principals or tokens needs.
+fn of_access(write: &AccessWrite) -> ClusterVersion {
+    match &write.change {
+        AccessChange::PutRole { role, .. } if role.rates != RateLimits::default() => ClusterVersion(6),
+        _ => ClusterVersion(4),
     }
 }
 

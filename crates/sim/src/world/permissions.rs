@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use tidelock_core::auth::{ADMIN_ROLE, Caller, Grants, Principal, Role, SecretDigest, TokenId};
+use tidelock_core::auth::{ADMIN_ROLE, Caller, Grants, Principal, RateLimits, Role, SecretDigest, TokenId};
 use tidelock_core::command::{AccessChange, AccessWrite, RegistryWrite, Reply, Request, Write, WriteReply};
 use tidelock_core::event::Event;
 use tidelock_core::types::{NodeId, Token};
@@ -99,7 +99,10 @@ impl Administrator {
         let count = random.usize(0..=6);
         let grants = (0..count).map(|_| choose(random, &GRANTS).parse().expect("invariant: a grant"));
         let grants: Grants = grants.collect();
-        let role = Role { grants, ends: None };
+        // Limits need a newer version of the cluster.
+        let operations_per_s = (count % 2 == 1).then_some(count as u64);
+        let rates = RateLimits { operations_per_s, ..RateLimits::default() };
+        let role = Role { grants, rates, ..Role::default() };
         access(AccessChange::PutRole { name: name(random.usize(0..PRINCIPALS)), role })
     }
 }

@@ -13,7 +13,9 @@ use alloc::sync::Arc;
 
 pub use permissions::Permissions;
 
-use super::{ADMIN_ROLE, Caller, Demand, Principal, Role, Scope, SecretDigest, Token, TokenId, Verb};
+use super::{
+    ADMIN_ROLE, Caller, Demand, Principal, RateLimits, Role, Scope, SecretDigest, Token, TokenId, Verb,
+};
 use crate::types::{LogIndex, UnixMillis};
 
 /// All roles, principals and tokens of a cluster.
@@ -104,6 +106,14 @@ impl Access {
         let has_name = |principal: &Principal| principal.certificate_names.contains(certificate_name);
         let found = self.principals.iter().find(|(_, principal)| has_name(principal));
         found.map(|(name, _)| name.as_str())
+    }
+
+    /// How much a principal may request of each node: the lowest limits of its roles, also of those
+    /// that have ended.
+    pub fn rates(&self, principal: &str) -> RateLimits {
+        let roles = self.principals.get(principal).into_iter().flat_map(|principal| &principal.roles);
+        let rates = roles.filter_map(|role| self.role(role)).map(|role| role.rates);
+        rates.fold(RateLimits::default(), RateLimits::lowest)
     }
 
     /// Whether a grant of the caller covers the demand at `now`. If the time is not known, roles

@@ -1,10 +1,11 @@
 //! Roles, principals and tokens in the snapshot of the registry.
 
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Access;
-use crate::auth::{Principal, Role, Token, TokenId};
+use crate::auth::{Principal, RateLimits, Role, Token, TokenId};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::LogIndex;
@@ -50,5 +51,27 @@ impl Access {
         let mut access = Access { revision, is_required, roles, principals, tokens, ..Access::default() };
         access.derive_permissions();
         Ok(access)
+    }
+
+    /// Encodes the limits of roles, which follow the rows from
+    /// [`ClusterVersion::WITH_LIMITS`](crate::version::ClusterVersion::WITH_LIMITS) on.
+    pub(crate) fn encode_rates(&self, out: &mut Vec<u8>) {
+        let limited = || self.roles.iter().filter(|(_, role)| !role.rates.is_empty());
+        codec::put_varint(out, limited().count() as u64);
+        for (name, role) in limited() {
+            codec::put_bytes(out, name.as_bytes());
+            role.rates.encode(out);
+        }
+    }
+
+    /// Decodes what [`Access::encode_rates`] wrote.
+    pub(crate) fn decode_rates(&mut self, decoder: &mut Decoder<'_>) -> Result<(), DecodeError> {
+        for _ in 0..decoder.bounded(limits::ROLES_MAX as u64, "number of limited roles")? {
+            let (name, rates) = (decoder.text()?, RateLimits::decode(decoder)?);
+            let role = self.roles.get_mut(&name).ok_or(DecodeError::Invalid("name of a limited role"))?;
+            Arc::make_mut(role).rates = rates;
+        }
+        self.derive_permissions();
+        Ok(())
     }
 }

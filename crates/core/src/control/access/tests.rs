@@ -60,7 +60,7 @@ fn names(names: &[&str]) -> BTreeSet<String> {
 
 fn role(name: &str, grants: &[&str]) -> AccessChange {
     let grants: Grants = grants.iter().map(|grant| grant.parse().expect("a grant")).collect();
-    AccessChange::PutRole { name: name.to_string(), role: Role { grants, ends: None } }
+    AccessChange::PutRole { name: name.to_string(), role: Role { grants, ..Role::default() } }
 }
 
 fn principal(name: &str, roles: &[&str]) -> AccessChange {

@@ -76,6 +76,9 @@ impl Registry {
         if self.version >= ClusterVersion::WITH_AUTHORITY {
             self.authorities.encode(out);
         }
+        if self.version >= ClusterVersion::WITH_LIMITS {
+            self.access.encode_rates(out);
+        }
     }
 
     /// Decodes the registry of a snapshot, after the header, without its audit records.
@@ -106,12 +109,15 @@ impl Registry {
             migrations.insert(id, Migration::decode(decoder)?);
         }
         let (version, default_tags) = decode_version(decoder)?;
-        let access =
+        let mut access =
             if version >= ClusterVersion::WITH_ACCESS { Access::decode(decoder)? } else { Access::default() };
         let authorities = match version {
             version if version >= ClusterVersion::WITH_AUTHORITY => Authorities::decode(decoder)?,
             _ => Authorities::default(),
         };
+        if version >= ClusterVersion::WITH_LIMITS {
+            access.decode_rates(decoder)?;
+        }
         Ok(Registry {
             host_entries,
             shards,

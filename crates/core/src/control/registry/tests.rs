@@ -2,15 +2,15 @@
 
 use super::version::HOLD_TAG;
 use super::*;
-use crate::auth::Caller;
+use crate::auth::{self, Caller, RateLimits};
 use crate::codec::Decoder;
-use crate::command::{AdminAction, Assignment, AuditedWrite, WriteReply};
+use crate::command::{AccessChange, AccessWrite, AdminAction, Assignment, AuditedWrite, WriteReply};
 use crate::founding::Founding;
 use crate::machine::Machine;
 use crate::types::UnixMillis;
 use crate::version::{Release, SupportedVersions};
 use alloc::boxed::Box;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use uuid::Uuid;
 
@@ -318,4 +318,31 @@ fn a_change_that_nothing_would_record_is_not_made() {
     assert!(registry.lacks_record(&drain(1, true)));
     assert!(!registry.lacks_record(&audited(drain(1, true))));
     assert!(!registry.lacks_record(&RegistryWrite::ForgetReplica { replica: ReplicaId(1) }));
+}
+
+#[test]
+fn limits_of_roles_are_in_snapshots_of_their_version() {
+    let restored = |registry: &Registry| {
+        let mut out = Vec::new();
+        registry.encode(&mut out);
+        let mut decoder = Decoder::new(&out);
+        let restored = Registry::restore(&mut decoder).expect("a registry");
+        assert!(decoder.is_empty());
+        (restored, out.len())
+    };
+    let put = |operations_per_s| {
+        let rates = RateLimits { operations_per_s, bytes_per_s: Some(7) };
+        let role = auth::Role { rates, ..auth::Role::default() };
+        let write = AccessWrite::new(AccessChange::PutRole { name: "web".to_string(), role });
+        RegistryWrite::Access(write)
+    };
+    let mut registry = newest();
+    registry.apply(LogIndex(5), put(Some(5)));
+    assert_eq!(restored(&registry).0.access(), registry.access());
+    let rates = registry.access().role("web").expect("the role").rates;
+    assert_eq!((rates.operations_per_s, rates.bytes_per_s), (Some(5), Some(7)));
+    let before = Registry::founded(&Founding::new(3, 2)).founded_at(ClusterVersion::WITH_AUTHORITY);
+    let (same, bytes) = restored(&before);
+    assert_eq!(same.version(), ClusterVersion::WITH_AUTHORITY);
+    assert_eq!(restored(&newest()).1, bytes + 1, "the version before has no table of limits");
 }

@@ -90,7 +90,7 @@ impl Cluster {
 
 pub(super) fn grant_role(grants: &[&str]) -> AccessChange {
     let grants: Grants = grants.iter().map(|grant| grant.parse().expect("a grant")).collect();
-    AccessChange::PutRole { name: "web".into(), role: Role { grants, ends: None } }
+    AccessChange::PutRole { name: "web".into(), role: Role { grants, ..Role::default() } }
 }
 
 #[test]
