@@ -1,8 +1,8 @@
 //! Requests are checked where they enter, and again where they are served.
 
 use super::*;
-use crate::auth::{Grants, Principal, Role, SecretDigest, TokenId};
-use crate::command::{AccessChange, AccessWrite, Transaction, WriteReply};
+use crate::auth::{Grants, Principal, RateLimits, Role, SecretDigest, TokenId};
+use crate::command::{AccessChange, AccessWrite, Denial, Transaction, WriteReply};
 use crate::raft::encode_writes;
 use crate::storage::{HardState, LogEntry, RecoveredLog, RecoveredShard};
 use crate::types::{ReplicaId, Term, UnixMillis};
@@ -244,4 +244,29 @@ fn a_node_with_a_logged_change_of_permissions_or_an_entry_that_does_not_decode_c
     assert_eq!(answer_with_logged(Bytes::from_static(&[0xff, 1, 2, 3])), unknown);
     let other = encode_writes(&[RegistryWrite::Rebalance.into()]);
     assert_eq!(answer_with_logged(other), Some(Reply::Read(ReadReply::Value(None))));
+}
+
+#[test]
+fn no_role_is_limited_before_the_version_allows_it() {
+    let mut cluster = Cluster::with(3, |mut options| {
+        let version = ClusterVersion::WITH_AUTHORITY;
+        (options.founding_version, options.version) = (version, version);
+        options
+    });
+    for node in &mut cluster.nodes {
+        node.handle(Event::Clock(UnixMillis(1_000)));
+    }
+    cluster.tick(100);
+    let mut put = |node: u64, operations_per_s| {
+        let rates = RateLimits { operations_per_s, bytes_per_s: None };
+        let change = AccessChange::PutRole { name: "web".into(), role: Role { rates, ..Role::default() } };
+        let write = RegistryWrite::Access(AccessWrite::new(change));
+        let token = cluster.ask_as(&Caller::Node, node, Request::Write(write.into()));
+        cluster.tick(3);
+        cluster.replies.remove(&token).expect("answered")
+    };
+    for node in 1..=3 {
+        assert_eq!(put(node, Some(5)), Reply::Write(WriteReply::Denied(Denial::VersionTooLow)));
+        assert!(matches!(put(node, None), Reply::Write(WriteReply::AccessChanged { .. })));
+    }
 }
