@@ -73,11 +73,11 @@ impl PublishedAccess {
         &self.limiters
     }
 
-    /// Waits until changed rows do not allow something any more.
-    pub async fn until_denied(&self, allows: impl Fn(&Access) -> bool) {
+    /// Waits until the rows are other ones than these.
+    pub async fn until_changed(&self, known: &Arc<Access>) {
         let mut rows = self.rows.subscribe();
         // The sender lives as long as this.
-        drop(rows.wait_for(|rows| !allows(rows)).await);
+        drop(rows.wait_for(|rows| !Arc::ptr_eq(rows, known)).await);
     }
 }
 

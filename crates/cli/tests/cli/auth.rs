@@ -1,6 +1,8 @@
 //! Authentication: tokens over HTTP at leaders and followers, what each of them may do, and its
 //! end.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use serde_json::json;
 
 use crate::harness::client::Raw;
@@ -179,6 +181,12 @@ fn an_event_stream_ends_with_its_permission_and_the_author_is_the_principal() {
     revoked.read_to_end().expect("the stream ends");
     guarded.administer("PUT /v1/auth/roles/other", &json!({ "grants": ["read config:db"] }));
     narrowed.read_to_end().expect("the stream ends");
+    let (brief, _) = guarded.principal("brief", &["read config:web"]);
+    let mut brief = watch(&brief);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_millis() as u64;
+    let role = json!({ "grants": ["read config:web"], "ends_unix_ms": now + 1_000 });
+    guarded.administer("PUT /v1/auth/roles/brief", &role);
+    brief.read_to_end().expect("the stream ends with the role");
 }
 
 #[test]
@@ -191,6 +199,27 @@ fn a_gathered_backup_needs_an_administrator() {
         let saved = guarded.send(node, "GET /v1/backup", &guarded.admin, b"");
         assert_eq!(saved.status, 200, "{}", saved.text());
     }
+}
+
+#[test]
+fn a_backup_under_way_ends_with_its_token() {
+    /// More than the sockets on both sides take.
+    const VALUES: usize = 40;
+    let guarded = Guarded::start(1);
+    let (saver, id) = guarded.principal("saver", &["cluster:admin"]);
+    for number in 0..VALUES {
+        let request = format!("PUT /v1/keys/{number}");
+        let value = vec![number as u8; 1 << 20];
+        assert_eq!(guarded.send(1, &request, &guarded.admin, &value).status, 201);
+    }
+    let mut backup = Raw::connect(guarded.cluster.address(1)).expect("a connection");
+    let head = format!("Host: 127.0.0.1\r\nConnection: close\r\nAuthorization: Bearer {saver}\r\n");
+    backup.write(format!("GET /v1/backup HTTP/1.1\r\n{head}\r\n").as_bytes()).expect("sent");
+    backup.read_until("HTTP/1.1 200").expect("the backup begins");
+    guarded.administer(&format!("DELETE /v1/auth/tokens/{id}"), &json!({}));
+    // Either an error, or an end without the last chunk.
+    let rest = backup.read_to_end().unwrap_or_default();
+    assert!(!rest.ends_with(b"\r\n0\r\n\r\n") && rest.len() < VALUES << 20, "{}", rest.len());
 }
 
 #[test]

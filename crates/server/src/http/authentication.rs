@@ -9,14 +9,15 @@
 //! request, for `whoami` and as the author of a change; an invalid one is ignored.
 
 use std::cell::RefCell;
-use std::future::pending;
+use std::future::{Future, pending};
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
-use tidelock_core::auth::{Access, Caller, Demand, Scope, Verb};
+use tidelock_core::auth::{Caller, Demand, Scope, Verb};
 use tidelock_core::command::Refusal;
 use tidelock_core::command::config::Name;
 use tokio::time::sleep;
@@ -202,31 +203,58 @@ impl ClientIdentity {
     }
 }
 
-/// Waits until a client may not read a namespace any more: its token or the name of its certificate
-/// was removed or has expired, or its roles were changed.
-pub(super) async fn until_denied(
+/// What an answer needs as long as it is sent.
+pub(super) enum OngoingDemand {
+    /// To read a namespace.
+    ReadNamespace(Name),
+    /// `cluster:admin`.
+    Administer,
+}
+
+impl OngoingDemand {
+    fn demand(&self) -> Demand<'_> {
+        match self {
+            OngoingDemand::ReadNamespace(name) => {
+                Demand { verb: Verb::Read, scope: Scope::Namespace(name.as_str()) }
+            }
+            OngoingDemand::Administer => Demand { verb: Verb::Administer, scope: Scope::Cluster },
+        }
+    }
+}
+
+/// Completes when a client may not have an answer any more: its token or the name of its
+/// certificate was removed or has expired, or a role was changed or has ended.
+pub(super) type Denied = Pin<Box<dyn Future<Output = ()>>>;
+
+/// See [`Denied`].
+pub(super) fn until_denied(
     identity: ClientIdentity,
     access: Arc<PublishedAccess>,
     clock: WallClock,
-    namespace: Name,
-) {
-    let caller = identity.caller();
-    let allows = |rows: &Access| {
-        let (now, scope) = (clock.now(), Scope::Namespace(namespace.as_str()));
-        let is_valid = || identity.proof().is_some_and(|proof| proof.holds(rows, now));
-        let covers = || rows.covers(&caller, &Demand { verb: Verb::Read, scope }, Some(now));
-        !rows.is_required() || (is_valid() && covers())
-    };
-    let expiry = async {
-        let Some(expires) = identity.proof().and_then(|proof| proof.expires) else { return pending().await };
-        let left_ms = expires.0.saturating_sub(clock.now().0);
-        sleep(Duration::from_millis(left_ms)).await;
-    };
-    tokio::select! {
-        () = access.until_denied(allows) => return,
-        () = expiry => {}
-    }
-    access.until_denied(allows).await;
+    demand: OngoingDemand,
+) -> Denied {
+    Box::pin(async move {
+        let caller = identity.caller();
+        loop {
+            let (rows, now) = (access.rows(), clock.now());
+            let is_valid = || identity.proof().is_some_and(|proof| proof.holds(&rows, now));
+            let covers = || rows.covers(&caller, &demand.demand(), Some(now));
+            if rows.is_required() && !(is_valid() && covers()) {
+                return;
+            }
+            let expires = identity.proof().and_then(|proof| proof.expires).filter(|expires| *expires > now);
+            let permissions = identity.proof().and_then(|proof| rows.permissions(&proof.principal));
+            let role_ends = permissions.and_then(|permissions| permissions.next_end(now));
+            let next_end = async {
+                let Some(ends) = expires.into_iter().chain(role_ends).min() else { return pending().await };
+                sleep(Duration::from_millis(ends.0 - now.0)).await;
+            };
+            tokio::select! {
+                () = access.until_changed(&rows) => {}
+                () = next_end => {}
+            }
+        }
+    })
 }
 
 /// The last header of a connection, and who that proved the client to be.

@@ -12,6 +12,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CONNECTION, CONTENT_TYPE, ETAG, HeaderValue};
 use tidelock_core::types::Version;
 
+use super::authentication::Denied;
 use super::config::Events;
 use super::connections::HttpConnection;
 use crate::backup::BackupParts;
@@ -26,7 +27,7 @@ pub(super) enum AnswerBody {
     Whole(Whole),
     /// Parts, produced as the client takes them. An error among them cuts the connection, which is
     /// the only way to report it after the head.
-    Parts(BackupParts),
+    Parts(BackupParts, Denied),
     /// Events, as they happen.
     Events(Events),
     /// Events that another task writes once the head of the answer is sent.
@@ -69,7 +70,13 @@ impl Body for AnswerBody {
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         match self.get_mut() {
             AnswerBody::Whole(whole) => whole.poll_frame(context),
-            AnswerBody::Parts(parts) => parts.poll_next(context).map_ok(Frame::data),
+            AnswerBody::Parts(parts, denied) => {
+                if denied.as_mut().poll(context).is_ready() {
+                    let error = "the client may not have the backup any more";
+                    return Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::PermissionDenied, error))));
+                }
+                parts.poll_next(context).map_ok(Frame::data)
+            }
             AnswerBody::Events(events) => {
                 events.poll_next(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
@@ -83,29 +90,29 @@ impl Body for AnswerBody {
     fn is_end_stream(&self) -> bool {
         match self {
             AnswerBody::Whole(whole) => whole.body.is_end_stream(),
-            AnswerBody::Parts(_) | AnswerBody::Events(_) | AnswerBody::Hijacked(_) => false,
+            AnswerBody::Parts(..) | AnswerBody::Events(_) | AnswerBody::Hijacked(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             AnswerBody::Whole(whole) => whole.body.size_hint(),
-            AnswerBody::Parts(_) | AnswerBody::Events(_) | AnswerBody::Hijacked(_) => SizeHint::default(),
+            AnswerBody::Parts(..) | AnswerBody::Events(_) | AnswerBody::Hijacked(_) => SizeHint::default(),
         }
     }
 }
 
-/// An answer whose body is the parts of a backup.
-pub(super) fn parts(parts: BackupParts) -> Response {
-    let mut response = Response::new(AnswerBody::Parts(parts));
+/// An answer whose body is the parts of a backup. It is cut off when `denied` completes.
+pub(super) fn parts(parts: BackupParts, denied: Denied) -> Response {
+    let mut response = Response::new(AnswerBody::Parts(parts, denied));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OCTETS));
     response
 }
 
 /// The same of a partial backup, whose client may pause for long. Nothing else is asked on the
 /// connection afterwards.
-pub(super) fn partial(parts: BackupParts) -> Response {
-    let mut response = self::parts(parts);
+pub(super) fn partial(parts: BackupParts, denied: Denied) -> Response {
+    let mut response = self::parts(parts, denied);
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response.extensions_mut().insert(AllowsPauses);
     response

@@ -17,7 +17,7 @@ use tidelock_core::command::{Consistency, Item, Page, Read, StoredValue};
 use tidelock_core::limits;
 use tidelock_core::types::ShardId;
 
-use super::authentication::{Authentication, ClientIdentity};
+use super::authentication::{Authentication, ClientIdentity, Denied, OngoingDemand, until_denied};
 use super::body::{BodyLimit, RequestBody};
 use super::config::ApiError;
 use super::fields::Fields;
@@ -60,6 +60,11 @@ impl<'a, S: Store> Call<'a, S> {
     /// Who sends the request.
     pub fn identity(&self) -> &'a ClientIdentity {
         self.identity
+    }
+
+    /// Completes when the client may not have a long answer any more.
+    pub fn until_denied(&self, demand: OngoingDemand) -> Denied {
+        until_denied(self.identity.clone(), self.store.access().clone(), self.context.clock, demand)
     }
 
     /// The fields that most requests are checked for.

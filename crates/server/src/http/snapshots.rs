@@ -16,6 +16,7 @@ use tidelock_core::storage::snapshot::SnapshotId;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ShardId, Term};
 use uuid::Uuid;
 
+use super::authentication::OngoingDemand;
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
 use super::service::Call;
@@ -78,7 +79,8 @@ pub(super) async fn backup<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         );
         Problem::new(ProblemKind::SnapshotReplaced, detail)
     })?;
-    Ok(response::partial(source.read(open.alone(false), place)))
+    let denied = call.until_denied(OngoingDemand::Administer);
+    Ok(response::partial(source.read(open.alone(false), place), denied))
 }
 
 /// The snapshots of this node's replicas.

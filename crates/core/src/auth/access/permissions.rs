@@ -26,6 +26,11 @@ impl Permissions {
             && (demand.verb != Verb::Watch || covered(&Demand { verb: Verb::Read, scope: demand.scope }))
     }
 
+    /// When the next role ends after `now`; `None` if none does.
+    pub fn next_end(&self, now: UnixMillis) -> Option<UnixMillis> {
+        self.0.iter().filter_map(|role| role.ends).filter(|ends| *ends > now).min()
+    }
+
     /// Whether a role ends at some time, so that an answer depends on the time.
     pub fn depend_on_time(&self) -> bool {
         self.0.iter().any(|role| role.ends.is_some())

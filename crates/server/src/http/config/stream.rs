@@ -27,7 +27,7 @@ use tidelock_core::command::{ConfigRead, Consistency};
 use tidelock_core::deliberate::Faults;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use super::super::authentication::until_denied;
+use super::super::authentication::{Denied, OngoingDemand};
 use super::super::problem::{Problem, ProblemKind};
 use super::super::response::{self, Response};
 use super::super::service::Call;
@@ -63,9 +63,7 @@ pub(super) async fn watch<S: Store>(
     let Some(watch) = watch_registry.watch(namespace, key) else {
         return Err(ApiError::overloaded("as many watchers as this node serves are there; nothing was done"));
     };
-    let (access, namespace) = (call.store().access().clone(), watch.namespace().clone());
-    let mut denied: Denied =
-        Box::pin(until_denied(call.identity().clone(), access, call.context.clock, namespace));
+    let mut denied = call.until_denied(OngoingDemand::ReadNamespace(watch.namespace().clone()));
     if index.is_some() || wait.is_some() {
         let wait = wait.map_or(Ok(WAIT), |text| duration(&text))?;
         return tokio::select! {
@@ -189,9 +187,6 @@ impl Events {
 
 /// A lookup in progress.
 type Asking = Pin<Box<dyn Future<Output = Result<ConfigReply, WatchError>>>>;
-
-/// Ends when the client may not read the namespace any more.
-type Denied = Pin<Box<dyn Future<Output = ()>>>;
 
 /// The events of one watcher.
 struct EventStream<S> {
