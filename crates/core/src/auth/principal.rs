@@ -24,8 +24,8 @@ pub struct Role {
     pub grants: Grants,
     /// From when on the role allows nothing any more; `None`: it does not end.
     pub ends: Option<UnixMillis>,
-    /// How much a principal with the role may request of each node. Not limited are requests about
-    /// the cluster and about permissions.
+    /// Rate limits of principals with the role. They do not apply to requests about the cluster and
+    /// about permissions.
     pub rates: RateLimits,
 }
 

@@ -1,19 +1,20 @@
-//! Limits on how much a principal may request, and the token buckets that enforce them.
+//! Rate limits of principals, and the token buckets that enforce them.
 //!
 //! Owns the arithmetic. A node has one [`RateLimiter`] for each limited principal, and passes it
-//! the time. Time and tokens are integers, so nothing is lost to rounding: a bucket gains exactly
-//! `rate` tokens a second, up to those of one second.
+//! the time. Time and tokens are integers, so nothing is lost to rounding: a bucket is refilled
+//! with exactly `rate` tokens a second, and holds at most the tokens of one second.
 //!
-//! Sizes of answers are known only afterwards. They are charged then, and may leave a bucket with a
-//! debt, which must be paid off before the next request is admitted. So may a request that is
-//! larger than a full bucket: otherwise it could never be made.
+//! The size of an answer is known only when it is sent. It is charged then, and the level of a
+//! bucket may become negative. The next request waits until the level is high enough again. A
+//! request that is larger than a full bucket is admitted when the bucket is full, because otherwise
+//! it could never be made.
 
 use alloc::vec::Vec;
 
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 
-/// How much a principal may request of each node.
+/// How many operations and bytes a second a node serves to a principal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateLimits {
     /// Operations a second, 1 to [`limits::RATE_MAX`]; `None`: no limit.
@@ -56,7 +57,7 @@ impl RateLimits {
     }
 }
 
-/// What a request uses up.
+/// What a request is charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Operations.
@@ -65,10 +66,10 @@ pub struct Usage {
     pub bytes: u64,
 }
 
-/// Milliseconds until a request may be admitted, at least 1.
+/// The refusal of a request that is over a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitExceeded {
-    /// Milliseconds, at least 1.
+    /// When the request would be admitted without other ones, in milliseconds from now; at least 1.
     pub retry_after_ms: u64,
 }
 
@@ -80,13 +81,13 @@ pub struct RateLimiter {
 }
 
 impl RateLimiter {
-    /// Full buckets at a time in milliseconds, which must not go back from then on.
+    /// Buckets that are full at `now_ms`, in milliseconds of a clock that does not go back.
     pub fn new(limits: RateLimits, now_ms: u64) -> RateLimiter {
         let bucket = |rate: Option<u64>| rate.map(|rate| TokenBucket::new(rate, now_ms));
         RateLimiter { operations: bucket(limits.operations_per_s), bytes: bucket(limits.bytes_per_s) }
     }
 
-    /// Takes other limits. A bucket keeps its tokens and its debt, as far as the new limit allows.
+    /// Replaces the limits. The level of a bucket stays, within one second of the new rate.
     pub fn set_limits(&mut self, limits: RateLimits, now_ms: u64) {
         let set = |bucket: &mut Option<TokenBucket>, rate: Option<u64>| match (bucket.as_mut(), rate) {
             (Some(known), Some(rate)) => known.set_rate(rate, now_ms),
@@ -96,7 +97,7 @@ impl RateLimiter {
         set(&mut self.bytes, limits.bytes_per_s);
     }
 
-    /// Admits a request and takes what it uses up from both buckets, or from neither.
+    /// Admits a request and charges it to both buckets, or to neither.
     ///
     /// # Errors
     /// When a bucket has too few tokens.
@@ -114,7 +115,7 @@ impl RateLimiter {
         }
     }
 
-    /// Takes what was not known when the request was admitted. It may leave a debt.
+    /// Charges what was not known when the request was admitted. A level may become negative.
     pub fn charge(&mut self, usage: Usage) {
         self.operations.iter_mut().for_each(|bucket| bucket.take(usage.operations));
         self.bytes.iter_mut().for_each(|bucket| bucket.take(usage.bytes));
@@ -128,7 +129,7 @@ const UNITS: i128 = 1000;
 #[derive(Clone, Debug)]
 struct TokenBucket {
     rate_per_s: u64,
-    /// In units; negative while there is a debt.
+    /// In units; negative if more was charged than the bucket held.
     level: i128,
     filled_ms: u64,
 }
@@ -152,7 +153,7 @@ impl TokenBucket {
     fn set_rate(&mut self, rate_per_s: u64, now_ms: u64) {
         self.fill(now_ms);
         self.rate_per_s = rate_per_s;
-        // A debt of a higher rate would otherwise last for long at a lower one.
+        // A negative level of a high rate would otherwise last long at a low rate.
         self.level = self.level.clamp(-self.capacity(), self.capacity());
     }
 
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_a_full_bucket_waits_for_it_and_leaves_a_debt() {
+    fn a_request_larger_than_a_full_bucket_waits_until_it_is_full() {
         let mut limiter = RateLimiter::new(limits(0, 100), 0);
         let bytes = |bytes| Usage { operations: 1, bytes };
         assert_eq!(limiter.admit(bytes(1), 0), Ok(()));

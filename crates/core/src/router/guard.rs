@@ -95,7 +95,7 @@ impl Guard {
         if !access.is_required() {
             return Ok(());
         }
-        // Once for all demands: a burst has hundreds.
+        // Looked up once: the request of a pipeline has a demand for each of its operations.
         let permissions = principal.and_then(|name| access.permissions(name));
         let mut is_first = true;
         let checked = demands(&mut |demand| {

@@ -73,16 +73,6 @@ impl Access {
         if name == ADMIN_ROLE { Some(&self.admin) } else { self.roles.get(name) }
     }
 
-    /// Derives the permissions from the rows. To be called after each change of them.
-    pub(crate) fn derive_permissions(&mut self) {
-        self.permissions = self.permissions_of_rows();
-    }
-
-    /// The permissions of a principal; `None` if there is no principal of this name.
-    pub fn permissions(&self, principal: &str) -> Option<&Permissions> {
-        self.permissions.get(principal)
-    }
-
     /// Every principal, by name.
     pub fn principals(&self) -> &BTreeMap<String, Principal> {
         &self.principals
@@ -108,8 +98,7 @@ impl Access {
         found.map(|(name, _)| name.as_str())
     }
 
-    /// How much a principal may request of each node: the lowest limits of its roles, also of those
-    /// that have ended.
+    /// The rate limits of a principal: the lowest of its roles, including roles that have ended.
     pub fn rates(&self, principal: &str) -> RateLimits {
         let roles = self.principals.get(principal).into_iter().flat_map(|principal| &principal.roles);
         let rates = roles.filter_map(|role| self.role(role)).map(|role| role.rates);

@@ -1,15 +1,17 @@
 //! What one principal may do.
+//!
+//! Owns the index by principal, which is derived from the rows. A check thus looks up one name, not
+//! that of each role.
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 
 use super::Access;
-use crate::auth::{Demand, Role, Verb};
+use crate::auth::{Demand, Principal, Role, Verb};
 use crate::types::UnixMillis;
 
-/// The roles of a principal, to check many demands without looking them up each time. They are
-/// those of the rows that they were taken from: later changes do not show.
+/// The roles of a principal, as the rows said when the permissions were derived. A clone does not
+/// follow later changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permissions(Arc<[Arc<Role>]>);
 
@@ -38,12 +40,17 @@ impl Permissions {
 }
 
 impl Access {
-    /// The permissions of every principal, by name, as the rows say.
-    pub(super) fn permissions_of_rows(&self) -> BTreeMap<String, Permissions> {
-        let permissions = |(name, principal): (&String, &super::Principal)| {
+    /// The permissions of a principal; `None` if there is no principal of this name.
+    pub fn permissions(&self, principal: &str) -> Option<&Permissions> {
+        self.permissions.get(principal)
+    }
+
+    /// Derives the permissions from the rows. Must be called after every change of the rows.
+    pub(crate) fn derive_permissions(&mut self) {
+        let permissions = |(name, principal): (&String, &Principal)| {
             let roles = principal.roles.iter().filter_map(|role| self.shared_role(role)).cloned();
             (name.clone(), Permissions(roles.collect()))
         };
-        self.principals.iter().map(permissions).collect()
+        self.permissions = self.principals.iter().map(permissions).collect();
     }
 }

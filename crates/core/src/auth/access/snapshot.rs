@@ -53,7 +53,7 @@ impl Access {
         Ok(access)
     }
 
-    /// Encodes the limits of roles, which follow the rows from
+    /// Encodes the rate limits of roles, which follow the rows from
     /// [`ClusterVersion::WITH_LIMITS`](crate::version::ClusterVersion::WITH_LIMITS) on.
     pub(crate) fn encode_rates(&self, out: &mut Vec<u8>) {
         let limited = || self.roles.iter().filter(|(_, role)| !role.rates.is_empty());
