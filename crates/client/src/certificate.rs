@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -11,9 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use ureq::tls::{Certificate, ClientCert, PrivateKey};
 
 use crate::error::CliError;
-
-/// Bits of a file's mode that let others read, write or execute it.
-const OTHERS: u32 = 0o077;
+use crate::private_file;
 
 /// The longest file that is read: a chain of certificates has a few KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -89,19 +86,13 @@ impl ClientCertificate {
     /// # Errors
     /// When a file cannot be read or is not PEM, or others can read the key.
     pub fn read(paths: &CertificatePaths) -> Result<ClientCertificate, CliError> {
-        let certificate = read(&paths.certificate)?;
+        let certificate = File::open(&paths.certificate)
+            .map_err(CliError::io(paths.certificate.display().to_string()))
+            .and_then(|file| read(file, &paths.certificate))?;
+        let key = private_file::open(&paths.key, "key").and_then(|file| read(file, &paths.key))?;
         let failed = |path: &Path, error: &dyn std::fmt::Display| {
             CliError::Usage(format!("{}: {error}", path.display()))
         };
-        let mode = fs::metadata(&paths.key).map_err(CliError::io(paths.key.display().to_string()))?;
-        let mode = mode.permissions().mode() & 0o777;
-        if mode & OTHERS != 0 {
-            let name = paths.key.display();
-            let text =
-                format!("{name}: others than its owner may use this key (mode {mode:03o}): chmod 600 {name}");
-            return Err(CliError::Usage(text));
-        }
-        let key = read(&paths.key)?;
         let chain = chain(&certificate).map_err(|error| failed(&paths.certificate, &error))?;
         let chain: Vec<Certificate<'static>> =
             chain.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect();
@@ -130,16 +121,17 @@ fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     if chain.is_empty() { Err("it has no certificate in PEM".to_owned()) } else { Ok(chain) }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, CliError> {
-    let failed = || CliError::io(path.display().to_string());
+fn read(file: File, path: &Path) -> Result<Vec<u8>, CliError> {
     let mut bytes = Vec::new();
-    File::open(path).map_err(failed())?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed())?;
+    let read = file.take(FILE_BYTES_MAX).read_to_end(&mut bytes);
+    read.map_err(CliError::io(path.display().to_string()))?;
     Ok(bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 

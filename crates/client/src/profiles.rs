@@ -122,12 +122,12 @@ impl Profile {
     }
 }
 
-/// What proves who the user of a profile is.
+/// What authenticates the user of a profile.
 #[derive(Clone, Debug)]
 pub enum Credential {
     /// A token, which is stored beside the profile.
     Token(Token),
-    /// A certificate, whose files stay where they are.
+    /// A client certificate. The profile stores the paths of its files.
     Certificate(CertificatePaths),
 }
 

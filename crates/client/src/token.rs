@@ -7,16 +7,15 @@
 //! processes shows flags.
 
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ureq::http::HeaderValue;
 
 use crate::error::CliError;
+use crate::private_file;
 
 /// The beginning of every token.
 const PREFIX: &str = "tdl_";
@@ -26,9 +25,6 @@ const PARTS: [usize; 3] = [16, 43, 8];
 
 /// Files and answers of commands that are longer are no tokens.
 const FILE_BYTES_MAX: u64 = 4096;
-
-/// Bits of a file's mode that let others read, write or execute it.
-const OTHERS: u32 = 0o077;
 
 /// A token. `Debug` shows only its number.
 #[derive(Clone, PartialEq, Eq)]
@@ -65,15 +61,7 @@ impl Token {
     /// When the file cannot be read, others can read it, or it has no token.
     pub fn read(path: &Path) -> Result<Token, CliError> {
         let name = path.display();
-        let file = File::open(path).map_err(CliError::io(name.to_string()))?;
-        let mode = file.metadata().map_err(CliError::io(name.to_string()))?.permissions().mode();
-        if mode & OTHERS != 0 {
-            let text = format!(
-                "{name}: others than its owner may use this token file (mode {:03o}): chmod 600 {name}",
-                mode & 0o777
-            );
-            return Err(CliError::Usage(text));
-        }
+        let file = private_file::open(path, "token file")?;
         let mut text = String::new();
         file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(CliError::io(name.to_string()))?;
         Token::parse(&text).map_err(|error| CliError::Usage(format!("{name}: {error}")))
@@ -143,6 +131,7 @@ impl fmt::Debug for Token {
 mod tests {
     use std::fs;
     use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 

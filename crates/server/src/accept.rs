@@ -330,7 +330,7 @@ pub(crate) async fn tls_handshake(
         Err(HandshakeFailure::NotTls(stream)) => rejections.send(stream, text()),
         Err(HandshakeFailure::Failed(error)) => tracing::debug!(%error, "a TLS handshake failed"),
         Err(HandshakeFailure::Timeout) => tracing::debug!("a TLS handshake took too long"),
-        Err(HandshakeFailure::Overloaded) => tracing::debug!("too many newer TLS handshakes have begun"),
+        Err(HandshakeFailure::Evicted) => tracing::debug!("a newer TLS handshake has evicted this one"),
     }
     None
 }

@@ -13,14 +13,25 @@ use tidelock_core::auth::{Access, Caller, SecretDigest, TokenId};
 use tidelock_core::types::UnixMillis;
 use tokio::sync::watch;
 
-use crate::limiter::{Limiter, Limiters};
+use crate::limiter::{PrincipalLimiter, PrincipalLimiters};
 use crate::tls::ClientCertificate;
 use crate::token::BearerToken;
 
-/// Why a client of another machine is refused while tokens are not required.
-pub const LOCAL_UNTIL_REQUIRED: &str = "until tokens are required, this node serves only clients on its own machine: there, make an \
-     administrator with `tidelock auth principal put root --role admin` and `tidelock auth token create root`, and run \
-     `tidelock auth require`; nothing was done";
+/// Why protected mode refuses a client of another machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtectedModeError {
+    /// The node has not confirmed yet whether tokens are required.
+    Unconfirmed,
+    /// Tokens are not required.
+    TokensNotRequired,
+}
+
+impl ProtectedModeError {
+    /// What to do about [`ProtectedModeError::TokensNotRequired`].
+    pub const ADVICE: &str = "this node is in protected mode, because tokens are not required: it serves only clients on its \
+         own machine. There, run `tidelock auth principal put root --role admin`, `tidelock auth token create root` and \
+         `tidelock auth require`; nothing was done";
+}
 
 /// The rows that all workers of a node check tokens against.
 #[derive(Debug, Default)]
@@ -29,7 +40,7 @@ pub struct PublishedAccess {
     /// the node, and 1 more if authentication is required.
     state: AtomicU64,
     rows: watch::Sender<Arc<Access>>,
-    limiters: Limiters,
+    limiters: PrincipalLimiters,
 }
 
 /// The state of the rows at some moment. Another one means that the rows may have changed.
@@ -45,16 +56,32 @@ impl AccessState {
 
     /// Whether the rows may be older than the start of the node, so that authentication may be
     /// required without its knowledge.
-    pub fn is_unknown(self) -> bool {
+    fn is_unconfirmed(self) -> bool {
         self.0 & 2 != 0
+    }
+
+    /// Whether protected mode serves clients of other machines.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn check_protected_mode(self) -> Result<(), ProtectedModeError> {
+        match (self.is_required(), self.is_unconfirmed()) {
+            (true, _) => Ok(()),
+            (false, true) => Err(ProtectedModeError::Unconfirmed),
+            (false, false) => Err(ProtectedModeError::TokensNotRequired),
+        }
     }
 }
 
 impl PublishedAccess {
-    /// The first rows, which are known to be current.
+    /// The first rows, which are confirmed to be current.
     pub fn new(rows: Arc<Access>) -> PublishedAccess {
         let state = (1 << 2) | u64::from(rows.is_required());
-        PublishedAccess { state: state.into(), rows: watch::Sender::new(rows), limiters: Limiters::default() }
+        PublishedAccess {
+            state: state.into(),
+            rows: watch::Sender::new(rows),
+            limiters: PrincipalLimiters::default(),
+        }
     }
 
     /// The current state.
@@ -69,7 +96,7 @@ impl PublishedAccess {
     }
 
     /// The limits of principals at this node.
-    pub fn limiters(&self) -> &Limiters {
+    pub fn limiters(&self) -> &PrincipalLimiters {
         &self.limiters
     }
 
@@ -89,10 +116,10 @@ pub(crate) struct AccessPublisher {
 }
 
 impl AccessPublisher {
-    pub fn new(rows: &Arc<Access>, is_known: bool) -> AccessPublisher {
+    pub fn new(rows: &Arc<Access>, is_confirmed: bool) -> AccessPublisher {
         let published = PublishedAccess::new(rows.clone()).into();
         let publisher = AccessPublisher { published, last: RefCell::new(rows.clone()) };
-        publisher.publish(rows, is_known);
+        publisher.publish(rows, is_confirmed);
         publisher
     }
 
@@ -102,17 +129,17 @@ impl AccessPublisher {
 
     /// Publishes the rows if they have changed, and whether they are at least as new as the start
     /// of the node.
-    pub fn publish(&self, rows: &Arc<Access>, is_known: bool) {
+    pub fn publish(&self, rows: &Arc<Access>, is_confirmed: bool) {
         let published = &self.published;
-        let is_same = Arc::ptr_eq(&self.last.borrow(), rows);
-        if is_same && published.state().is_unknown() != is_known {
+        let was_confirmed = !published.state().is_unconfirmed();
+        if Arc::ptr_eq(&self.last.borrow(), rows) && was_confirmed == is_confirmed {
             return;
         }
         *self.last.borrow_mut() = rows.clone();
         published.rows.send_replace(rows.clone());
         // After the rows, so that a worker that sees the new state finds the new rows.
         let changes = (published.state.load(Ordering::Relaxed) >> 2) + 1;
-        let flags = u64::from(!is_known) << 1 | u64::from(rows.is_required());
+        let flags = u64::from(!is_confirmed) << 1 | u64::from(rows.is_required());
         published.state.store(changes << 2 | flags, Ordering::Release);
     }
 }
@@ -125,7 +152,7 @@ pub struct Proof {
     /// When the proof expires; `None` if it does not.
     pub expires: Option<UnixMillis>,
     evidence: Evidence,
-    limiter: Option<Arc<Limiter>>,
+    limiter: Option<Arc<PrincipalLimiter>>,
 }
 
 /// What proves that a client is a principal.
@@ -180,7 +207,7 @@ impl Proof {
 
     /// The limiter of the principal; `None` if it has no limit.
     #[inline]
-    pub fn limiter(&self) -> Option<&Arc<Limiter>> {
+    pub fn limiter(&self) -> Option<&Arc<PrincipalLimiter>> {
         self.limiter.as_ref()
     }
 
@@ -209,5 +236,25 @@ impl Proof {
     /// The caller of the client's requests.
     pub fn caller(&self) -> Caller {
         Caller::Principal(self.principal.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protected_mode_follows_whether_tokens_are_required_and_that_is_confirmed() {
+        let rows = Arc::new(Access::default());
+        let publisher = AccessPublisher::new(&rows, false);
+        let state = || publisher.published().state();
+        assert_eq!(state().check_protected_mode(), Err(ProtectedModeError::Unconfirmed));
+        let before = state();
+        publisher.publish(&rows, true);
+        assert_eq!(state().check_protected_mode(), Err(ProtectedModeError::TokensNotRequired));
+        assert_ne!(state(), before, "connections look at the rows again");
+        let before = state();
+        publisher.publish(&rows, true);
+        assert_eq!(state(), before, "nothing has changed");
     }
 }

@@ -20,6 +20,7 @@
 //! No guarantee of correctness depends on ticks: late ones cost time, as [`tidelock_core::event`]
 //! states.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
@@ -49,6 +50,33 @@ impl Default for WallClock {
             let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
         })
+    }
+}
+
+/// The wall clock as a connection sees it: read at most once a turn. A pipeline has hundreds of
+/// commands a turn, and each may need the time to check whether a token has expired.
+#[derive(Debug)]
+pub struct TurnClock {
+    clock: WallClock,
+    now: Cell<Option<UnixMillis>>,
+}
+
+impl TurnClock {
+    /// A clock before its first turn.
+    pub fn new(clock: WallClock) -> TurnClock {
+        TurnClock { clock, now: Cell::new(None) }
+    }
+
+    /// Begins a turn: the time is read again when it is needed.
+    pub fn begin_turn(&self) {
+        self.now.set(None);
+    }
+
+    /// Milliseconds since 1970, as first read in this turn.
+    pub fn now(&self) -> UnixMillis {
+        let now = self.now.get().unwrap_or_else(|| self.clock.now());
+        self.now.set(Some(now));
+        now
     }
 }
 
@@ -137,6 +165,8 @@ impl TickAccount {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
 
     const PERIOD: Duration = Duration::from_millis(10);
@@ -147,6 +177,15 @@ mod tests {
         let start = Instant::now();
         let mut account = TickAccount { period: PERIOD, paid_until: start };
         times.iter().map(|millis| account.take_due(start + Duration::from_millis(*millis))).collect()
+    }
+
+    #[test]
+    fn a_turn_has_one_time() {
+        static NOW: AtomicU64 = AtomicU64::new(7);
+        let clock = TurnClock::new(WallClock(|| UnixMillis(NOW.fetch_add(1, Ordering::Relaxed))));
+        assert_eq!([clock.now(), clock.now()], [UnixMillis(7), UnixMillis(7)]);
+        clock.begin_turn();
+        assert_eq!([clock.now(), clock.now()], [UnixMillis(8), UnixMillis(8)]);
     }
 
     #[test]

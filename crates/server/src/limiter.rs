@@ -1,8 +1,8 @@
-//! The limits of principals at this node.
+//! Rate limits of principals at this node.
 //!
-//! Owns the clock of the buckets, and that all connections and workers of a node share those of one
-//! principal. The core owns the arithmetic (`auth::RateLimiter`). A principal without a limit has
-//! no limiter: its requests pay for one check of an `Option`.
+//! Owns the clock of the token buckets. All connections and workers of a node share the buckets of
+//! a principal. The core owns the arithmetic (`auth::RateLimiter`). A principal without a limit has
+//! no limiter, so its requests cost one check of an `Option`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,30 +14,30 @@ use tidelock_core::types::LogIndex;
 
 /// The limiters of all limited principals of a node.
 #[derive(Debug)]
-pub struct Limiters {
+pub struct PrincipalLimiters {
     began: Instant,
-    /// Each with the revision of the rows that its limits are of.
-    by_principal: Mutex<BTreeMap<String, (LogIndex, Arc<Limiter>)>>,
+    /// By principal: the limiter, and the revision of the rows from which its limits were read.
+    by_principal: Mutex<BTreeMap<String, (LogIndex, Arc<PrincipalLimiter>)>>,
     refused: Arc<AtomicU64>,
 }
 
 /// The limiter of one principal.
 #[derive(Debug)]
-pub struct Limiter {
+pub struct PrincipalLimiter {
     began: Instant,
     buckets: Mutex<RateLimiter>,
     refused: Arc<AtomicU64>,
 }
 
-impl Default for Limiters {
-    fn default() -> Limiters {
-        Limiters { began: Instant::now(), by_principal: Mutex::default(), refused: Arc::default() }
+impl Default for PrincipalLimiters {
+    fn default() -> PrincipalLimiters {
+        PrincipalLimiters { began: Instant::now(), by_principal: Mutex::default(), refused: Arc::default() }
     }
 }
 
-impl Limiters {
+impl PrincipalLimiters {
     /// The limiter of a principal, with the limits in these rows; `None` if it has no limit.
-    pub fn of(&self, principal: &str, rows: &Access) -> Option<Arc<Limiter>> {
+    pub fn of(&self, principal: &str, rows: &Access) -> Option<Arc<PrincipalLimiter>> {
         let limits = rows.rates(principal);
         if limits.is_empty() {
             return None;
@@ -53,7 +53,8 @@ impl Limiters {
         }
         limiters.retain(|name, _| !rows.rates(name).is_empty());
         let buckets = Mutex::new(RateLimiter::new(limits, milliseconds_since(self.began)));
-        let limiter = Arc::new(Limiter { began: self.began, buckets, refused: self.refused.clone() });
+        let limiter =
+            Arc::new(PrincipalLimiter { began: self.began, buckets, refused: self.refused.clone() });
         limiters.insert(principal.to_owned(), (rows.revision(), limiter.clone()));
         Some(limiter)
     }
@@ -64,7 +65,7 @@ impl Limiters {
     }
 }
 
-impl Limiter {
+impl PrincipalLimiter {
     /// Admits a request.
     ///
     /// # Errors

@@ -47,7 +47,7 @@ pub(crate) struct SharedContext {
     pub allowed_hosts: AllowedHosts,
     pub warnings: Vec<String>,
     pub insecure_listeners: usize,
-    pub local_until_required: bool,
+    pub protected_mode: bool,
     pub disk_error: Arc<Mutex<Option<String>>>,
     pub clients: Clients,
     pub turns: Arc<TurnGauges>,
@@ -106,14 +106,14 @@ impl WorkerContext {
         (resp.counters, resp.started) = (self.resp.clone(), self.started);
         (resp.throttle, resp.audit_log) = (shared.throttle.clone(), shared.audit_log.clone());
         (resp.memory, resp.tls) = (shared.memory.clone(), shared.tls.clone());
-        resp.local_until_required = shared.local_until_required;
+        resp.protected_mode = shared.protected_mode;
         let http = HttpContext {
             options: HttpOptions { connections_max: descriptors.http_max, ..HttpOptions::default() },
             allowed_hosts: shared.allowed_hosts,
             addresses: shared.addresses,
             warnings: shared.warnings,
             insecure_listeners: shared.insecure_listeners,
-            local_until_required: shared.local_until_required,
+            protected_mode: shared.protected_mode,
             disk_error: shared.disk_error,
             clients: shared.clients,
             turns: shared.turns,

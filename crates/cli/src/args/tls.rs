@@ -30,9 +30,9 @@ pub enum TlsCommand {
     ///
     /// It connects to no node. Keep ca.key away from the hosts.
     Init(InitArgs),
-    /// Make a certificate for a client, and the authority that signs those of clients
+    /// Make a certificate for a client, and the client CA that signs it
     ///
-    /// The first run makes the authority, client-ca.crt and client-ca.key in --ca-dir; a later run
+    /// The first run makes the client CA, client-ca.crt and client-ca.key in --ca-dir; a later run
     /// uses it. Writes NAME.crt and NAME.key; the certificate has the name tidelock://client/NAME.
     ///
     /// It connects to no node. Keep client-ca.key away from hosts and clients.
@@ -60,7 +60,7 @@ pub struct AuthorityArgs {
 pub enum AuthorityCommand {
     /// Show the CAs that the nodes trust, and which one signs
     Show {
-        /// Also write their certificates to this file, which replaces the ca.crt of clients
+        /// Also write their certificates to this file, for the --ca of clients
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
@@ -88,7 +88,7 @@ pub enum AuthorityCommand {
 pub struct ClientCertificateArgs {
     /// Name of the client: letters, digits and the characters `.`, `_`, `-` and `@`
     pub name: String,
-    /// Directory of the authority of clients; created if missing
+    /// Directory of the client CA; created if missing
     #[arg(long, value_name = "DIR")]
     pub ca_dir: PathBuf,
     /// Directory for the certificate and its key; created if missing

@@ -7,14 +7,14 @@ use tidelock_client::CliError;
 use tidelock_client::private_file::replace;
 use tidelock_server::tls::issue::Validity;
 
-use super::{AuthorityFiles, authority, create_directory, failed};
+use super::{CaFiles, authority, create_directory, failed};
 use crate::args::ClientCertificateArgs;
 use crate::time::rfc3339;
 
-/// The authority that signs for clients. Another one than that of the hosts: a client must not
-/// become a node with its certificate.
-const AUTHORITY: AuthorityFiles<'static> =
-    AuthorityFiles { certificate: "client-ca.crt", key: "client-ca.key", signs_for: "clients" };
+/// The client CA. It is not the CA of the hosts, so that a client certificate is not accepted
+/// between nodes.
+const AUTHORITY: CaFiles<'static> =
+    CaFiles { certificate: "client-ca.crt", key: "client-ca.key", signs_for: "clients" };
 
 /// Longest name of a client in bytes: that of a principal.
 const NAME_BYTES_MAX: usize = 64;
@@ -35,11 +35,11 @@ pub(super) fn run(args: &ClientCertificateArgs) -> Result<(), CliError> {
     let (name, until) = (&args.name, rfc3339(validity.end_unix_s * 1000));
     let (certificate, key) = (certificate_path.display(), key_path.display());
     let authority = args.ca_dir.join(AUTHORITY.certificate);
-    let made = if is_new { "an authority of clients and a certificate" } else { "a certificate" };
+    let made = if is_new { "a client CA and a certificate" } else { "a certificate" };
     let text = format!(
         "Made {made} for {name}, {certificate}, valid until {until}.\n\n\
          Nodes accept it with this flag:\n  tidelock serve --client-ca {}\n\n\
-         It proves a principal that has its name:\n  \
+         It authenticates the principal that has its name:\n  \
          tidelock auth principal put {name} --role ROLE --certificate-name {uri}\n\n\
          The client presents it:\n  \
          tidelock login https://HOST:8001 --ca ca.crt --client-cert {certificate} --client-key {key}\n",

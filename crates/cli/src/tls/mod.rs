@@ -29,8 +29,8 @@ use crate::time::rfc3339;
 /// The private key of the authority.
 const AUTHORITY_KEY_FILE: &str = "ca.key";
 
-/// The authority of a directory: the names of its files, and for whom it signs.
-struct AuthorityFiles<'a> {
+/// The files of a CA in a directory, and for whom it signs.
+struct CaFiles<'a> {
     certificate: &'static str,
     key: &'static str,
     signs_for: &'a str,
@@ -93,11 +93,8 @@ fn init(args: &InitArgs) -> Result<(), CliError> {
     let out = args.out.as_path();
     create_directory(out)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let files = AuthorityFiles {
-        certificate: AUTHORITY_FILE,
-        key: AUTHORITY_KEY_FILE,
-        signs_for: &args.cluster_name,
-    };
+    let files =
+        CaFiles { certificate: AUTHORITY_FILE, key: AUTHORITY_KEY_FILE, signs_for: &args.cluster_name };
     let (authority, is_new) = authority(out, &files, now)?;
     let validity = Validity::of_days(now, args.days);
     for host in &hosts {
@@ -117,7 +114,7 @@ fn init(args: &InitArgs) -> Result<(), CliError> {
 /// The authority of the directory, and whether it was made now.
 fn authority(
     directory: &Path,
-    files: &AuthorityFiles<'_>,
+    files: &CaFiles<'_>,
     now: u64,
 ) -> Result<(CertificateAuthority, bool), CliError> {
     let (key_path, certificate_path) = (directory.join(files.key), directory.join(files.certificate));

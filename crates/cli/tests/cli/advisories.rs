@@ -26,8 +26,7 @@ fn a_write_shows_nothing_of_what_was_there() {
     let (writer, _) = guarded.principal("writer", &["write keys:"]);
     put(&guarded, "secret", "7");
     for node in guarded.nodes() {
-        let mut client = guarded.redis(node);
-        assert_eq!(client.ask(&format!("AUTH {writer}")), "+OK");
+        let mut client = guarded.redis_as(node, &writer);
         for command in [
             "SET secret x GET",
             "SET secret x NX GET",
@@ -64,8 +63,7 @@ fn a_write_shows_nothing_of_what_was_there() {
 fn what_is_nested_is_checked() {
     let guarded = Guarded::start(1);
     let (app, _) = guarded.principal("app", &["read keys:app/", "write keys:app/"]);
-    let mut client = guarded.redis(1);
-    assert_eq!(client.ask(&format!("AUTH {app}")), "+OK");
+    let mut client = guarded.redis_as(1, &app);
     for (command, expected) in [
         ("MULTI", "+OK"),
         ("SET app/1 v", "+QUEUED"),
@@ -139,8 +137,7 @@ fn a_range_ends_where_the_grant_ends() {
             assert_eq!(answer.json()["items"].as_array().map(Vec::len), Some(keys), "{request}");
         }
     }
-    let mut client = guarded.redis(1);
-    assert_eq!(client.ask(&format!("AUTH {app}")), "+OK");
+    let mut client = guarded.redis_as(1, &app);
     for command in ["SCAN 0 MATCH app/1*", "KEYS app/1*", "DBSIZE", "CLUSTER GETKEYSINSLOT 0 1"] {
         let refused = client.ask(command);
         assert!(refused.starts_with("-NOPERM this needs the permission `read keys:`"), "{refused}");
@@ -153,8 +150,7 @@ fn the_key_that_is_checked_is_the_key_that_is_touched() {
     let guarded = Guarded::start(1);
     put(&guarded, "other", "7");
     let (app, _) = guarded.principal("app", &["read keys:app/", "write keys:app/"]);
-    let mut client = guarded.redis(1);
-    assert_eq!(client.ask(&format!("AUTH {app}")), "+OK");
+    let mut client = guarded.redis_as(1, &app);
     for command in [
         "MGET other app/1",
         "MGET app/1 app/2 other",

@@ -286,8 +286,7 @@ fn redis_clients_authenticate_first() {
         assert_eq!(client.ask("PING"), "-NOAUTH Authentication required.");
         assert_eq!(client.ask(&format!("AUTH default {app}")), "+OK");
         assert_eq!(client.ask("PING"), "+PONG");
-        let mut admin = guarded.redis(node);
-        assert_eq!(admin.ask(&format!("AUTH {}", guarded.admin)), "+OK");
+        let mut admin = guarded.redis_as(node, &guarded.admin);
         assert!(admin.ask("DBSIZE").starts_with(':'), "DBSIZE");
         assert_eq!(admin.ask_many("ACL USERS"), ["app", "root"]);
         let app = "user app on ~app/* resetchannels -@all +@read +@write +@transaction +@connection";
@@ -302,8 +301,7 @@ fn only_the_command_that_is_not_allowed_is_refused() {
     let guarded = Guarded::start(3);
     let (app, id) = guarded.principal("app", &["read keys:app/", "write keys:app/"]);
     for node in guarded.nodes() {
-        let mut client = guarded.redis(node);
-        assert_eq!(client.ask(&format!("AUTH {app}")), "+OK");
+        let mut client = guarded.redis_as(node, &app);
         let key = |number: usize| if number == 333 { "other".to_owned() } else { format!("app/{number}") };
         let burst: String = (0..500).map(|number| format!("SET {} v\r\n", key(number))).collect();
         client.send(&burst).expect("sent");
@@ -326,8 +324,7 @@ fn only_the_command_that_is_not_allowed_is_refused() {
     }
     let other = guarded.send(1, "GET /v1/keys/other", &guarded.admin, b"");
     assert_eq!(other.status, 404, "nothing was written");
-    let mut open = guarded.redis(2);
-    assert_eq!(open.ask(&format!("AUTH {app}")), "+OK");
+    let mut open = guarded.redis_as(2, &app);
     assert_eq!(open.ask("MULTI"), "+OK");
     assert_eq!(open.ask("SET app/late v"), "+QUEUED");
     guarded.administer(&format!("DELETE /v1/auth/tokens/{id}"), &json!({}));
@@ -349,8 +346,7 @@ fn before_a_token_commands_are_short() {
         assert_eq!(client.reply().expect("a reply"), format!("-ERR Protocol error: {error}"));
         assert!(client.reply().is_err(), "the connection is closed");
     }
-    let mut client = guarded.redis(1);
-    assert_eq!(client.ask(&format!("AUTH {}", guarded.admin)), "+OK");
+    let mut client = guarded.redis_as(1, &guarded.admin);
     assert_eq!(client.ask(&format!("SET k {}", "v".repeat(20_000))), "+OK");
 }
 

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 type Issuer = CertifiedIssuer<'static, KeyPair>;
 
 /// A certificate and its key.
-struct Certified {
+struct IssuedCertificate {
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
 }
@@ -50,22 +50,22 @@ fn dns(name: &str) -> SanType {
 }
 
 /// A certificate with these names.
-fn issue(issuer: &Issuer, names: Vec<SanType>) -> Certified {
+fn issue(issuer: &Issuer, names: Vec<SanType>) -> IssuedCertificate {
     issue_with(issuer, |parameters| parameters.subject_alt_names = names)
 }
 
-fn issue_with(issuer: &Issuer, change: impl FnOnce(&mut CertificateParams)) -> Certified {
+fn issue_with(issuer: &Issuer, change: impl FnOnce(&mut CertificateParams)) -> IssuedCertificate {
     let key = KeyPair::generate().expect("a key");
     let mut parameters = CertificateParams::default();
     parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     change(&mut parameters);
     let certificate = parameters.signed_by(&key, issuer).expect("signed").der().clone();
     let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).expect("PEM");
-    Certified { certificate, key }
+    IssuedCertificate { certificate, key }
 }
 
 /// A node that requires authentication and asks clients for certificates.
-struct Node {
+struct GuardedNode {
     process: Child,
     directory: tempfile::TempDir,
     port: u16,
@@ -77,9 +77,9 @@ struct Node {
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
-impl Node {
+impl GuardedNode {
     /// Starts a node with the principals `ann` and `bob`, each with one certificate name.
-    fn start() -> Node {
+    fn start() -> GuardedNode {
         let (hosts, clients) = (authority(), authority());
         let (directory, port) = (tempfile::tempdir().expect("a temporary directory"), ports::reserve(3));
         let tls = directory.path().join("tls");
@@ -103,7 +103,7 @@ impl Node {
         let log = fs::File::create(directory.path().join("log")).expect("a file");
         let process = command.stdout(log.try_clone().expect("a handle")).stderr(log).spawn();
         let process = process.expect("the binary starts");
-        let mut node = Node { process, directory, port, hosts, clients, admin: String::new() };
+        let mut node = GuardedNode { process, directory, port, hosts, clients, admin: String::new() };
         eventually("the node serves", || {
             node.run(&["kv", "put", "ready", "yes"], &[]).status.success().then_some(())
         });
@@ -154,7 +154,7 @@ impl Node {
     }
 
     /// Writes the files of a certificate, and returns the flags that name them.
-    fn files(&self, certified: &Certified, name: &str) -> Vec<String> {
+    fn files(&self, certified: &IssuedCertificate, name: &str) -> Vec<String> {
         let pem = |kind: &str, der: &[u8]| {
             use base64::Engine;
             let text = base64::engine::general_purpose::STANDARD.encode(der);
@@ -169,7 +169,7 @@ impl Node {
     }
 
     /// A connection to the HTTP port (0) or the Redis port (1).
-    fn connect(&self, offset: u16, certified: Option<&Certified>) -> Stream {
+    fn connect(&self, offset: u16, certified: Option<&IssuedCertificate>) -> Stream {
         let mut roots = RootCertStore::empty();
         roots.add(self.hosts.der().clone()).expect("a certificate");
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -177,7 +177,7 @@ impl Node {
             .expect("versions")
             .with_root_certificates(roots);
         let config = match certified {
-            Some(Certified { certificate, key }) => {
+            Some(IssuedCertificate { certificate, key }) => {
                 // A client would not use a malformed certificate by itself.
                 let key = aws_lc_rs::sign::any_supported_type(key).expect("a key");
                 let certified = CertifiedKey::new(vec![certificate.clone()], key);
@@ -192,7 +192,7 @@ impl Node {
     }
 
     /// Status of a request, and the principal that the node takes the client for.
-    fn whoami(&self, certified: &Certified) -> io::Result<(u16, Value)> {
+    fn whoami(&self, certified: &IssuedCertificate) -> io::Result<(u16, Value)> {
         whoami(&mut self.connect(0, Some(certified)))
     }
 
@@ -210,7 +210,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for GuardedNode {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.process.kill();
@@ -270,7 +270,7 @@ fn said(output: &Output) -> String {
 
 #[test]
 fn a_name_of_a_certificate_proves_a_principal() {
-    let node = Node::start();
+    let node = GuardedNode::start();
     let ann = issue(&node.clients, vec![uri("tidelock://client/ann")]);
     let bob = issue(&node.clients, vec![dns("other.example"), dns("bob.example")]);
     let (status, shown) = node.whoami(&ann).expect("an answer");
@@ -306,7 +306,7 @@ fn a_name_of_a_certificate_proves_a_principal() {
 
 #[test]
 fn names_that_do_not_prove_one_principal_prove_none() {
-    let node = Node::start();
+    let node = GuardedNode::start();
     let raw = |name: &[u8]| {
         let length = |bytes: usize| match bytes {
             0..0x80 => vec![bytes as u8],
@@ -345,7 +345,7 @@ fn names_that_do_not_prove_one_principal_prove_none() {
 
 #[test]
 fn certificates_that_do_not_verify_fail_the_handshake() {
-    let node = Node::start();
+    let node = GuardedNode::start();
     let ann = || vec![uri("tidelock://client/ann")];
     let usage = |usage: ExtendedKeyUsagePurpose| {
         issue_with(&node.clients, |parameters| {
@@ -383,7 +383,7 @@ fn certificates_that_do_not_verify_fail_the_handshake() {
 
 #[test]
 fn a_principal_that_loses_the_name_ends_open_connections() {
-    let node = Node::start();
+    let node = GuardedNode::start();
     let certified = issue(&node.clients, vec![uri("tidelock://client/ann")]);
     node.administer("POST /api/namespaces/web", json!({}));
     let container = json!({ "container": "c", "fields": [{ "key": "f", "fieldType": 1, "value": "p" }] });
@@ -419,7 +419,7 @@ fn a_principal_that_loses_the_name_ends_open_connections() {
 
 #[test]
 fn open_connections_end_to_be_the_principal_when_the_certificate_expires() {
-    let node = Node::start();
+    let node = GuardedNode::start();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     let epoch = date_time_ymd(1970, 1, 1);
     let certified = issue_with(&node.clients, |parameters| {
@@ -437,7 +437,7 @@ fn open_connections_end_to_be_the_principal_when_the_certificate_expires() {
 
 #[test]
 fn changed_authorities_count_for_new_connections() {
-    let node = Node::start();
+    let node = GuardedNode::start();
     let old = issue(&node.clients, vec![uri("tidelock://client/ann")]);
     let mut open = node.connect(0, Some(&old));
     assert_eq!(whoami(&mut open).expect("an answer").0, 200);
@@ -461,7 +461,7 @@ fn changed_authorities_count_for_new_connections() {
 
 #[test]
 fn commands_present_a_certificate() {
-    let node = Node::start();
+    let node = GuardedNode::start();
     node.administer(
         "PUT /v1/auth/principals/ann",
         json!({ "roles": ["admin"], "certificate_names": ["tidelock://client/ann"] }),

@@ -6,7 +6,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use crate::harness::{Cluster, eventually, ports};
+use crate::harness::{Cluster, eventually, ports, shell_commands};
 
 /// A command and its documented output.
 #[derive(Debug, PartialEq, Eq)]
@@ -86,19 +86,9 @@ fn run_examples_on(cluster: &Cluster, name: &str, document: &str) {
     }
 }
 
-/// The commands of blocks fenced as `sh`, in one script.
+/// The commands of blocks fenced as `sh`, in one script that ends with the first failure.
 fn script(document: &str) -> String {
-    let mut script = String::from("set -eu\n");
-    let mut inside = false;
-    for line in document.lines() {
-        match line {
-            "```sh" => inside = true,
-            "```" => inside = false,
-            line if inside => script.extend([line, "\n"]),
-            _ => {}
-        }
-    }
-    script
+    format!("set -eu\n{}", shell_commands(document))
 }
 
 /// Every command of the page succeeds, in its order, and only the last token is refused.

@@ -14,22 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::client::Raw;
 use crate::harness::machines::{COMPUTER, Machines, connect};
-use crate::harness::{eventually, resp};
-
-/// The commands of blocks fenced as `sh`, one a line.
-fn commands(document: &str) -> String {
-    let mut commands = String::new();
-    let mut inside = false;
-    for line in document.lines() {
-        match line {
-            "```sh" => inside = true,
-            "```" => inside = false,
-            line if inside => commands.extend([line, "\n"]),
-            _ => {}
-        }
-    }
-    commands
-}
+use crate::harness::{eventually, resp, shell_commands};
 
 const HOSTS: [&str; 4] = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"];
 
@@ -178,9 +163,9 @@ impl Load<'_> {
 }
 
 /// Ends the load also if the test fails, so that its threads do not run on.
-struct End<'a>(&'a Load<'a>);
+struct EndOnDrop<'a>(&'a Load<'a>);
 
-impl Drop for End<'_> {
+impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         self.0.is_over.store(true, Ordering::SeqCst);
     }
@@ -282,9 +267,9 @@ fn three_machines_and_a_fourth_are_safe_by_the_commands_of_the_page() {
     let page = include_str!("../../../../docs/how-to/secure.md");
     let (steps, rest) = page.split_once("## Renewal").expect("the steps");
     assert!(rest.contains("Make another join token, and start the machine as in step 3."));
-    machines.run_all(&commands(steps));
+    machines.run_all(&shell_commands(steps));
     machines.run_all("tidelock cluster join-token --out join-4.token\nscp join-4.token 10.0.0.4:");
-    let join = commands(steps).replace("\\\n", " ");
+    let join = shell_commands(steps).replace("\\\n", " ");
     let join = join.lines().find(|line| line.contains("--join-token-file join-3.token")).expect("step 3");
     let join = join.replace("10.0.0.3", "10.0.0.4").replace("join-3", "join-4");
     machines.run_all(&format!("{join} --auth-stale-s 10"));
@@ -296,7 +281,7 @@ fn three_machines_and_a_fourth_are_safe_by_the_commands_of_the_page() {
     }
     let load = Load::new(&machines, &token);
     thread::scope(|scope| {
-        let _end = End(&load);
+        let _end = EndOnDrop(&load);
         for client in 0..HOSTS.len() * PROTOCOLS {
             let load = &load;
             scope.spawn(move || load.machines.within(COMPUTER, || load.run(client)));
@@ -355,15 +340,15 @@ fn static_founders_serve_only_their_own_machines_until_tokens_are_required() {
     let page = include_str!("../../../../docs/how-to/secure.md");
     let (_, section) = page.split_once("## Certificates of your own").expect("the section");
     let (section, _) = section.split_once("### A certificate that is no longer yours").expect("the end");
-    let written = commands(section).replace("\\\n", " ");
+    let written = shell_commands(section).replace("\\\n", " ");
     found(&mut machines, &written);
     on_the_first(&machines, "tidelock kv put here yes");
     for host in &HOSTS[..3] {
         eventually("a node refuses other machines", || {
             let (status, http, redis) = write_without_token(&machines, host);
-            let is_refused = status == 401 && http.contains("clients on its own machine");
+            let is_refused = status == 403 && http.contains("problems/protected-mode");
             assert!(is_refused || status == 503, "{status} {http}");
-            assert!(redis.starts_with("-NOAUTH until tokens") || redis.starts_with("-MASTERDOWN"), "{redis}");
+            assert!(redis.starts_with("-DENIED ") || redis.starts_with("-MASTERDOWN"), "{redis}");
             is_refused.then_some(())
         });
     }

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::harness::client::Client;
 use crate::harness::namespaces::Namespaces;
-use crate::harness::{DEADLINE, Response, clear_settings, eventually, within};
+use crate::harness::{DEADLINE, Response, clear_settings, eventually, tail, within};
 
 /// Keys that each test writes before nodes stop.
 const KEYS: usize = 40;
@@ -182,8 +182,7 @@ impl Drop for Site {
         if std::thread::panicking() {
             for name in self.nodes.keys() {
                 let log = self.log(name);
-                let lines: Vec<&str> = log.lines().collect();
-                eprintln!("--- log of {name}\n{}", lines[lines.len().saturating_sub(30)..].join("\n"));
+                eprintln!("--- log of {name}\n{}", tail(&log));
             }
         }
     }

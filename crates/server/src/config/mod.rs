@@ -172,8 +172,8 @@ pub struct Settings {
     /// Directory of the certificate that clients and other nodes are shown; `None`: they connect
     /// without TLS.
     pub tls_dir: Option<PathBuf>,
-    /// The certificates of the authorities that sign for clients; `None`: clients are not asked for
-    /// certificates.
+    /// PEM file with the CAs that sign the certificates of clients; `None`: clients are not asked
+    /// for certificates.
     pub client_ca: Option<PathBuf>,
     /// Whether the cluster's own CA signs the certificate of the node, which is in the data
     /// directory.

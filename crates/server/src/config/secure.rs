@@ -37,8 +37,8 @@ impl Settings {
         }
     }
 
-    /// Checks that clients can present certificates if there are authorities for them. Separate, as
-    /// [`Settings::check_exposure`]: whether there is TLS may depend on the data directory.
+    /// Checks that a node with a client CA has TLS. Not a part of [`Settings::new`], because
+    /// whether there is TLS may depend on the data directory.
     ///
     /// # Errors
     /// [`ConfigError::ClientCaWithoutTls`].

@@ -69,13 +69,8 @@ pub(super) async fn answer<S: Store>(
         Auth::Whoami => Ok(json(&whoami(&call))),
         Auth::Roles => roles(call).await,
         Auth::PutRole => {
-            let role = role_of(
-                object(
-                    &mut call,
-                    "`grants` and perhaps `ends_unix_ms`, `operations_per_s` and `bytes_per_s`",
-                )
-                .await?,
-            )?;
+            let members = "`grants` and perhaps `ends_unix_ms`, `operations_per_s` and `bytes_per_s`";
+            let role = role_of(object(&mut call, members).await?)?;
             change(call, AccessChange::PutRole { name: name()?, role }).await
         }
         Auth::DeleteRole => change(call, AccessChange::DeleteRole { name: name()? }).await,

@@ -9,18 +9,13 @@
 //! request, for `whoami` and as the author of a change; an invalid one is ignored.
 
 use std::cell::RefCell;
-use std::future::{Future, pending};
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use tidelock_core::auth::{Caller, Demand, Scope, Verb};
 use tidelock_core::command::Refusal;
-use tidelock_core::command::config::Name;
-use tokio::time::sleep;
 
 use super::HttpContext;
 use super::atomics::Registers;
@@ -35,7 +30,7 @@ use super::problem::{Problem, ProblemKind};
 use super::raftdb::Raftdb;
 use super::route::Endpoint;
 use super::uri::Parameters;
-use crate::access::{AccessState, LOCAL_UNTIL_REQUIRED, Proof, PublishedAccess};
+use crate::access::{AccessState, Proof, ProtectedModeError, PublishedAccess};
 use crate::clock::WallClock;
 use crate::requests;
 use crate::store::Store;
@@ -61,8 +56,8 @@ pub(super) enum EndpointDemand {
 }
 
 impl Endpoint {
-    /// Whether requests count towards the limits of a principal. Those about the cluster and about
-    /// permissions do not: an administrator must be able to raise a limit.
+    /// Whether rate limits apply. They do not apply to requests about the cluster and about
+    /// permissions, because an administrator must be able to raise a limit.
     pub fn is_limited(self) -> bool {
         match self {
             Endpoint::Keys(_)
@@ -203,60 +198,6 @@ impl ClientIdentity {
     }
 }
 
-/// What an answer needs as long as it is sent.
-pub(super) enum OngoingDemand {
-    /// To read a namespace.
-    ReadNamespace(Name),
-    /// `cluster:admin`.
-    Administer,
-}
-
-impl OngoingDemand {
-    fn demand(&self) -> Demand<'_> {
-        match self {
-            OngoingDemand::ReadNamespace(name) => {
-                Demand { verb: Verb::Read, scope: Scope::Namespace(name.as_str()) }
-            }
-            OngoingDemand::Administer => Demand { verb: Verb::Administer, scope: Scope::Cluster },
-        }
-    }
-}
-
-/// Completes when a client may not have an answer any more: its token or the name of its
-/// certificate was removed or has expired, or a role was changed or has ended.
-pub(super) type Denied = Pin<Box<dyn Future<Output = ()>>>;
-
-/// See [`Denied`].
-pub(super) fn until_denied(
-    identity: ClientIdentity,
-    access: Arc<PublishedAccess>,
-    clock: WallClock,
-    demand: OngoingDemand,
-) -> Denied {
-    Box::pin(async move {
-        let caller = identity.caller();
-        loop {
-            let (rows, now) = (access.rows(), clock.now());
-            let is_valid = || identity.proof().is_some_and(|proof| proof.holds(&rows, now));
-            let covers = || rows.covers(&caller, &demand.demand(), Some(now));
-            if rows.is_required() && !(is_valid() && covers()) {
-                return;
-            }
-            let expires = identity.proof().and_then(|proof| proof.expires).filter(|expires| *expires > now);
-            let permissions = identity.proof().and_then(|proof| rows.permissions(&proof.principal));
-            let role_ends = permissions.and_then(|permissions| permissions.next_end(now));
-            let next_end = async {
-                let Some(ends) = expires.into_iter().chain(role_ends).min() else { return pending().await };
-                sleep(Duration::from_millis(ends.0 - now.0)).await;
-            };
-            tokio::select! {
-                () = access.until_changed(&rows) => {}
-                () = next_end => {}
-            }
-        }
-    })
-}
-
 /// The last header of a connection, and who that proved the client to be.
 struct CachedIdentity {
     header: HeaderValue,
@@ -272,8 +213,8 @@ pub(super) struct Authentication {
     certificate: Option<Arc<ClientCertificate>>,
     /// Who the certificate proved the client to be, and at which state of the rows.
     by_certificate: RefCell<Option<(AccessState, ClientIdentity)>>,
-    /// Whether the client is refused while authentication is not required.
-    pub is_kept_out: bool,
+    /// Whether the client is on another machine, and the node in protected mode.
+    pub is_protected_from: bool,
 }
 
 impl Authentication {
@@ -284,7 +225,7 @@ impl Authentication {
             last: RefCell::default(),
             certificate,
             by_certificate: RefCell::default(),
-            is_kept_out: false,
+            is_protected_from: false,
         }
     }
 
@@ -368,11 +309,15 @@ impl Authentication {
         }
         let state = store.access().state();
         if !state.is_required() {
-            return match (self.is_kept_out, state.is_unknown()) {
-                (false, _) => Ok(()),
-                (true, true) => Err(Refusal::PermissionsUnknown.into()),
-                (true, false) => Err(Problem::new(ProblemKind::Unauthenticated, LOCAL_UNTIL_REQUIRED)),
-            };
+            if !self.is_protected_from {
+                return Ok(());
+            }
+            return state.check_protected_mode().map_err(|error| match error {
+                ProtectedModeError::Unconfirmed => Refusal::PermissionsUnknown.into(),
+                ProtectedModeError::TokensNotRequired => {
+                    Problem::new(ProblemKind::ProtectedMode, ProtectedModeError::ADVICE)
+                }
+            });
         }
         let ClientIdentity::Proved(proof) = identity else {
             if matches!(identity, ClientIdentity::Refuted) {

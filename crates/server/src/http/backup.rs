@@ -20,12 +20,12 @@ use tidelock_core::storage::snapshot::SnapshotId;
 use tidelock_core::types::{LogIndex, NodeId, ShardId};
 
 use super::audit;
-use super::authentication::OngoingDemand;
 use super::drive;
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
 use super::service::Call;
 use super::snapshots::{self, RemoteSource};
+use super::stream_permission::StreamDemand;
 use crate::backup::{BackupSource, OpenBackup, OpenSnapshots, PartialStream};
 use crate::peer_http::PeerEndpoint;
 use crate::requests;
@@ -52,7 +52,7 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
     let sources =
         Sources { store: call.store().clone(), own: source.clone(), tls, authorization, lacks_token };
     let open = select(&sources, is_stale).await?;
-    Ok(response::parts(source.read(open, place), call.until_denied(OngoingDemand::Administer)))
+    Ok(response::parts(source.read(open, place), call.permission_lost(StreamDemand::Administer)))
 }
 
 /// Selects the snapshots of a backup and opens them.

@@ -58,7 +58,6 @@ mod kv1;
 mod list;
 mod load;
 mod membership;
-mod metered;
 mod native;
 mod negotiate;
 mod openapi;
@@ -66,6 +65,7 @@ mod operations;
 mod problem;
 mod raftdb;
 mod registry;
+mod request_charge;
 mod response;
 mod restore;
 mod route;
@@ -73,6 +73,7 @@ mod server;
 mod service;
 mod slots;
 mod snapshots;
+mod stream_permission;
 mod ttl;
 mod uri;
 mod version;
@@ -181,8 +182,9 @@ pub struct HttpContext {
     pub warnings: Vec<String>,
     /// Number of listeners that other machines reach without TLS.
     pub insecure_listeners: usize,
-    /// Whether only clients on this machine are served until tokens are required.
-    pub local_until_required: bool,
+    /// Whether clients of other machines are refused until tokens are required, as in the protected
+    /// mode of Redis.
+    pub protected_mode: bool,
     /// Why the disk takes no writes, while it takes none. Makes the node not ready.
     pub disk_error: Arc<Mutex<Option<String>>>,
     /// The open connections of all protocols.

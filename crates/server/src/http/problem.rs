@@ -23,6 +23,7 @@ const TYPE_PREFIX: &str = "https://tidelock.dev/problems/";
 pub(super) enum ProblemKind {
     InvalidRequest,
     CrossOrigin,
+    ProtectedMode,
     Unauthenticated,
     Forbidden,
     NotFound,
@@ -65,6 +66,7 @@ impl ProblemKind {
         match self {
             ProblemKind::InvalidRequest => (StatusCode::BAD_REQUEST, "invalid-request", "Invalid request"),
             ProblemKind::CrossOrigin => (StatusCode::FORBIDDEN, "cross-origin", "Cross-origin request"),
+            ProblemKind::ProtectedMode => (StatusCode::FORBIDDEN, "protected-mode", "Protected mode"),
             ProblemKind::Unauthenticated => {
                 (StatusCode::UNAUTHORIZED, "unauthenticated", "Authentication required")
             }

@@ -12,9 +12,9 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CONNECTION, CONTENT_TYPE, ETAG, HeaderValue};
 use tidelock_core::types::Version;
 
-use super::authentication::Denied;
 use super::config::Events;
 use super::connections::HttpConnection;
+use super::stream_permission::PermissionLost;
 use crate::backup::BackupParts;
 use crate::memory::Reservation;
 
@@ -27,7 +27,7 @@ pub(super) enum AnswerBody {
     Whole(Whole),
     /// Parts, produced as the client takes them. An error among them cuts the connection, which is
     /// the only way to report it after the head.
-    Parts(BackupParts, Denied),
+    Parts(BackupParts, PermissionLost),
     /// Events, as they happen.
     Events(Events),
     /// Events that another task writes once the head of the answer is sent.
@@ -70,9 +70,9 @@ impl Body for AnswerBody {
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         match self.get_mut() {
             AnswerBody::Whole(whole) => whole.poll_frame(context),
-            AnswerBody::Parts(parts, denied) => {
-                if denied.as_mut().poll(context).is_ready() {
-                    let error = "the client may not have the backup any more";
+            AnswerBody::Parts(parts, permission_lost) => {
+                if permission_lost.as_mut().poll(context).is_ready() {
+                    let error = "the client has lost the permission for the backup";
                     return Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::PermissionDenied, error))));
                 }
                 parts.poll_next(context).map_ok(Frame::data)
@@ -102,17 +102,17 @@ impl Body for AnswerBody {
     }
 }
 
-/// An answer whose body is the parts of a backup. It is cut off when `denied` completes.
-pub(super) fn parts(parts: BackupParts, denied: Denied) -> Response {
-    let mut response = Response::new(AnswerBody::Parts(parts, denied));
+/// An answer whose body is the parts of a backup. It is cut off when `permission_lost` completes.
+pub(super) fn parts(parts: BackupParts, permission_lost: PermissionLost) -> Response {
+    let mut response = Response::new(AnswerBody::Parts(parts, permission_lost));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OCTETS));
     response
 }
 
 /// The same of a partial backup, whose client may pause for long. Nothing else is asked on the
 /// connection afterwards.
-pub(super) fn partial(parts: BackupParts, denied: Denied) -> Response {
-    let mut response = self::parts(parts, denied);
+pub(super) fn partial(parts: BackupParts, permission_lost: PermissionLost) -> Response {
+    let mut response = self::parts(parts, permission_lost);
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response.extensions_mut().insert(AllowsPauses);
     response

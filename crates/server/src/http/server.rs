@@ -202,7 +202,7 @@ async fn serve_connection<S: Store>(
 ) -> Option<HijackedConnection> {
     let connection = place.connection.clone();
     let mut authentication = Authentication::new(connection.address(), stream.client_certificate());
-    authentication.is_kept_out = context.local_until_required && !stream.is_local();
+    authentication.is_protected_from = context.protected_mode && !stream.is_local();
     let service = service_fn(|request: hyper::Request<Incoming>| async {
         let _answering = connection.begin_answer();
         let (method, version) = (request.method().clone(), request.version());

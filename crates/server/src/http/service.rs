@@ -17,14 +17,15 @@ use tidelock_core::command::{Consistency, Item, Page, Read, StoredValue};
 use tidelock_core::limits;
 use tidelock_core::types::ShardId;
 
-use super::authentication::{Authentication, ClientIdentity, Denied, OngoingDemand, until_denied};
+use super::authentication::{Authentication, ClientIdentity};
 use super::body::{BodyLimit, RequestBody};
 use super::config::ApiError;
 use super::fields::Fields;
-use super::metered::Metered;
 use super::problem::{Problem, ProblemKind};
+use super::request_charge::RequestCharge;
 use super::response::{AnswerBody, Response};
 use super::route::{Endpoint, NoRoute, Route};
+use super::stream_permission::{PermissionLost, StreamDemand, permission_lost};
 use super::uri::Parameters;
 use super::{HttpContext, atomics, auth, cluster, config, cross_origin, health, kv1, native, raftdb};
 use crate::audit_log::{AuditEvent, AuditEventKind};
@@ -62,9 +63,9 @@ impl<'a, S: Store> Call<'a, S> {
         self.identity
     }
 
-    /// Completes when the client may not have a long answer any more.
-    pub fn until_denied(&self, demand: OngoingDemand) -> Denied {
-        until_denied(self.identity.clone(), self.store.access().clone(), self.context.clock, demand)
+    /// Completes when the client loses the permission for a streamed answer.
+    pub fn permission_lost(&self, demand: StreamDemand) -> PermissionLost {
+        permission_lost(self.identity.clone(), self.store.access().clone(), self.context.clock, demand)
     }
 
     /// The fields that most requests are checked for.
@@ -173,7 +174,7 @@ pub(super) async fn answer<S: Store>(
     let led_elsewhere = Cell::new(None);
     let fields = Fields::of(&head.headers);
     let route = Route::of(&head.method, head.uri.path());
-    let (mut client, mut metered) = (ClientIdentity::Unknown, Metered::default());
+    let (mut client, mut charge) = (ClientIdentity::Unknown, RequestCharge::default());
     let checked = check_head(&head, &fields, context).and_then(|()| checked_route(&head, &route));
     let result = match checked {
         Ok(route) => {
@@ -182,7 +183,7 @@ pub(super) async fn answer<S: Store>(
             let as_caller = identity.proof().map(|proof| store.for_caller(proof.caller()));
             let store = as_caller.as_ref().unwrap_or(store);
             let is_required = store.access().state().is_required();
-            let mut admitted = if is_required || authentication.is_kept_out {
+            let mut admitted = if is_required || authentication.is_protected_from {
                 authentication.check(route.endpoint, (&identity, store), (&head, context)).await
             } else {
                 Ok(())
@@ -191,7 +192,7 @@ pub(super) async fn answer<S: Store>(
                 client = identity.clone();
             }
             if is_required && route.endpoint.is_limited() {
-                admitted = admitted.and_then(|()| metered.admit(&identity, (&head, &body)));
+                admitted = admitted.and_then(|()| charge.admit(&identity, (&head, &body)));
             }
             match admitted {
                 Ok(()) => {
@@ -210,7 +211,7 @@ pub(super) async fn answer<S: Store>(
     let interface = Interface::of(&route, head.uri.path());
     let response = result.unwrap_or_else(|problem| interface.refusal(problem));
     let mut response = count(response, memory, interface);
-    metered.finish(received_bytes, &mut response);
+    charge.finish(received_bytes, &mut response);
     if context.audit_log.is_on() {
         record_refusal(context, (&head, response.status()), (authentication.address(), &client));
     }

@@ -16,10 +16,10 @@ use tidelock_core::storage::snapshot::SnapshotId;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ShardId, Term};
 use uuid::Uuid;
 
-use super::authentication::OngoingDemand;
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
 use super::service::Call;
+use super::stream_permission::StreamDemand;
 use super::uri;
 use crate::backup::{BackupSource, PartialStream};
 use crate::peer_http::{self, PeerAnswer, PeerEndpoint};
@@ -79,8 +79,8 @@ pub(super) async fn backup<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         );
         Problem::new(ProblemKind::SnapshotReplaced, detail)
     })?;
-    let denied = call.until_denied(OngoingDemand::Administer);
-    Ok(response::partial(source.read(open.alone(false), place), denied))
+    let permission_lost = call.permission_lost(StreamDemand::Administer);
+    Ok(response::partial(source.read(open.alone(false), place), permission_lost))
 }
 
 /// The snapshots of this node's replicas.

@@ -13,8 +13,8 @@ use tidelock_core::command::{Operation, Refusal};
 use super::replies::refusal_text;
 use super::session::Failure;
 use crate::access::{AccessState, Proof, PublishedAccess};
-use crate::clock::WallClock;
-use crate::limiter::Limiter;
+use crate::clock::TurnClock;
+use crate::limiter::PrincipalLimiter;
 use crate::tls::ClientCertificate;
 use crate::token::BearerToken;
 
@@ -65,7 +65,7 @@ impl Authentication {
     pub fn present(
         &mut self,
         certificate: Option<Arc<ClientCertificate>>,
-        (access, clock): (&PublishedAccess, WallClock),
+        (access, clock): (&PublishedAccess, &TurnClock),
     ) {
         self.certificate = certificate;
         self.follow_rows(access, clock);
@@ -74,7 +74,7 @@ impl Authentication {
     /// Follows changes of the rows, and the time. Returns whether the client's principal has
     /// changed.
     #[inline]
-    pub fn follow(&mut self, access: &PublishedAccess, clock: WallClock) -> bool {
+    pub fn follow(&mut self, access: &PublishedAccess, clock: &TurnClock) -> bool {
         let has_ended = |proof: &Arc<Proof>| proof.has_expired(|| clock.now());
         if self.state != access.state() {
             return self.follow_rows(access, clock);
@@ -86,7 +86,7 @@ impl Authentication {
         has_ended
     }
 
-    fn follow_rows(&mut self, access: &PublishedAccess, clock: WallClock) -> bool {
+    fn follow_rows(&mut self, access: &PublishedAccess, clock: &TurnClock) -> bool {
         // Before the rows: if they change meanwhile, they are looked at again.
         self.state = access.state();
         self.is_required = self.state.is_required();
@@ -124,12 +124,12 @@ impl Authentication {
 
     /// The limiter of the client's principal; `None` if nothing limits the client.
     #[inline]
-    pub fn limiter(&self) -> Option<&Arc<Limiter>> {
+    pub fn limiter(&self) -> Option<&Arc<PrincipalLimiter>> {
         self.proof.as_ref().filter(|_| self.is_required)?.limiter()
     }
 
     /// Forgets what the client has proved with a token.
-    pub fn reset(&mut self, access: &PublishedAccess, clock: WallClock) {
+    pub fn reset(&mut self, access: &PublishedAccess, clock: &TurnClock) {
         (self.proof, self.has_used_token) = (None, false);
         self.follow_rows(access, clock);
     }
@@ -137,7 +137,7 @@ impl Authentication {
     /// Checks a token, and the name that the client states with it. Clients that take only a
     /// password state the name `default`, which stands for the principal of any token. Returns
     /// whether both are right.
-    pub fn prove(&mut self, name: Option<&[u8]>, token: &[u8], now: (&PublishedAccess, WallClock)) -> bool {
+    pub fn prove(&mut self, name: Option<&[u8]>, token: &[u8], now: (&PublishedAccess, &TurnClock)) -> bool {
         let (access, clock) = now;
         let token = BearerToken::parse(token).ok();
         // Before the rows: if they change meanwhile, the token is checked again.
@@ -160,7 +160,7 @@ impl Authentication {
     ///
     /// # Errors
     /// Why it may not.
-    pub fn check_command(&self, demand: CommandDemand, clock: WallClock) -> Result<(), Failure> {
+    pub fn check_command(&self, demand: CommandDemand, clock: &TurnClock) -> Result<(), Failure> {
         if !self.is_required || demand == CommandDemand::Open {
             return Ok(());
         }
@@ -183,7 +183,7 @@ impl Authentication {
     /// # Errors
     /// Why it may not.
     #[inline]
-    pub fn check_operation(&self, operation: Operation<'_>, clock: WallClock) -> Result<(), Failure> {
+    pub fn check_operation(&self, operation: Operation<'_>, clock: &TurnClock) -> Result<(), Failure> {
         if !self.is_required {
             return Ok(());
         }
@@ -192,7 +192,7 @@ impl Authentication {
 
     fn check<'a>(
         &self,
-        clock: WallClock,
+        clock: &TurnClock,
         demands: impl FnOnce(&mut dyn FnMut(&Demand<'a>) -> bool) -> Result<(), Demand<'a>>,
     ) -> Result<(), Failure> {
         let permissions = self.permissions.as_ref();

@@ -169,6 +169,7 @@ impl RespConnection {
 
     /// One iteration: does everything that can be done now. Returns whether there may be more.
     fn turn(&mut self, task: &mut Context<'_>) -> io::Result<bool> {
+        self.session.clock.begin_turn();
         let mut goes_on = self.take_replies(task) | self.poll_pending(task);
         self.session.settle(self.sent + OUT_BYTES_CLOSE);
         goes_on |= self.take_commands();

@@ -129,9 +129,9 @@ const fn of_all_keys(name: &'static str, arity: i64, handler: Handler) -> Comman
 }
 
 impl CommandSpec {
-    /// What the command uses up of its principal's limits: an operation for each of its keys, or
-    /// one without keys, and the bytes of its arguments. `None`: it does not count, because it
-    /// shows or sets something else than keys.
+    /// What the command is charged against the rate limits of its principal: an operation for each
+    /// of its keys, or one if it has none, and the bytes of its arguments. `None` for commands that
+    /// are not limited, because they neither read nor write keys.
     pub fn usage(&self, arguments: CommandArguments<'_>) -> Option<Usage> {
         let is_of_keys = match self.demand {
             CommandDemand::ByRequest => self.family != Family::Cluster,
@@ -290,7 +290,7 @@ impl CommandTable {
             Some(spec) if spec.when == When::Alone && session.is_in_multi() => {
                 Err(format!("ERR '{}' is not allowed inside of MULTI", spec.name).into())
             }
-            Some(spec) => session.meter(spec, arguments).and_then(|()| (spec.handler)(session, arguments)),
+            Some(spec) => session.charge(spec, arguments).and_then(|()| (spec.handler)(session, arguments)),
         };
         Dispatched::Action(result.unwrap_or_else(|failure| {
             session.fail(&failure);

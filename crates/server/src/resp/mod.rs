@@ -92,8 +92,9 @@ pub struct RespContext {
     pub audit_log: AuditLog,
     /// The handshake of new connections; `None`: clients connect without TLS.
     pub tls: Option<TlsAcceptor>,
-    /// Whether only clients on this machine are served until tokens are required.
-    pub local_until_required: bool,
+    /// Whether clients of other machines are refused until tokens are required, as in the protected
+    /// mode of Redis.
+    pub protected_mode: bool,
     /// Shared by all reads from sockets, so that no connection needs a large buffer of its own.
     read_buffer: RefCell<Box<[u8]>>,
 }
@@ -114,7 +115,7 @@ impl RespContext {
             throttle: Arc::default(),
             audit_log: AuditLog::default(),
             tls: None,
-            local_until_required: false,
+            protected_mode: false,
             read_buffer: RefCell::new(vec![0; READ_BYTES].into()),
         }
     }

@@ -229,7 +229,7 @@ impl ConnectionHandler for Listener {
                 tls_handshake(stream, server.context.tls.as_ref(), &server.rejections, plain_resp_refusal);
             if let Some(stream) = secured.await {
                 session.present(stream.client_certificate());
-                session.is_kept_out = session.context.local_until_required && !stream.is_local();
+                session.is_protected_from = session.context.protected_mode && !stream.is_local();
                 let connection = RespConnection::new(stream, session, place.stalled_since, client);
                 server.serve_connection(connection, &place.cut, permit).await;
             }

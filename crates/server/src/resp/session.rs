@@ -26,8 +26,9 @@ use super::frame::CommandArguments;
 use super::replies::{
     Encoded, Gathered, Item, Render, RenderMany, ReplyEncoder, RespReplies, Style, refusal_text,
 };
-use crate::access::LOCAL_UNTIL_REQUIRED;
+use crate::access::ProtectedModeError;
 use crate::audit_log::{AuditEvent, AuditEventKind};
+use crate::clock::TurnClock;
 use crate::tls::ClientCertificate;
 
 /// The error text of a command that is not executed: a code in capitals, then text.
@@ -65,10 +66,11 @@ pub struct Session {
     /// The address of the client.
     pub address: Option<IpAddr>,
     pub authentication: Authentication,
-    /// Whether the client is refused while authentication is not required.
-    pub is_kept_out: bool,
+    pub clock: TurnClock,
+    /// Whether the client is on another machine, and the node in protected mode.
+    pub is_protected_from: bool,
     pipeline: Pipeline<RespReplies>,
-    /// What the commands of the open transaction use up, for which `EXEC` is charged.
+    /// What the queued commands of the open transaction cost. `EXEC` is charged for them.
     queued_usage: Usage,
     out: Vec<u8>,
 }
@@ -84,9 +86,10 @@ impl Session {
             protocol: Protocol::default(),
             is_readonly: false,
             is_cluster: false,
+            clock: TurnClock::new(context.clock),
             context,
             authentication: Authentication::new(store.access()),
-            is_kept_out: false,
+            is_protected_from: false,
             store,
             address: None,
             pipeline: Pipeline::new(map_version, Faults::NONE),
@@ -106,24 +109,23 @@ impl Session {
     /// # Errors
     /// Why it may not.
     pub fn check_command(&mut self, demand: CommandDemand) -> Result<(), Failure> {
-        let clock = self.context.clock;
-        if self.authentication.follow(self.store.access(), clock) {
+        if self.authentication.follow(self.store.access(), &self.clock) {
             self.adopt_caller();
         }
-        if self.is_kept_out && demand != CommandDemand::Open && !self.authentication.is_required() {
-            let is_unknown = self.store.access().state().is_unknown();
-            return Err(match is_unknown {
-                true => refusal_text(&Refusal::PermissionsUnknown).into(),
-                false => format!("NOAUTH {LOCAL_UNTIL_REQUIRED}").into(),
-            });
+        if self.is_protected_from && demand != CommandDemand::Open {
+            let checked = self.store.access().state().check_protected_mode();
+            checked.map_err(|error| match error {
+                ProtectedModeError::Unconfirmed => refusal_text(&Refusal::PermissionsUnknown),
+                ProtectedModeError::TokensNotRequired => format!("DENIED {}", ProtectedModeError::ADVICE),
+            })?;
         }
-        self.authentication.check_command(demand, clock)
+        self.authentication.check_command(demand, &self.clock)
     }
 
     /// Takes the certificate that the client has presented in its handshake.
     pub fn present(&mut self, certificate: Option<Arc<ClientCertificate>>) {
         if certificate.is_some() {
-            self.authentication.present(certificate, (self.store.access(), self.context.clock));
+            self.authentication.present(certificate, (self.store.access(), &self.clock));
             self.adopt_caller();
         }
     }
@@ -133,12 +135,12 @@ impl Session {
         self.store = self.store.for_caller(self.authentication.caller());
     }
 
-    /// Takes what a command uses up from the limits of its principal. `EXEC` is charged for all
+    /// Charges a command against the rate limits of its principal. `EXEC` is charged for all
     /// commands of its transaction.
     ///
     /// # Errors
     /// When the command is over the limit. The transaction of an `EXEC` is discarded then.
-    pub fn meter(&mut self, spec: &CommandSpec, arguments: CommandArguments<'_>) -> Result<(), Failure> {
+    pub fn charge(&mut self, spec: &CommandSpec, arguments: CommandArguments<'_>) -> Result<(), Failure> {
         let Some(limiter) = self.authentication.limiter() else { return Ok(()) };
         let is_exec = self.is_in_multi() && spec.when == When::Watched;
         let usage =
@@ -166,8 +168,7 @@ impl Session {
         if !self.authentication.is_required() {
             return Ok(());
         }
-        let clock = self.context.clock;
-        operations.try_for_each(|operation| self.authentication.check_operation(operation, clock))
+        operations.try_for_each(|operation| self.authentication.check_operation(operation, &self.clock))
     }
 
     /// Executes one operation and owes its reply.
@@ -311,7 +312,7 @@ impl Session {
     /// Resets what the client has set (`RESET`).
     pub fn reset(&mut self) {
         self.pipeline.reset();
-        self.authentication.reset(self.store.access(), self.context.clock);
+        self.authentication.reset(self.store.access(), &self.clock);
         self.adopt_caller();
         self.name = Bytes::new();
         self.protocol = Protocol::default();
@@ -386,7 +387,7 @@ impl Session {
     }
 
     fn settle_replies(&mut self, bytes_max: usize) {
-        let style = Style { protocol: self.protocol, now: self.context.clock.now() };
+        let style = Style { protocol: self.protocol, now: self.clock.now() };
         loop {
             let begin = self.out.len();
             let mut encoder = ReplyEncoder { style, out: &mut self.out };
@@ -398,7 +399,7 @@ impl Session {
     }
 
     /// Records the encoded reply that begins at offset `begin` in the audit log if it is NOAUTH,
-    /// WRONGPASS or NOPERM. Its text contains the permission, but no arguments.
+    /// WRONGPASS, NOPERM or DENIED. Its text contains the permission, but no arguments.
     #[inline]
     fn record_refusal(&self, begin: usize) {
         if !self.context.audit_log.is_on() {
@@ -409,7 +410,7 @@ impl Session {
         let kind = match error.split(|byte| *byte == b' ').next() {
             Some(b"WRONGPASS") => AuditEventKind::AuthenticationFailed,
             Some(b"NOAUTH") => AuditEventKind::Unauthenticated,
-            Some(b"NOPERM") => AuditEventKind::Forbidden,
+            Some(b"NOPERM" | b"DENIED") => AuditEventKind::Forbidden,
             _ => return,
         };
         let principal = self.authentication.principal().map(ToOwned::to_owned);

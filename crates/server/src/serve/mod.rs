@@ -63,14 +63,13 @@ use crate::secure::{self, NodeCertificateError};
 use crate::shutdown::{self, Signal};
 use crate::status_log::SlowRequestLog;
 use crate::store::Store;
-use crate::tls::{TlsAcceptor, TlsError, TlsPaths, check_client_authorities};
+use crate::tls::{TlsAcceptor, TlsError, TlsPaths, check_client_ca_file};
 use crate::transport::{Transport, TransportOptions};
 use crate::worker::{DiskReports, Worker, WorkerFailure};
 use crate::worker_pool::{Servers, SharedContext, WorkerContext, WorkerPool};
 use action_sink::ActionSink;
 use options::{
-    addresses, insecure_listeners, local_until_required, node_options, own_identity, transport_options,
-    warnings,
+    addresses, insecure_listeners, node_options, own_identity, protected_mode, transport_options, warnings,
 };
 use periodic::{LogWatch, SpanningWatch, log_changes, reload_certificate, remember_hosts, tick};
 use ports::{Listeners, Ports};
@@ -299,11 +298,11 @@ async fn prepare(
 ) -> Result<Option<(Option<TlsAcceptor>, Recovered, Listeners)>, ServeError> {
     let open_tls = || {
         let Some(directory) = settings.tls_dir.clone() else { return Ok(None) };
-        let paths = TlsPaths { directory, client_authorities: settings.client_ca.clone() };
+        let paths = TlsPaths { directory, client_ca: settings.client_ca.clone() };
         TlsAcceptor::open(paths, SystemTime::now()).map(Some)
     };
     // Check the given files before the data directory is created.
-    settings.client_ca.as_deref().map(check_client_authorities).transpose()?;
+    settings.client_ca.as_deref().map(check_client_ca_file).transpose()?;
     let given_tls = if settings.secure { None } else { open_tls()? };
     let disk = FsDisk::open(&settings.data_dir)?;
     tokio::select! {
@@ -396,7 +395,7 @@ impl NodeParts {
             allowed_hosts: AllowedHosts::new(settings.http_hosts()),
             warnings: warnings(settings),
             insecure_listeners: insecure_listeners(settings),
-            local_until_required: local_until_required(settings),
+            protected_mode: protected_mode(settings),
             disk_error: self.worker.disk_error(),
             clients: clients::Clients::new(ClientDescriptors::new(descriptors.clients_max)),
             turns: self.worker.turn_gauges(),

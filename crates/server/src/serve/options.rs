@@ -106,16 +106,8 @@ pub(super) fn addresses(settings: &Settings) -> NodeAddresses {
     }
 }
 
-fn missing(settings: &Settings) -> &'static str {
-    if settings.tls_dir.is_some() {
-        "required tokens, because of --insecure"
-    } else {
-        "TLS or tokens, because of --insecure"
-    }
-}
-
-/// Whether only clients on this machine are served until tokens are required.
-pub(super) fn local_until_required(settings: &Settings) -> bool {
+/// Whether clients of other machines are refused until tokens are required.
+pub(super) fn protected_mode(settings: &Settings) -> bool {
     !settings.insecure && !settings.exposed().is_empty()
 }
 
@@ -126,9 +118,13 @@ pub(super) fn insecure_listeners(settings: &Settings) -> usize {
 
 pub(super) fn warnings(settings: &Settings) -> Vec<String> {
     let exposed = settings.exposed().into_iter().filter(|_| settings.insecure);
+    let consequence = match settings.tls_dir {
+        Some(_) => "clients of other machines are served even if tokens are not required",
+        None => "without TLS, and clients of other machines are served even if tokens are not required",
+    };
     exposed
         .map(|(name, address)| {
-            format!("{name} listens on {address}, beyond loopback, without {}", missing(settings))
+            format!("{name} listens on {address}, beyond loopback, with --insecure: {consequence}")
         })
         .inspect(|warning| tracing::warn!("{warning}"))
         .collect()

@@ -18,7 +18,7 @@ use super::certificate::CertificateInUse;
 use super::certificate::{Certificate, CertificateFiles, TlsError, TlsPaths, unix_s};
 use super::peer::{ENROLMENT_PROTOCOL, PeerConfigs, enrolling, host_of};
 use super::stream::MaybeTlsStream;
-use crate::unfinished::Unfinished;
+use crate::handshake_limit::HandshakeLimit;
 
 /// Most unfinished handshakes of the node with clients. Each holds a socket and some memory for a
 /// client of which nothing is known.
@@ -48,7 +48,7 @@ struct Shared {
     /// Why the files are not those in use, while they are not.
     not_used: Mutex<Option<String>>,
     expires_unix_s: AtomicI64,
-    unfinished: Unfinished,
+    handshakes: HandshakeLimit,
     failures: AtomicU64,
     reload_failures: AtomicU64,
 }
@@ -62,8 +62,8 @@ pub enum HandshakeFailure {
     Failed(io::Error),
     /// The handshake took too long.
     Timeout,
-    /// Too many newer ones began before it was finished.
-    Overloaded,
+    /// A newer one has evicted it.
+    Evicted,
 }
 
 /// A connection with another node, and the host that its certificate names.
@@ -96,7 +96,7 @@ pub enum Reload {
 }
 
 impl TlsAcceptor {
-    /// Reads the certificate, and the authorities of clients.
+    /// Reads the certificate of the node, and the client CAs.
     ///
     /// # Errors
     /// When the files cannot be read or do not pass the checks.
@@ -111,7 +111,7 @@ impl TlsAcceptor {
             host: certificate.host,
             not_used: Mutex::default(),
             expires_unix_s: AtomicI64::new(certificate.expires_unix_s),
-            unfinished: Unfinished::new(HANDSHAKES_MAX),
+            handshakes: HandshakeLimit::new(HANDSHAKES_MAX),
             failures: AtomicU64::new(0),
             reload_failures: AtomicU64::new(0),
         })))
@@ -182,7 +182,7 @@ impl TlsAcceptor {
 
     /// The flags that say where the files are.
     fn flags(&self) -> &'static str {
-        if self.0.paths.client_authorities.is_some() { "--tls-dir or --client-ca" } else { "--tls-dir" }
+        if self.0.paths.client_ca.is_some() { "--tls-dir or --client-ca" } else { "--tls-dir" }
     }
 
     /// The certificate in use; `None` if it cannot be parsed.
@@ -230,7 +230,7 @@ impl TlsAcceptor {
     /// The handshake with another node, which connected to this one.
     ///
     /// # Errors
-    /// As [`TlsAcceptor::accept`], but never [`HandshakeFailure::Overloaded`]: the caller limits
+    /// As [`TlsAcceptor::accept`], but never [`HandshakeFailure::Evicted`]: the caller limits
     /// these handshakes.
     pub async fn accept_peer(&self, stream: TcpStream) -> Result<AcceptedPeer, HandshakeFailure> {
         let configs = self.0.peers.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -280,8 +280,8 @@ impl TlsAcceptor {
 
     async fn handshake(&self, stream: TcpStream) -> Result<MaybeTlsStream, HandshakeFailure> {
         let config = self.0.config.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let done = self.0.unfinished.run(begin(config, stream)).await;
-        let stream = done.unwrap_or(Err(HandshakeFailure::Overloaded))?;
+        let done = self.0.handshakes.run(begin(config, stream)).await;
+        let stream = done.unwrap_or(Err(HandshakeFailure::Evicted))?;
         Ok(MaybeTlsStream::Tls(Box::new(stream)))
     }
 }

@@ -67,9 +67,9 @@ pub enum TlsError {
          each other's certificates. `tidelock tls init` makes all files of the directory", .0.display()
     )]
     NoAuthority(PathBuf),
-    /// The authorities of clients cannot be used.
+    /// The file of `--client-ca` cannot be used.
     #[error("--client-ca: {0}")]
-    ClientAuthorities(String),
+    ClientCa(String),
     /// The certificate does not name one host of a cluster.
     #[error("{CERTIFICATE_FILE}: {0}. `tidelock tls init` makes such certificates")]
     Name(#[from] CertificateError),
@@ -94,9 +94,9 @@ pub enum TlsError {
 pub struct TlsPaths {
     /// The directory with [`CERTIFICATE_FILE`], [`KEY_FILE`] and [`AUTHORITY_FILE`].
     pub directory: PathBuf,
-    /// The certificates, PEM, of the authorities that sign for clients; `None`: clients are not
-    /// asked for certificates.
-    pub client_authorities: Option<PathBuf>,
+    /// PEM file with the CAs that sign the certificates of clients; `None`: clients are not asked
+    /// for certificates.
+    pub client_ca: Option<PathBuf>,
 }
 
 /// The bytes of the files.
@@ -105,7 +105,7 @@ pub(super) struct CertificateFiles {
     certificate: Vec<u8>,
     key: Vec<u8>,
     authorities: Vec<u8>,
-    client_authorities: Option<Vec<u8>>,
+    client_ca: Option<Vec<u8>>,
 }
 
 /// A certificate that passed all checks.
@@ -132,8 +132,8 @@ impl CertificateFiles {
         };
         // The certificate is looked for first: a wrong directory has none of the files.
         let (certificate, key) = (read(CERTIFICATE_FILE)?, read(KEY_FILE)?);
-        let client_authorities = paths.client_authorities.as_deref().map(self::read).transpose()?;
-        Ok(CertificateFiles { certificate, key, authorities: authorities?, client_authorities })
+        let client_ca = paths.client_ca.as_deref().map(self::read).transpose()?;
+        Ok(CertificateFiles { certificate, key, authorities: authorities?, client_ca })
     }
 
     /// Parses what a renewal needs to know; `None` if the certificate cannot be parsed.
@@ -179,14 +179,14 @@ impl CertificateFiles {
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Mismatch)?;
-        let Some(client_authorities) = &self.client_authorities else {
+        let Some(client_ca) = &self.client_ca else {
             return builder.with_no_client_auth().with_single_cert(chain, key).map_err(TlsError::Mismatch);
         };
         let mut config = builder
-            .with_client_cert_verifier(client::verifier(client_authorities, &provider)?)
+            .with_client_cert_verifier(client::verifier(client_ca, &provider)?)
             .with_single_cert(chain, key)
             .map_err(TlsError::Mismatch)?;
-        // A resumed session would skip the check of a certificate whose authority is no longer
+        // A resumed session would not check the certificate again, even if its CA is no longer
         // trusted.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
@@ -199,11 +199,11 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     fs::read(path).map_err(|error| TlsError::Read { path: path.to_owned(), error })
 }
 
-/// Checks that a file has certificates of authorities of clients.
+/// Checks that a file can be used as `--client-ca`.
 ///
 /// # Errors
 /// When it cannot be read, or cannot be used.
-pub fn check_client_authorities(path: &Path) -> Result<(), TlsError> {
+pub fn check_client_ca_file(path: &Path) -> Result<(), TlsError> {
     client::verifier(&read(path)?, &Arc::new(aws_lc_rs::default_provider())).map(drop)
 }
 
@@ -308,7 +308,7 @@ mod tests {
             certificate: parameters.signed_by(&key, &authority).unwrap().pem().into_bytes(),
             key: key.serialize_pem().into_bytes(),
             authorities: authority.pem().into_bytes(),
-            client_authorities: None,
+            client_ca: None,
         }
     }
 

@@ -1,11 +1,12 @@
-//! Certificates of clients: which authorities may sign them, and what their names prove.
+//! Client certificates: which CAs may sign them, and which principal they authenticate.
 //!
-//! The authorities are those of `--client-ca`, never those of the nodes: a client must not become a
-//! node with its certificate, nor a node a client. The common name is not read. It has no defined
-//! form, and authorities sign any text there.
+//! Only the CAs of `--client-ca` are trusted, never the CA of the hosts. So a client certificate is
+//! not accepted between nodes, and a host certificate does not authenticate a client. The principal
+//! is found by a subject alternative name, not by the common name: CAs sign any text as a common
+//! name.
 //!
-//! Invariant: a name counts only as a whole. What could mean more than one name, such as a wildcard
-//! or a name with a NUL, proves nothing.
+//! Invariant: a name matches only as a whole. Names that could match several, such as wildcards,
+//! and names with NUL are ignored.
 
 use std::sync::Arc;
 
@@ -23,10 +24,11 @@ use x509_parser::extensions::GeneralName;
 use super::certificate::TlsError;
 use super::peer::host_of;
 
-/// A certificate with more names than this proves nothing: each is looked up in all principals.
+/// A certificate with more names than this authenticates nobody, because each name is searched for
+/// in all principals.
 const NAMES_MAX: usize = 100;
 
-/// What the node keeps of the certificate that a client has presented in its handshake.
+/// What a node keeps of the certificate that a client presented in its handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// The URI and DNS names that can be those of a principal.
@@ -36,9 +38,9 @@ pub struct ClientCertificate {
 }
 
 impl ClientCertificate {
-    /// Reads the certificate. `None` if it can prove no principal.
+    /// Parses the certificate. `None` if it has no name that could be that of a principal.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<ClientCertificate> {
-        // The certificate of a host is for the connections between nodes.
+        // A host certificate is only for connections between nodes.
         if host_of(certificate).is_ok() {
             return None;
         }
@@ -54,8 +56,8 @@ impl ClientCertificate {
         (!names.is_empty()).then_some(ClientCertificate { names, expires })
     }
 
-    /// The principal that the certificate proves, and the name that does so. `None` if no name
-    /// belongs to a principal, or two names to different ones.
+    /// The principal that has a name of the certificate, and that name. `None` if no principal has
+    /// one, or two principals do.
     pub fn principal<'a>(&self, rows: &'a Access) -> Option<(&'a str, &str)> {
         let mut proved =
             self.names.iter().filter_map(|name| Some((rows.principal_of_certificate(name)?, name.as_str())));
@@ -77,16 +79,16 @@ fn exact_name<'a>(name: &GeneralName<'a>) -> Option<&'a str> {
     is_exact.then_some(*name)
 }
 
-/// The check of client certificates in a handshake: an authority of the PEM bundle must have signed
-/// it, for clients, and it must be valid now. A client may also present none.
+/// Verifies client certificates in handshakes: a CA of the PEM bundle must have signed it, its
+/// usage must include clients, and it must be valid now. A client need not present one.
 ///
 /// # Errors
-/// When the bundle has no certificate, or one that cannot be that of an authority.
+/// When the bundle has no certificate, or one that cannot be a CA.
 pub(super) fn verifier(
     bundle: &[u8],
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let failed = |error: &dyn std::fmt::Display| TlsError::ClientAuthorities(error.to_string());
+    let failed = |error: &dyn std::fmt::Display| TlsError::ClientCa(error.to_string());
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(bundle) {
         let authority = authority.map_err(|error| failed(&error))?;
@@ -120,7 +122,7 @@ mod tests {
         parameters.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
     }
 
-    /// A certificate whose names are DNS names of these bytes.
+    /// A certificate with these bytes as DNS names.
     fn raw_names(names: &[&[u8]]) -> CertificateDer<'static> {
         let length = |bytes: usize| match bytes {
             0..0x80 => vec![bytes as u8],

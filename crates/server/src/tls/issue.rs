@@ -64,8 +64,8 @@ impl CertificateAuthority {
     pub fn new(cluster_name: &str, now_unix_s: u64) -> Result<(CertificateAuthority, String), Error> {
         let key = KeyPair::generate()?;
         let mut parameters = CertificateParams::default();
-        // CAs have different names, so that clients name the one that they do not trust. Otherwise
-        // they try the key of another one, and report a wrong signature.
+        // Each CA has its own name. With equal names, a client that trusts only the other CA would
+        // verify with its key, and report a bad signature instead of an unknown issuer.
         let digest = SecretDigest::of(key.public_key_raw()).0;
         let number: String = digest[..4].iter().map(|byte| format!("{byte:02x}")).collect();
         parameters

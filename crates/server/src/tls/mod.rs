@@ -21,7 +21,7 @@ pub use acceptor::{
 };
 pub use certificate::{
     AUTHORITY_FILE, CERTIFICATE_FILE, CertificateInUse, KEY_FILE, TlsError, TlsPaths, certified_host,
-    check_client_authorities, fingerprint_of,
+    check_client_ca_file, fingerprint_of,
 };
 pub use client::ClientCertificate;
 pub use stream::MaybeTlsStream;

@@ -27,9 +27,7 @@ impl MaybeTlsStream {
         let (_, session) = stream.get_ref();
         ClientCertificate::of(session.peer_certificates()?.first()?).map(Arc::new)
     }
-}
 
-impl MaybeTlsStream {
     /// Whether the other side is on this machine: it has a loopback address, or that of this side.
     pub fn is_local(&self) -> bool {
         let socket = match self {

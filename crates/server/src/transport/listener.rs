@@ -29,13 +29,13 @@ use super::join::{JOIN_TIMEOUT, JOINS_MAX, JoinRefusal, JoinRequest, Welcome};
 use super::links::Links;
 use super::secure::{AcceptError, Accepted};
 use super::{connection, secure};
+use crate::handshake_limit::HandshakeLimit;
 use crate::throttle::FailureThrottle;
 use crate::tls::{HANDSHAKE_RECORD, MaybeTlsStream};
-use crate::unfinished::Unfinished;
 use crate::wrong_port::{WrongPort, begins_http_request};
 
-/// Most handshakes in progress at a time; then the oldest is closed for a new one. A cluster has
-/// few nodes, each of which dials once, so more than this does not come from a cluster.
+/// Most handshakes in progress at a time; a new one then evicts the oldest. A cluster has few
+/// nodes, each of which dials once, so more than this does not come from a cluster.
 pub const HANDSHAKES_MAX: usize = 256;
 
 /// Maximum number of enrolment requests at a time, including those whose refusal is delayed;
@@ -58,7 +58,7 @@ const ACCEPT_RETRY_AFTER: Duration = Duration::from_millis(100);
 pub(super) async fn run(links: Rc<Links>, listener: TcpListener) {
     let context = Rc::new(ListenerContext {
         links: links.clone(),
-        handshakes: Unfinished::new(HANDSHAKES_MAX),
+        handshakes: HandshakeLimit::new(HANDSHAKES_MAX),
         joining: Cell::new(0),
         enrolling: Cell::new(0),
         throttle: FailureThrottle::default(),
@@ -103,7 +103,7 @@ pub(super) fn propagate_panic(ended: Result<(), tokio::task::JoinError>) {
 /// State that the connections of one listener share.
 struct ListenerContext {
     links: Rc<Links>,
-    handshakes: Unfinished,
+    handshakes: HandshakeLimit,
     joining: Cell<usize>,
     enrolling: Cell<usize>,
     /// Failed enrolments by address.
@@ -154,7 +154,7 @@ impl ListenerContext {
             }
             None => {
                 self.links.counters.handshakes_refused.add(1);
-                tracing::debug!(%remote, "peer connection closed: too many newer handshakes have begun");
+                tracing::debug!(%remote, "peer connection closed: a newer handshake has evicted this one");
             }
         }
     }

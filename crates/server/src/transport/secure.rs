@@ -83,7 +83,7 @@ pub(super) async fn accept(tls: Option<&TlsAcceptor>, stream: TcpStream) -> Resu
         Ok(AcceptedPeer::Enrolment(stream)) => Ok(Accepted::Enrolment(stream)),
         Err(HandshakeFailure::NotTls(stream)) => Err(AcceptError::NotTls(stream)),
         Err(HandshakeFailure::Failed(error)) => Err(AcceptError::Ended(HandshakeError::Tls(error))),
-        Err(HandshakeFailure::Timeout | HandshakeFailure::Overloaded) => {
+        Err(HandshakeFailure::Timeout | HandshakeFailure::Evicted) => {
             Err(AcceptError::Ended(HandshakeError::Timeout))
         }
     }

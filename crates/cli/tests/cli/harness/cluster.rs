@@ -468,7 +468,7 @@ impl Drop for Cluster {
         }
         if thread::panicking() {
             for number in self.numbers() {
-                eprintln!("--- log of node {number}\n{}", tail(&self.log(number)));
+                eprintln!("--- log of node {number}\n{}", super::tail(&self.log(number)));
             }
         }
     }
@@ -476,9 +476,4 @@ impl Drop for Cluster {
 
 fn open_log(path: &Path) -> File {
     OpenOptions::new().create(true).append(true).open(path).expect("the log opens")
-}
-
-fn tail(log: &str) -> String {
-    let lines: Vec<&str> = log.lines().collect();
-    lines[lines.len().saturating_sub(40)..].join("\n")
 }

@@ -75,6 +75,13 @@ impl Guarded {
         self.cluster.numbers()
     }
 
+    /// A connection of the Redis protocol that has sent this token.
+    pub fn redis_as(&self, node: usize, token: &str) -> Client {
+        let mut client = self.redis(node);
+        assert_eq!(client.ask(&format!("AUTH {token}")), "+OK");
+        client
+    }
+
     /// A connection of the Redis protocol.
     pub fn redis(&self, node: usize) -> Client {
         Client::connect(address_of(self.cluster.address(node))).expect("the node listens")

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use tidelock_client::CertificateAuthorities;
 
 use super::namespaces::Namespaces;
-use super::{clear_settings, eventually};
+use super::{clear_settings, eventually, tail};
 
 /// A connection with TLS.
 pub type TlsStream = StreamOwned<ClientConnection, TcpStream>;
@@ -48,8 +48,8 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// Machines with the addresses 10.0.0.1 to 10.0.0.`count`, and the computer at 10.0.0.254.
-    /// `None` if namespaces cannot be made here, which is said.
+    /// Makes machines with the addresses 10.0.0.1 to 10.0.0.`count`, and the user's computer with
+    /// 10.0.0.254. If namespaces cannot be made here, prints that and returns `None`.
     pub fn make(test: &str, count: usize) -> Option<Machines> {
         let mut namespaces = Namespaces::make(test)?;
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -176,8 +176,7 @@ impl Drop for Machines {
         if std::thread::panicking() {
             for machine in self.nodes.keys() {
                 let log = self.log(machine);
-                let lines: Vec<&str> = log.lines().collect();
-                eprintln!("--- log of {machine}\n{}", lines[lines.len().saturating_sub(30)..].join("\n"));
+                eprintln!("--- log of {machine}\n{}", tail(&log));
             }
         }
     }

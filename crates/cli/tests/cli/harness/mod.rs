@@ -69,3 +69,23 @@ pub fn clear_settings(command: &mut Command) {
         }
     }
 }
+
+pub fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}
+
+/// The commands of the blocks of a page that are fenced as `sh`, one a line.
+pub fn shell_commands(page: &str) -> String {
+    let mut commands = String::new();
+    let mut inside = false;
+    for line in page.lines() {
+        match line {
+            "```sh" => inside = true,
+            "```" => inside = false,
+            line if inside => commands.extend([line, "\n"]),
+            _ => {}
+        }
+    }
+    commands
+}

@@ -99,9 +99,8 @@ raw_settings! {
         /// TLS. `tidelock tls init` makes them. Changed files are used without a restart
         #[arg(long, env = "TIDELOCK_TLS_DIR", value_name = "DIR")]
         pub tls_dir: Option<PathBuf>,
-        /// File with the certificates, PEM, of the authorities that sign for clients. A client may
-        /// then present a certificate instead of a token. Needs TLS. A changed file is used without
-        /// a restart
+        /// PEM file with the CAs that sign the certificates of clients. A client may then present a
+        /// certificate instead of a token. Needs TLS. A changed file is used without a restart
         #[arg(long, env = "TIDELOCK_CLIENT_CA", value_name = "FILE")]
         pub client_ca: Option<PathBuf>,
         /// Use TLS with certificates of the cluster's own certificate authority (CA). With an empty

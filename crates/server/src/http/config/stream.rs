@@ -27,10 +27,10 @@ use tidelock_core::command::{ConfigRead, Consistency};
 use tidelock_core::deliberate::Faults;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use super::super::authentication::{Denied, OngoingDemand};
 use super::super::problem::{Problem, ProblemKind};
 use super::super::response::{self, Response};
 use super::super::service::Call;
+use super::super::stream_permission::{PermissionLost, StreamDemand};
 use super::error::ApiError;
 use super::show;
 use super::{number, text};
@@ -63,12 +63,12 @@ pub(super) async fn watch<S: Store>(
     let Some(watch) = watch_registry.watch(namespace, key) else {
         return Err(ApiError::overloaded("as many watchers as this node serves are there; nothing was done"));
     };
-    let mut denied = call.until_denied(OngoingDemand::ReadNamespace(watch.namespace().clone()));
+    let mut permission_lost = call.permission_lost(StreamDemand::ReadNamespace(watch.namespace().clone()));
     if index.is_some() || wait.is_some() {
         let wait = wait.map_or(Ok(WAIT), |text| duration(&text))?;
         return tokio::select! {
             biased;
-            () = &mut denied => Err(withdrawn(watch.namespace()).into()),
+            () = &mut permission_lost => Err(withdrawn(watch.namespace()).into()),
             polled = poll(call.store(), &watch, index, wait) => polled,
         };
     }
@@ -88,7 +88,7 @@ pub(super) async fn watch<S: Store>(
         memory: call.context.memory.clone(),
         reservation: None,
         asking: None,
-        denied,
+        permission_lost,
         heartbeat: Box::pin(sleep(HEARTBEAT)),
     };
     first.into_iter().for_each(|notice| events.take(notice));
@@ -201,7 +201,7 @@ struct EventStream<S> {
     /// Memory for the next event.
     reservation: Option<Reservation>,
     asking: Option<Asking>,
-    denied: Denied,
+    permission_lost: PermissionLost,
     heartbeat: Pin<Box<Sleep>>,
 }
 
@@ -254,7 +254,7 @@ impl<S: Store> EventStream<S> {
 impl<S: Store> Source for EventStream<S> {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         // Before what is queued: nothing more is shown.
-        if self.denied.as_mut().poll(context).is_ready() {
+        if self.permission_lost.as_mut().poll(context).is_ready() {
             return Poll::Ready(None);
         }
         loop {

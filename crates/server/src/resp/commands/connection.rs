@@ -104,8 +104,8 @@ pub fn auth(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
 /// Checks a token, and takes the client for its principal. While authentication is not required,
 /// what is no valid token is answered as by a Redis without a password.
 fn authenticate(session: &mut Session, user: Option<&[u8]>, token: &[u8]) -> std::result::Result<(), Result> {
-    let (store, clock) = (session.store.clone(), session.context.clock);
-    if session.authentication.prove(user, token, (store.access(), clock)) {
+    let store = session.store.clone();
+    if session.authentication.prove(user, token, (store.access(), &session.clock)) {
         session.adopt_caller();
         return Ok(());
     }

@@ -34,7 +34,7 @@ impl Authority {
         {
             std::fs::write(directory.path().join(file), contents).unwrap();
         }
-        let paths = TlsPaths { directory: directory.path().to_owned(), client_authorities: None };
+        let paths = TlsPaths { directory: directory.path().to_owned(), client_ca: None };
         let acceptor = TlsAcceptor::open(paths, SystemTime::now()).unwrap();
         self.directories.borrow_mut().push(directory);
         Some(acceptor)

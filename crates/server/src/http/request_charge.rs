@@ -1,7 +1,7 @@
-//! What a request uses up of its principal's limits.
+//! Charges a request against the rate limits of its principal.
 //!
-//! One request is one operation. Its bytes are those of its path, query and body, and those of the
-//! body of its answer. Headers do not count, nor does what is streamed: the events of a watch.
+//! A request is one operation. Its bytes are those of path, query and body, and of the body of the
+//! answer. Headers and the streamed events of a watch are not charged.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use super::authentication::ClientIdentity;
 use super::body::RequestBody;
 use super::problem::{Problem, ProblemKind};
 use super::response::Response;
-use crate::limiter::Limiter;
+use crate::limiter::PrincipalLimiter;
 
-/// A request and its answer. Nothing is metered without a limit.
+/// The charge of one request. Without a limit, nothing is charged.
 #[derive(Default)]
-pub(super) struct Metered {
-    limiter: Option<Arc<Limiter>>,
-    /// Bytes of the body that are taken already.
+pub(super) struct RequestCharge {
+    limiter: Option<Arc<PrincipalLimiter>>,
+    /// Bytes of the body that are charged already.
     stated_bytes: u64,
     refused: Option<LimitExceeded>,
 }
 
-impl Metered {
-    /// Takes what is known from the head.
+impl RequestCharge {
+    /// Charges what the head of the request says.
     ///
     /// # Errors
     /// When the request is over the limit.
@@ -48,7 +48,7 @@ impl Metered {
         Ok(())
     }
 
-    /// Takes what is known only from the answer, or says in it when to try again.
+    /// Charges what is known only with the answer. Of a refused request, adds `Retry-After` to it.
     pub fn finish(self, received_bytes: u64, response: &mut Response) {
         if let Some(LimitExceeded { retry_after_ms }) = self.refused {
             let seconds = HeaderValue::from(retry_after_ms.div_ceil(1000));
