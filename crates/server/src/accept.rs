@@ -12,6 +12,7 @@ use std::convert::Infallible;
 use std::fs::File;
 use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -23,10 +24,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
+use crate::audit_log::{AuditLog, DeniedReason};
 use crate::clients::{Client, ClientEntry, Clients};
 use crate::counters::Counter;
 use crate::descriptors::{REFUSALS_MAX, is_shortage};
 use crate::metrics::raise;
+use crate::protocol::ListenerProtocol;
 use crate::tls::{HandshakeFailure, MaybeTlsStream, TlsAcceptor};
 
 /// How a connection should continue.
@@ -120,7 +123,7 @@ enum Side {
 /// A server of one protocol, as its acceptor uses it.
 pub(crate) trait ConnectionHandler {
     /// The protocol's name in log lines.
-    const PROTOCOL: &'static str;
+    const PROTOCOL: ListenerProtocol;
 
     /// The class of this listener's clients, below [`CLIENT_CLASSES`]. Each listener has another
     /// one: it numbers its own clients, and the class tells them apart.
@@ -172,7 +175,7 @@ impl Acceptor {
                         Ok(stream) => host.admit(stream, connection.permit),
                         Err(error) => {
                             raise(host.errors());
-                            tracing::warn!(%error, protocol = H::PROTOCOL, "cannot serve a connection");
+                            tracing::warn!(%error, protocol = H::PROTOCOL.name(), "cannot serve a connection");
                         }
                     }
                 }
@@ -190,7 +193,7 @@ async fn accept<H: ConnectionHandler>(listener: &TcpListener, host: &H, workers:
     loop {
         match listener.accept().await {
             Ok((stream, address)) => {
-                shortage.ended(H::PROTOCOL);
+                shortage.ended(H::PROTOCOL.name());
                 // Small answers must not wait for the client's delayed acknowledgement. Failing
                 // only costs latency.
                 if let Err(error) = stream.set_nodelay(true) {
@@ -216,7 +219,7 @@ async fn accept<H: ConnectionHandler>(listener: &TcpListener, host: &H, workers:
                 if concerns_one_connection(&error) {
                     continue;
                 }
-                shortage.noted(H::PROTOCOL, &error);
+                shortage.noted(H::PROTOCOL.name(), &error);
                 if !is_shortage(&error) || !shortage.refuse_one(listener, host).await {
                     sleep(ACCEPT_RETRY_DELAY).await;
                 }
@@ -316,23 +319,48 @@ fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// The handshake of a new connection, if clients connect with TLS. A client that does not is sent
-/// `text`. `None`: the connection has ended.
-pub(crate) async fn tls_handshake(
-    stream: TcpStream,
-    tls: Option<&TlsAcceptor>,
-    rejections: &RejectionWriter,
-    text: impl FnOnce() -> Vec<u8>,
-) -> Option<MaybeTlsStream> {
-    let Some(tls) = tls else { return Some(MaybeTlsStream::Plain(stream)) };
-    match tls.accept(stream).await {
-        Ok(stream) => return Some(stream),
-        Err(HandshakeFailure::NotTls(stream)) => rejections.send(stream, text()),
-        Err(HandshakeFailure::Failed(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-        Err(HandshakeFailure::Timeout) => tracing::debug!("a TLS handshake took too long"),
-        Err(HandshakeFailure::Evicted) => tracing::debug!("a newer TLS handshake has evicted this one"),
+/// What the handshakes of a listener's clients need.
+pub(crate) struct ClientHandshakes<'a> {
+    /// `None`: clients connect without TLS.
+    pub tls: Option<&'a TlsAcceptor>,
+    pub rejections: &'a RejectionWriter,
+    pub audit_log: &'a AuditLog,
+    pub protocol: ListenerProtocol,
+}
+
+impl ClientHandshakes<'_> {
+    /// The handshake of a new connection, if clients connect with TLS. A client that does not is
+    /// sent `text`. `None`: the connection has ended.
+    pub async fn run(
+        &self,
+        stream: TcpStream,
+        address: Option<IpAddr>,
+        text: impl FnOnce() -> Vec<u8>,
+    ) -> Option<MaybeTlsStream> {
+        let Some(tls) = self.tls else { return Some(MaybeTlsStream::Plain(stream)) };
+        let denied = |detail: String| {
+            self.audit_log.denied(DeniedReason::TlsFailed, self.protocol, || (address, None), || detail);
+        };
+        match tls.accept(stream).await {
+            Ok(stream) => return Some(stream),
+            Err(HandshakeFailure::NotTls(stream)) => {
+                denied("it connects without TLS".to_owned());
+                self.rejections.send(stream, text());
+            }
+            Err(HandshakeFailure::Failed(error)) => {
+                tracing::debug!(%error, "a TLS handshake failed");
+                // Checks by load balancers, and scans of ports, end the connection at once.
+                if error.get_ref().is_some_and(|source| source.is::<rustls::Error>()) {
+                    denied(error.to_string());
+                }
+            }
+            Err(HandshakeFailure::Timeout) => tracing::debug!("a TLS handshake took too long"),
+            Err(HandshakeFailure::Evicted) => {
+                tracing::debug!("a newer TLS handshake has evicted this one");
+            }
+        }
+        None
     }
-    None
 }
 
 /// Tells clients why their connections end. Clones of its `Rc` count the clients being told.
@@ -395,7 +423,7 @@ mod tests {
     }
 
     impl ConnectionHandler for KeepAll {
-        const PROTOCOL: &'static str = "test";
+        const PROTOCOL: ListenerProtocol = ListenerProtocol::Http;
 
         fn client_class(&self) -> u64 {
             0

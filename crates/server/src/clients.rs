@@ -13,6 +13,7 @@ use tidelock_core::types::ClientId;
 
 use crate::counters::Counter;
 use crate::descriptors::{ClientDescriptors, DescriptorPermit};
+use crate::protocol::ListenerProtocol;
 
 /// Bytes that weigh as much as one operation when clients are ordered by load.
 const BYTES_PER_OPERATION: u64 = 256;
@@ -24,8 +25,8 @@ pub struct Client {
     pub id: ClientId,
     /// Its remote address; unknown for a connection that ended while it was accepted.
     pub address: Option<SocketAddr>,
-    /// `HTTP` or `Redis`.
-    pub protocol: &'static str,
+    /// Its protocol.
+    pub protocol: ListenerProtocol,
     /// When it was accepted.
     pub since: Instant,
     /// Requests or commands that were executed.
@@ -41,7 +42,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(id: ClientId, protocol: &'static str, address: Option<SocketAddr>) -> Client {
+    pub(crate) fn new(id: ClientId, protocol: ListenerProtocol, address: Option<SocketAddr>) -> Client {
         Client {
             id,
             address,
@@ -93,13 +94,18 @@ impl Clients {
     pub(crate) fn enter(
         &self,
         id: ClientId,
-        protocol: &'static str,
+        protocol: ListenerProtocol,
         address: Option<SocketAddr>,
         descriptor: DescriptorPermit,
     ) -> ClientEntry {
         let client = Arc::new(Client::new(id, protocol, address));
         self.lock().insert(id, client.clone());
         ClientEntry { client, clients: self.clone(), _descriptor: descriptor }
+    }
+
+    /// The open connection with this number.
+    pub fn get(&self, id: ClientId) -> Option<Arc<Client>> {
+        self.lock().get(&id).cloned()
     }
 
     /// Number of open connections.
@@ -148,7 +154,7 @@ mod tests {
         let clients = Clients::default();
         let enter = |number: u64| {
             let permit = clients.permit(0).unwrap();
-            clients.enter(ClientId(number), "HTTP", None, permit)
+            clients.enter(ClientId(number), ListenerProtocol::Http, None, permit)
         };
         let entries: Vec<ClientEntry> = (1..=4).map(enter).collect();
         entries[0].client().operations.add(5);

@@ -4,6 +4,7 @@
 pub mod accept;
 pub mod access;
 pub mod audit_log;
+pub mod audited_writes;
 pub mod backup;
 pub mod clients;
 pub mod clock;
@@ -25,6 +26,7 @@ pub mod memory;
 pub mod metrics;
 pub mod offload;
 mod peer_http;
+pub mod protocol;
 pub mod remote;
 pub mod requests;
 pub mod resolve;

@@ -16,7 +16,7 @@
 //! unknown, and a node that cannot keep its promises stops and says why. If the disk temporarily
 //! rejects writes or is slow, the worker tells the core and the health checks and continues.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::future::{Future, ready};
 use std::pin::pin;
@@ -46,6 +46,7 @@ use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
 use crate::access::{AccessPublisher, PublishedAccess};
+use crate::audited_writes::AuditedWrites;
 use crate::clock::{LeaderClocks, WallClock};
 use crate::exchange::{Exchange, WorkerMessage, WorkerRequest};
 use crate::leaders::LeaderUrls;
@@ -169,6 +170,8 @@ struct WorkerState {
     clocks: LeaderClocks,
     leaders: LeaderUrls,
     access: AccessPublisher,
+    /// Set if `--audit-writes` names keys.
+    audited_writes: OnceCell<AuditedWrites>,
     durable_seen: Cell<u64>,
     events_since_drive: Cell<u32>,
     /// Why the disk takes no writes, as last reported to the node.
@@ -197,6 +200,7 @@ impl Worker {
             watch_registry: Arc::default(),
             clocks: LeaderClocks::default(),
             leaders: LeaderUrls::default(),
+            audited_writes: OnceCell::new(),
             durable_seen: Cell::new(0),
             events_since_drive: Cell::new(0),
             disk_error: Arc::default(),
@@ -216,6 +220,14 @@ impl Worker {
         let (clocks, leaders) = (self.0.clocks.clone(), self.0.leaders.clone());
         let access = self.0.access.published().clone();
         WorkerLink { exchange, slots, watch_registry, clocks, leaders, access }
+    }
+
+    /// Records the writes of some keys from now on.
+    ///
+    /// # Panics
+    /// When it was called before.
+    pub fn audit_writes(&self, writes: AuditedWrites) {
+        assert!(self.0.audited_writes.set(writes).is_ok(), "audited writes are set once");
     }
 
     /// Disconnects all other workers, which notice it.
@@ -265,6 +277,9 @@ impl Worker {
 
     /// Submits a request if it need not wait. Returns whether the node has taken it.
     fn offer(&self, client: ClientId, turn: Turn) -> bool {
+        if let Some(audited) = self.0.audited_writes.get() {
+            audited.begin(client, &turn);
+        }
         let Some((ticket, turn)) = self.0.turns.offer(client, turn) else { return false };
         self.take(ticket, turn);
         true
@@ -288,6 +303,9 @@ impl Worker {
 
     /// Passes a reply to the mailbox that waits for it, on any worker.
     fn answer(&self, token: Token, reply: Reply) {
+        if let Some(audited) = self.0.audited_writes.get() {
+            audited.end(token, &reply);
+        }
         if let Some(Crossing { worker, token, reply }) = self.0.waiting.answer(token.0, reply) {
             self.0.others.borrow_mut()[worker].messages.push(WorkerMessage::Reply(token, reply));
         }

@@ -96,8 +96,8 @@ fn the_command_shows_pages_as_one_list() {
 }
 
 /// A node that requires authentication and has an audit log.
-fn with_audit_log(path: &'static str) -> Guarded {
-    let options = Options { flags: vec!["--audit-log", path] };
+fn with_audit_log(path: &'static str, flags: &[&'static str]) -> Guarded {
+    let options = Options { flags: [&["--audit-log", path], flags].concat() };
     Guarded::over(Cluster::start_with(1, &options), 1)
 }
 
@@ -112,7 +112,7 @@ fn verify(path: &std::path::Path) -> (Option<i32>, String) {
 fn refusals_are_logged_and_a_changed_line_is_found() {
     let home = tempfile::tempdir().expect("a temporary directory");
     let path = home.path().join("audit.log");
-    let mut guarded = with_audit_log(path.display().to_string().leak());
+    let mut guarded = with_audit_log(path.display().to_string().leak(), &[]);
     let (shop, _) = guarded.principal("shop", &["read keys:shop/"]);
     assert_eq!(guarded.cluster.get(1, "/v1/keys/a?x=y").status, 401);
     assert_eq!(guarded.send(1, "GET /v1/auth", "wrong", b"").status, 401);
@@ -153,8 +153,46 @@ fn refusals_are_logged_and_a_changed_line_is_found() {
 }
 
 #[test]
+fn changes_of_chosen_keys_are_logged() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let path = home.path().join("audit.log");
+    let prefixes = ["--audit-writes", "shop/", "--audit-writes", "{bank}"];
+    let mut guarded = with_audit_log(path.display().to_string().leak(), &prefixes);
+    let (shop, _) = guarded.principal("shop", &["read keys:", "write keys:"]);
+    assert_eq!(guarded.send(1, "PUT /v1/keys/shop/a", &shop, b"a secret value").status, 201);
+    assert_eq!(guarded.send(1, "PUT /v1/keys/other", &shop, b"1").status, 201, "another prefix");
+    assert_eq!(guarded.send(1, "GET /v1/keys/shop/a", &shop, b"").status, 200, "a read");
+    assert_eq!(guarded.send(1, "DELETE /v1/keys/shop/none", &shop, b"").status, 404, "nothing to delete");
+    let mut client = guarded.redis_as(1, &shop);
+    for (command, reply) in [
+        ("MULTI", "+OK"),
+        ("INCR {bank}x", "+QUEUED"),
+        ("GET {bank}x", "+QUEUED"),
+        ("SET {bank}x 9 NX", "+QUEUED"),
+        ("DEL {bank}x", "+QUEUED"),
+        ("EXEC", "*4"),
+    ] {
+        assert_eq!(client.ask(command).lines().next(), Some(reply), "{command}");
+    }
+    assert_eq!(guarded.cluster.terminate(1).code(), Some(0));
+
+    let text = std::fs::read_to_string(&path).expect("text");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let shown = |line: &Value| {
+        let address = &line["address"];
+        json!([line["event"], line["protocol"], address, line["principal"], line["detail"]])
+    };
+    let shown: Vec<Value> = lines.iter().map(shown).collect();
+    let expected = [("http", "put shop/a"), ("resp", "add {bank}x"), ("resp", "delete {bank}x")];
+    let expected =
+        expected.map(|(protocol, detail)| json!(["written", protocol, "127.0.0.1", "shop", detail]));
+    assert_eq!(shown, expected, "{text}");
+    assert!(!text.contains("secret"), "{text}");
+}
+
+#[test]
 fn a_node_serves_on_when_its_audit_log_is_full() {
-    let guarded = with_audit_log("/dev/full");
+    let guarded = with_audit_log("/dev/full", &[]);
     for _ in 0..5 {
         assert_eq!(guarded.cluster.get(1, "/v1/keys/a").status, 401);
     }

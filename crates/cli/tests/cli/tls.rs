@@ -187,6 +187,39 @@ fn clients_without_tls_are_told_to_use_it() {
 }
 
 #[test]
+fn failed_handshakes_are_recorded_and_counted() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let path = home.path().join("audit.log").display().to_string();
+    let node = SecureNode::found(&authority, ports::reserve(3), &["--audit-log", &path]);
+    node.wait_ready(&authority);
+    let mut distrusting = stranger.connect(node.http);
+    distrusting.write_all(b"GET / HTTP/1.1\r\n").expect_err("it does not trust the certificate");
+    let mut plain = TcpStream::connect(node.resp).expect("the node listens");
+    plain.write_all(b"*1\r\n$4\r\nPING\r\n").expect("written");
+    plain.read_to_end(&mut Vec::new()).expect("a reply");
+    // As a load balancer checks whether the port is open.
+    drop(TcpStream::connect(node.http).expect("the node listens"));
+
+    let mut client = authority.connect(node.http);
+    client
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .expect("written");
+    let mut metrics = String::new();
+    client.read_to_string(&mut metrics).expect("an answer");
+    for protocol in ["http", "resp"] {
+        let line = format!("tidelock_denied_total{{protocol=\"{protocol}\",reason=\"tls-failed\"}} 1\n");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+    let lines = eventually("both lines are written", || {
+        let text = fs::read_to_string(&path).expect("text");
+        (text.lines().count() == 2).then_some(text)
+    });
+    assert!(lines.contains(r#""event":"tls-failed","protocol":"resp","address":"127.0.0.1","detail":"it connects without TLS""#), "{lines}");
+    assert!(lines.contains(r#""event":"tls-failed","protocol":"http""#), "{lines}");
+}
+
+#[test]
 fn a_new_certificate_is_used_without_a_restart_and_a_bad_one_is_not() {
     let (old, new) = (Authority::new(), Authority::new());
     let node = SecureNode::start(&old);

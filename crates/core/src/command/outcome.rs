@@ -87,6 +87,26 @@ pub enum OperationReply<'a> {
     Rejected(Rejection),
 }
 
+impl OperationReply<'_> {
+    /// Whether the operation has changed the key.
+    pub fn has_changed(&self) -> bool {
+        match self {
+            OperationReply::Written { .. }
+            | OperationReply::Deleted { .. }
+            | OperationReply::Taken { .. }
+            | OperationReply::Number { .. }
+            | OperationReply::Length { .. } => true,
+            OperationReply::Replaced { version, previous: _ } => version.is_some(),
+            OperationReply::Exchanged(exchange) => exchange.swapped,
+            OperationReply::Value { .. }
+            | OperationReply::Described { .. }
+            | OperationReply::Absent
+            | OperationReply::ConditionFailed { .. }
+            | OperationReply::Rejected(_) => false,
+        }
+    }
+}
+
 /// Outcome of an exchange on a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {

@@ -1,11 +1,13 @@
-//! The audit log of a node: one line for each refusal and each failed authentication.
+//! The audit log of a node: one line for each denied request or connection, and for each write of
+//! the keys that `--audit-writes` names. Counts what is denied, with and without a log.
 //!
 //! Owns the file, and the thread that writes it. Workers send events through a bounded queue and
-//! never wait, so that refused requests cannot slow down the node. Events that do not fit into the
+//! never wait, so that denied requests cannot slow down the node. Events that do not fit into the
 //! queue or onto the disk are counted; the next line that can be written states how many were lost.
 //! Lines contain no values and no secrets.
 
 mod chain;
+mod event;
 #[cfg(test)]
 mod tests;
 
@@ -21,11 +23,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::clock::WallClock;
+use crate::protocol::ListenerProtocol;
 pub use chain::{AuditVerifyError, VerifiedAuditLog, verify};
 use chain::{LineContent, LineHash};
+pub use event::{AuditEvent, AuditEventKind, DeniedReason};
 
-/// Capacity of the queue in events: a few hundred kilobytes.
-const QUEUE_EVENTS_MAX: usize = 1_024;
+/// Capacity of the queue in events: a few megabytes.
+const QUEUE_EVENTS_MAX: usize = 16_384;
 
 /// Maximum length of the detail of an event in bytes. With JSON escapes it still fits into a line.
 const DETAIL_BYTES_MAX: usize = 512;
@@ -41,45 +45,16 @@ const STOP_MAX: Duration = Duration::from_secs(1);
 
 const THREAD_NAME: &str = "audit-log";
 
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuditEventKind {
-    /// A token was wrong, was deleted or has expired.
-    AuthenticationFailed,
-    /// A request without a token, or on a connection that has not authenticated.
-    Unauthenticated,
-    /// A request that lacks a permission, or that a web page of another origin sent.
-    Forbidden,
-}
-
-impl AuditEventKind {
-    fn name(self) -> &'static str {
-        match self {
-            AuditEventKind::AuthenticationFailed => "authentication-failed",
-            AuditEventKind::Unauthenticated => "unauthenticated",
-            AuditEventKind::Forbidden => "forbidden",
-        }
-    }
-}
-
-/// One refusal.
-#[derive(Clone, Debug)]
-pub struct AuditEvent {
-    /// What happened.
-    pub kind: AuditEventKind,
-    /// `http` or `resp`.
-    pub protocol: &'static str,
-    /// Address of the client, if known.
-    pub address: Option<IpAddr>,
-    /// The authenticated principal.
-    pub principal: Option<String>,
-    /// What was refused. It holds no values and no secrets.
-    pub detail: String,
-}
-
-/// A handle to the audit log, which may be disabled. Clones share it.
+/// A handle to the audit log, which may be disabled, and to the counters. Clones share both.
 #[derive(Clone, Debug, Default)]
-pub struct AuditLog(Option<Arc<AuditQueue>>);
+pub struct AuditLog {
+    denied: Arc<DeniedCounters>,
+    queue: Option<Arc<AuditQueue>>,
+}
+
+/// Numbers of denied requests and connections, by protocol and reason.
+#[derive(Debug, Default)]
+struct DeniedCounters([[AtomicU64; DeniedReason::ALL.len()]; ListenerProtocol::ALL.len()]);
 
 #[derive(Debug)]
 struct AuditQueue {
@@ -105,18 +80,45 @@ impl AuditLog {
         let (queue, messages) = mpsc::sync_channel(QUEUE_EVENTS_MAX);
         let writer = Writer { file, lost: lost.clone(), reported: 0, warned: None, failure: None };
         thread::Builder::new().name(THREAD_NAME.into()).spawn(move || writer.run(&messages))?;
-        Ok(AuditLog(Some(Arc::new(AuditQueue { queue, lost, clock }))))
+        Ok(AuditLog::of(AuditQueue { queue, lost, clock }))
     }
 
-    /// Whether events are recorded.
-    #[inline]
-    pub fn is_on(&self) -> bool {
-        self.0.is_some()
+    fn of(queue: AuditQueue) -> AuditLog {
+        AuditLog { denied: Arc::default(), queue: Some(queue.into()) }
+    }
+
+    /// Counts a denied request or connection, and records it if there is a log. It never waits.
+    #[cold]
+    pub fn denied(
+        &self,
+        reason: DeniedReason,
+        protocol: ListenerProtocol,
+        client: impl FnOnce() -> (Option<IpAddr>, Option<String>),
+        detail: impl FnOnce() -> String,
+    ) {
+        self.denied.0[protocol as usize][reason as usize].fetch_add(1, Ordering::Relaxed);
+        if self.queue.is_some() {
+            let (address, principal) = client();
+            let (kind, protocol) = (AuditEventKind::Denied(reason), Some(protocol));
+            self.record(AuditEvent { kind, protocol, address, principal, detail: detail() });
+        }
+    }
+
+    /// How many requests and connections were denied, where there were any.
+    pub fn denied_counts(&self) -> Vec<(ListenerProtocol, DeniedReason, u64)> {
+        let count = |protocol: ListenerProtocol, reason: DeniedReason| {
+            self.denied.0[protocol as usize][reason as usize].load(Ordering::Relaxed)
+        };
+        ListenerProtocol::ALL
+            .into_iter()
+            .flat_map(|protocol| DeniedReason::ALL.map(|reason| (protocol, reason, count(protocol, reason))))
+            .filter(|(_, _, count)| *count > 0)
+            .collect()
     }
 
     /// Records an event, unless the queue is full. It never waits.
     pub fn record(&self, event: AuditEvent) {
-        let Some(sender) = &self.0 else { return };
+        let Some(sender) = &self.queue else { return };
         if sender.queue.try_send(WriterMessage::Event(sender.clock.now().0, event)).is_err() {
             sender.lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -124,12 +126,12 @@ impl AuditLog {
 
     /// Number of events lost since the node started.
     pub fn lost(&self) -> u64 {
-        self.0.as_ref().map_or(0, |sender| sender.lost.load(Ordering::Relaxed))
+        self.queue.as_ref().map_or(0, |sender| sender.lost.load(Ordering::Relaxed))
     }
 
     /// Waits until the queued events are written, at most one second, because the disk may hang.
     pub fn stop(&self) {
-        let Some(sender) = &self.0 else { return };
+        let Some(sender) = &self.queue else { return };
         let (done, is_done) = mpsc::sync_channel(1);
         if sender.queue.try_send(WriterMessage::Stop(done)).is_ok() {
             // The node stops in any case.
@@ -265,8 +267,8 @@ impl Writer {
             tracing::warn!(
                 lost = lost - warned,
                 %reason,
-                "events are missing in the audit log; the node serves on. Make room for the file, and look who is refused \
-                 so often"
+                "events are missing in the audit log; the node serves on. Make room for the file, and see in it who causes \
+                 so many"
             );
         }
     }
@@ -278,7 +280,7 @@ fn content(unix_ms: u64, event: &AuditEvent) -> LineContent<'_> {
     LineContent {
         unix_ms,
         event: kind.name(),
-        protocol: Some(protocol),
+        protocol: protocol.map(ListenerProtocol::name),
         address: address.map(|address| address.to_string()),
         principal: principal.as_deref(),
         detail: Some(&detail[..end.unwrap_or_default()]),

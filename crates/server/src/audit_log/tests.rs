@@ -8,8 +8,8 @@ use super::*;
 
 fn event(detail: &str) -> AuditEvent {
     AuditEvent {
-        kind: AuditEventKind::Forbidden,
-        protocol: "http",
+        kind: AuditEventKind::Denied(DeniedReason::Forbidden),
+        protocol: Some(ListenerProtocol::Http),
         address: Some(IpAddr::from([127, 0, 0, 1])),
         principal: Some("ann".to_owned()),
         detail: detail.to_owned(),
@@ -64,6 +64,28 @@ fn a_line_that_a_crash_cut_short_is_cut_off() {
 }
 
 #[test]
+fn denials_are_counted_with_and_without_a_log() {
+    let (_directory, path) = path();
+    let logged = AuditLog::start(&path, WallClock::default()).expect("a log");
+    for log in [&AuditLog::default(), &logged] {
+        for reason in [DeniedReason::Forbidden, DeniedReason::TlsFailed, DeniedReason::Forbidden] {
+            log.denied(reason, ListenerProtocol::Resp, || (None, None), || "GET".to_owned());
+        }
+        let counts = [(DeniedReason::Forbidden, 2), (DeniedReason::TlsFailed, 1)];
+        let counts = counts.map(|(reason, count)| (ListenerProtocol::Resp, reason, count));
+        assert_eq!(log.denied_counts(), counts);
+    }
+    logged.stop();
+    assert_eq!(verified(&path).lines, 3);
+    for (index, reason) in DeniedReason::ALL.into_iter().enumerate() {
+        assert_eq!(reason as usize, index);
+    }
+    for (index, protocol) in ListenerProtocol::ALL.into_iter().enumerate() {
+        assert_eq!(protocol as usize, index);
+    }
+}
+
+#[test]
 fn another_file_is_not_written_to() {
     let (_directory, path) = path();
     for other in [&b"root:x:0:0\n"[..], b"abc", b"{\"a\":1}\n", &[b'\n'; 40_000], &[b'{'; 40_000]] {
@@ -109,7 +131,7 @@ fn the_longest_detail_fits_into_a_line() {
 fn a_full_queue_loses_events_and_does_not_wait() {
     let (queue, _messages) = mpsc::sync_channel(1);
     let sender = AuditQueue { queue, lost: Arc::default(), clock: WallClock::default() };
-    let log = AuditLog(Some(Arc::new(sender)));
+    let log = AuditLog::of(sender);
     (0..5).for_each(|_| log.record(event("GET /a")));
     assert_eq!(log.lost(), 4);
     log.stop();

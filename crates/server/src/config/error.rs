@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use super::{
-    ALLOWED_HOSTS_MAX, CLUSTER_NAME_BYTES_MAX, FOUNDERS_MAX, JOIN_ADDRESSES_MAX, TAG_BYTES_MAX, TAGS_MAX,
+    ALLOWED_HOSTS_MAX, AUDIT_PREFIXES_MAX, CLUSTER_NAME_BYTES_MAX, FOUNDERS_MAX, JOIN_ADDRESSES_MAX,
+    TAG_BYTES_MAX, TAGS_MAX,
 };
 
 /// Why settings are refused: a usage error, found before anything was changed.
@@ -164,6 +165,12 @@ pub enum ConfigError {
     /// `allowed_hosts` lists more than [`ALLOWED_HOSTS_MAX`] names.
     #[error("allowed_hosts: {0} are too many; give at most {ALLOWED_HOSTS_MAX}")]
     TooManyAllowedHosts(usize),
+    /// `audit_writes` lists more than [`AUDIT_PREFIXES_MAX`] prefixes.
+    #[error("audit_writes: {0} prefixes are too many; give at most {AUDIT_PREFIXES_MAX}")]
+    TooManyAuditPrefixes(usize),
+    /// There is no file for what `audit_writes` names.
+    #[error("audit_writes: name the file of the audit log too, with --audit-log")]
+    AuditWritesWithoutLog,
     /// A listener that other machines can reach, without TLS.
     #[error(
         "{setting}: other machines can reach {address}, and this node has no TLS: they could read and change everything. Start a new cluster with \

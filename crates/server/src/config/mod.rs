@@ -13,6 +13,7 @@
 
 mod address;
 mod allowed_hosts;
+mod audit_writes;
 mod error;
 mod founders;
 mod join;
@@ -25,6 +26,7 @@ mod tests;
 
 pub use address::{Address, HOST_BYTES_MAX};
 pub use allowed_hosts::ALLOWED_HOSTS_MAX;
+pub use audit_writes::AUDIT_PREFIXES_MAX;
 pub use error::ConfigError;
 pub use founders::{FOUNDERS_MAX, FoundingTerms, cluster_id};
 pub use join::JOIN_ADDRESSES_MAX;
@@ -182,6 +184,8 @@ pub struct Settings {
     pub join_token_file: Option<PathBuf>,
     /// File of the audit log; `None` disables it.
     pub audit_log: Option<PathBuf>,
+    /// Prefixes of the keys whose changes are recorded in it.
+    pub audit_writes: Vec<String>,
     /// Whether other machines may reach this node without TLS.
     pub insecure: bool,
     /// Data shards that a new cluster is founded with, 1 to [`SHARDS_MAX`].
@@ -309,6 +313,7 @@ impl Settings {
             client_ca: raw.client_ca,
             secure: raw.secure.unwrap_or(DEFAULT_SECURE),
             join_token_file: raw.join_token_file,
+            audit_writes: audit_writes::parse(raw.audit_writes, raw.audit_log.is_some())?,
             audit_log: raw.audit_log,
             insecure: raw.insecure.unwrap_or(DEFAULT_INSECURE),
             shards,

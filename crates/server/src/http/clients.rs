@@ -21,7 +21,7 @@ fn row(client: &Client) -> ClientConnection {
     ClientConnection {
         id: client.id.0,
         address: client.address.map(|address| address.to_string()),
-        protocol: if client.protocol == "HTTP" { "http".into() } else { "resp".into() },
+        protocol: client.protocol.name().into(),
         age_ms: u64::try_from(client.since.elapsed().as_millis()).unwrap_or(u64::MAX),
         operations: client.operations.get(),
         bytes_received: client.bytes_received.get(),

@@ -281,7 +281,7 @@ mod tests {
     use tidelock_core::types::ClientId;
 
     fn client() -> Arc<Client> {
-        Client::new(ClientId(1), "HTTP", None).into()
+        Client::new(ClientId(1), crate::protocol::ListenerProtocol::Http, None).into()
     }
 
     const LIMITS: ConnectionTimeouts = ConnectionTimeouts {

@@ -89,7 +89,7 @@ async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
         memory: &context.memory,
         tls: context.tls.as_ref(),
         insecure_listeners: context.insecure_listeners,
-        audit_lost: context.audit_log.lost(),
+        audit_log: &context.audit_log,
         limited_requests: call.store().access().limiters().refused(),
         turns: &context.turns,
         busiest_open_requests: context.clients.most_open_requests(),

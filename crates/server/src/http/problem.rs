@@ -13,6 +13,7 @@ use tidelock_core::command::Refusal;
 use tidelock_core::types::Version;
 
 use super::response::{self, Response};
+use crate::audit_log::DeniedReason;
 use crate::memory::MemoryExhausted;
 use crate::requests::{ConditionFailed, NoAnswer};
 
@@ -239,6 +240,18 @@ impl Problem {
         self.kind.parts().0
     }
 
+    /// Why the request was denied, if it was because of who sent it.
+    pub fn denied(&self) -> Option<DeniedReason> {
+        match self.kind {
+            ProblemKind::Unauthenticated => Some(DeniedReason::Unauthenticated),
+            ProblemKind::Forbidden => Some(DeniedReason::Forbidden),
+            ProblemKind::CrossOrigin => Some(DeniedReason::CrossOrigin),
+            ProblemKind::ProtectedMode => Some(DeniedReason::ProtectedMode),
+            ProblemKind::PermissionsUnknown => Some(DeniedReason::PermissionsUnknown),
+            _ => None,
+        }
+    }
+
     /// Whether a bounded resource is used up.
     pub fn is_overload(&self) -> bool {
         self.kind == ProblemKind::Overloaded
@@ -259,6 +272,7 @@ impl Problem {
     pub fn into_response(self) -> Response {
         let (status, _, _) = self.kind.parts();
         let mut response = response::with_body(status, self.body());
+        response::mark_denied(&mut response, self.denied());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.kind.is_worth_retrying() {

@@ -15,6 +15,7 @@ use tidelock_core::types::Version;
 use super::config::Events;
 use super::connections::HttpConnection;
 use super::stream_permission::PermissionLost;
+use crate::audit_log::DeniedReason;
 use crate::backup::BackupParts;
 use crate::memory::Reservation;
 
@@ -121,6 +122,13 @@ pub(super) fn partial(parts: BackupParts, permission_lost: PermissionLost) -> Re
 /// An answer whose client may take nothing of it for long, without being idle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AllowsPauses;
+
+/// Notes in an answer that the request was denied because of who sent it, so that it is recorded.
+pub(super) fn mark_denied(response: &mut Response, reason: Option<DeniedReason>) {
+    if let Some(reason) = reason {
+        response.extensions_mut().insert(reason);
+    }
+}
 
 /// An answer whose body is server-sent events.
 pub(super) fn events(events: Events) -> Response {

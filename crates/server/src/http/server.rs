@@ -29,11 +29,12 @@ use super::response::AllowsPauses;
 use super::service::HttpClient;
 use super::{HttpContext, service};
 use crate::accept::{
-    Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter, tls_handshake,
+    Acceptor, ClientHandshakes, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter,
 };
 use crate::counters::Counter;
 use crate::memory::MemoryExhausted;
 use crate::metrics::raise;
+use crate::protocol::ListenerProtocol;
 use crate::store::Store;
 use crate::tls::MaybeTlsStream;
 
@@ -121,7 +122,7 @@ impl<S: Store> HttpServer<S> {
 }
 
 impl<S: Store> ConnectionHandler for HttpServer<S> {
-    const PROTOCOL: &'static str = "HTTP";
+    const PROTOCOL: ListenerProtocol = ListenerProtocol::Http;
 
     fn client_class(&self) -> u64 {
         0
@@ -146,8 +147,14 @@ impl<S: Store> ConnectionHandler for HttpServer<S> {
         let (context, connections) = (self.context.clone(), self.connections.clone());
         let refusals = self.refusals.clone();
         tokio::task::spawn_local(async move {
-            let secured = tls_handshake(stream, context.tls.as_ref(), &refusals, plain_http_refusal);
-            let Some(stream) = secured.await else {
+            let handshakes = ClientHandshakes {
+                tls: context.tls.as_ref(),
+                rejections: &refusals,
+                audit_log: &context.audit_log,
+                protocol: ListenerProtocol::Http,
+            };
+            let address = place.connection.address();
+            let Some(stream) = handshakes.run(stream, address, plain_http_refusal).await else {
                 drop(place);
                 context.counters.connections_open.set(connections.len() as u64);
                 return;

@@ -28,9 +28,10 @@ use super::route::{Endpoint, NoRoute, Route};
 use super::stream_permission::{PermissionLost, StreamDemand, permission_lost};
 use super::uri::Parameters;
 use super::{HttpContext, atomics, auth, cluster, config, cross_origin, health, kv1, native, raftdb};
-use crate::audit_log::{AuditEvent, AuditEventKind};
+use crate::audit_log::DeniedReason;
 use crate::memory::{CONNECTION_BYTES, MemoryExhausted, Reservation};
 use crate::metrics::{Dialect, Kind, MethodClass, Observation, StatusClass};
+use crate::protocol::ListenerProtocol;
 use crate::requests::{self, TypedRequest};
 use crate::store::Store;
 
@@ -174,12 +175,12 @@ pub(super) async fn answer<S: Store>(
     let led_elsewhere = Cell::new(None);
     let fields = Fields::of(&head.headers);
     let route = Route::of(&head.method, head.uri.path());
-    let (mut client, mut charge) = (ClientIdentity::Unknown, RequestCharge::default());
+    let (mut identity, mut charge) = (ClientIdentity::Unknown, RequestCharge::default());
     let checked = check_head(&head, &fields, context).and_then(|()| checked_route(&head, &route));
     let result = match checked {
         Ok(route) => {
             // The only place that decides who makes the requests of a handler.
-            let identity = authentication.identify(&fields, store.access(), context.clock);
+            identity = authentication.identify(&fields, store.access(), context.clock);
             let as_caller = identity.proof().map(|proof| store.for_caller(proof.caller()));
             let store = as_caller.as_ref().unwrap_or(store);
             let is_required = store.access().state().is_required();
@@ -188,9 +189,6 @@ pub(super) async fn answer<S: Store>(
             } else {
                 Ok(())
             };
-            if context.audit_log.is_on() {
-                client = identity.clone();
-            }
             if is_required && route.endpoint.is_limited() {
                 admitted = admitted.and_then(|()| charge.admit(&identity, (&head, &body)));
             }
@@ -212,8 +210,8 @@ pub(super) async fn answer<S: Store>(
     let response = result.unwrap_or_else(|problem| interface.refusal(problem));
     let mut response = count(response, memory, interface);
     charge.finish(received_bytes, &mut response);
-    if context.audit_log.is_on() {
-        record_refusal(context, (&head, response.status()), (authentication.address(), &client));
+    if let Some(reason) = response.extensions().get() {
+        record_denied(context, *reason, &head, (authentication.address(), &identity));
     }
     // Values are arbitrary bytes from clients: a browser must not treat one as a page or a script.
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -233,22 +231,20 @@ pub(super) async fn answer<S: Store>(
     response
 }
 
-/// Records an answer with status 401 or 403 in the audit log. The detail contains the path, which
-/// may name a key, but not the query.
-fn record_refusal(
+/// Records a denied request. The detail contains the path, which may name a key, but not the query.
+fn record_denied(
     context: &HttpContext,
-    (head, status): (&Parts, StatusCode),
-    (address, client): (Option<IpAddr>, &ClientIdentity),
+    reason: DeniedReason,
+    head: &Parts,
+    (address, identity): (Option<IpAddr>, &ClientIdentity),
 ) {
-    let kind = match (status, client) {
-        (StatusCode::UNAUTHORIZED, ClientIdentity::Refuted) => AuditEventKind::AuthenticationFailed,
-        (StatusCode::UNAUTHORIZED, _) => AuditEventKind::Unauthenticated,
-        (StatusCode::FORBIDDEN, _) => AuditEventKind::Forbidden,
-        _ => return,
+    let reason = match (reason, identity) {
+        (DeniedReason::Unauthenticated, ClientIdentity::Refuted) => DeniedReason::AuthenticationFailed,
+        (reason, _) => reason,
     };
-    let principal = client.proof().map(|proof| proof.principal.to_string());
-    let detail = format!("{} {}", head.method, head.uri.path());
-    context.audit_log.record(AuditEvent { kind, protocol: "http", address, principal, detail });
+    let client = || (address, identity.proof().map(|proof| proof.principal.to_string()));
+    let detail = || format!("{} {}", head.method, head.uri.path());
+    context.audit_log.denied(reason, ListenerProtocol::Http, client, detail);
 }
 
 /// The route of a request, if it has one, and takes its query parameters.

@@ -295,6 +295,7 @@ mod tests {
                 Box::pin(async { decision })
             }),
             enrolments: Rc::new(|_| Box::pin(async { Err(EnrolRefusal::NoLeader) })),
+            audit_log: Default::default(),
             tls: None,
             limits: TransportLimits::default(),
         };

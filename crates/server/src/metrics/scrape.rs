@@ -16,7 +16,9 @@ use tidelock_core::event::NodeStatus;
 
 use super::http::DurationSeries;
 use super::{DiskCounters, Family, HttpCounters, RespCounters, SnapshotCounters, plain};
+use crate::audit_log::{AuditLog, DeniedReason};
 use crate::memory::Memory;
+use crate::protocol::ListenerProtocol;
 use crate::tls::TlsAcceptor;
 use crate::transport::TransportCounters;
 use crate::turns::TurnGauges;
@@ -43,8 +45,8 @@ pub struct Scrape<'a> {
     pub tls: Option<&'a TlsAcceptor>,
     /// Number of listeners that other machines reach without TLS.
     pub insecure_listeners: usize,
-    /// Number of events that the audit log has lost.
-    pub audit_lost: u64,
+    /// The audit log, which counts what is denied and which of its events were lost.
+    pub audit_log: &'a AuditLog,
     /// Number of requests and commands that were over a limit of their principal.
     pub limited_requests: u64,
     /// The budget of memory for clients, and its use.
@@ -77,6 +79,7 @@ impl Scrape<'_> {
             status: self.status.clone(),
             requests: self.http.request_series(),
             durations: self.http.duration_series(),
+            denied: self.audit_log.denied_counts(),
             commands: Family::ALL.map(|family| (family.text(), self.resp.commands.of(family))),
             totals: self.totals(),
             gauges: [self.gauges(), self.division_gauges()].concat(),
@@ -125,8 +128,8 @@ impl Scrape<'_> {
             ),
             (
                 "audit_lost",
-                "Refusals that --audit-log lacks, because its queue or disk was full",
-                self.audit_lost,
+                "Events that --audit-log lacks, because its queue or disk was full",
+                self.audit_log.lost(),
             ),
             ("peer_frames_invalid", "Frames from peers that could not be decoded", node.frames_invalid),
             ("requests_waited", "Requests that had to wait for their turn", self.turns.waited.get()),
@@ -323,6 +326,7 @@ struct Snapshot {
     status: NodeStatus,
     requests: Vec<([(&'static str, &'static str); 3], u64)>,
     durations: Vec<DurationSeries>,
+    denied: Vec<(ListenerProtocol, DeniedReason, u64)>,
     commands: [(&'static str, u64); Family::ALL.len()],
     totals: Vec<NamedValue>,
     gauges: Vec<NamedValue>,
@@ -351,6 +355,7 @@ impl Collector for Snapshot {
         self.encode_shards(&mut encoder)?;
         self.encode_links(&mut encoder)?;
         self.encode_commands(&mut encoder)?;
+        self.encode_denied(&mut encoder)?;
         self.encode_requests(&mut encoder)
     }
 }
@@ -381,6 +386,16 @@ impl Snapshot {
             for shard in &self.status.shards {
                 ConstGauge::new(value(shard)).encode(metric.encode_family(&[("shard", shard.shard.0)])?)?;
             }
+        }
+        Ok(())
+    }
+
+    fn encode_denied(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Requests and connections that were denied because of who sent them";
+        let mut metric = encoder.encode_descriptor("denied", help, None, MetricType::Counter)?;
+        for (protocol, reason, count) in &self.denied {
+            let labels = [("protocol", protocol.name()), ("reason", reason.name())];
+            ConstCounter::new(*count).encode(metric.encode_family(&labels)?)?;
         }
         Ok(())
     }
@@ -457,7 +472,7 @@ mod tests {
             disk_stalled: false,
             tls: None,
             insecure_listeners: 0,
-            audit_lost: 0,
+            audit_log: &AuditLog::default(),
             limited_requests: 0,
             memory: &Memory::new(0),
             turns: &TurnGauges::default(),

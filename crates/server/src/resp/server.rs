@@ -22,12 +22,13 @@ use super::connection::{ConnectionEnd, RespConnection};
 use super::dyn_store::DynStore;
 use super::session::Session;
 use crate::accept::{
-    Acceptor, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter, tls_handshake,
+    Acceptor, ClientHandshakes, CloseMode, ConnectionHandler, ConnectionPermit, RejectionWriter,
 };
 use crate::clients::Clients;
 use crate::counters::Counter;
 use crate::memory::MemoryExhausted;
 use crate::metrics::raise;
+use crate::protocol::ListenerProtocol;
 use crate::store::Store;
 
 /// Longest time between two sweeps for clients that take nothing.
@@ -183,7 +184,7 @@ struct Listener {
 }
 
 impl ConnectionHandler for Listener {
-    const PROTOCOL: &'static str = "Redis";
+    const PROTOCOL: ListenerProtocol = ListenerProtocol::Resp;
 
     fn client_class(&self) -> u64 {
         if self.is_cluster { 2 } else { 1 }
@@ -225,9 +226,13 @@ impl ConnectionHandler for Listener {
         session.is_cluster = self.is_cluster;
         session.address = client.address.map(|address| address.ip());
         tokio::task::spawn_local(async move {
-            let secured =
-                tls_handshake(stream, server.context.tls.as_ref(), &server.rejections, plain_resp_refusal);
-            if let Some(stream) = secured.await {
+            let handshakes = ClientHandshakes {
+                tls: server.context.tls.as_ref(),
+                rejections: &server.rejections,
+                audit_log: &server.context.audit_log,
+                protocol: ListenerProtocol::Resp,
+            };
+            if let Some(stream) = handshakes.run(stream, session.address, plain_resp_refusal).await {
                 session.present(stream.client_certificate());
                 session.is_protected_from = session.context.protected_mode && !stream.is_local();
                 let connection = RespConnection::new(stream, session, place.stalled_since, client);

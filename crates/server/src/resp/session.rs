@@ -27,8 +27,9 @@ use super::replies::{
     Encoded, Gathered, Item, Render, RenderMany, ReplyEncoder, RespReplies, Style, refusal_text,
 };
 use crate::access::ProtectedModeError;
-use crate::audit_log::{AuditEvent, AuditEventKind};
+use crate::audit_log::DeniedReason;
 use crate::clock::TurnClock;
+use crate::protocol::ListenerProtocol;
 use crate::tls::ClientCertificate;
 
 /// The error text of a command that is not executed: a code in capitals, then text.
@@ -394,29 +395,33 @@ impl Session {
             if begin >= bytes_max || !self.pipeline.settle_next(&mut encoder) {
                 return;
             }
-            self.record_refusal(begin);
+            self.record_denied(begin);
         }
     }
 
-    /// Records the encoded reply that begins at offset `begin` in the audit log if it is NOAUTH,
-    /// WRONGPASS, NOPERM or DENIED. Its text contains the permission, but no arguments.
+    /// Records the encoded reply that begins at offset `begin` if it denies the command. Its text
+    /// contains the permission, but no arguments.
     #[inline]
-    fn record_refusal(&self, begin: usize) {
-        if !self.context.audit_log.is_on() {
-            return;
+    fn record_denied(&self, begin: usize) {
+        if self.out.get(begin) == Some(&b'-') {
+            self.record_denied_error(&self.out[begin + 1..]);
         }
-        let Some(reply) = self.out[begin..].strip_prefix(b"-") else { return };
-        let error = reply.split(|byte| *byte == b'\r').next().unwrap_or_default();
-        let kind = match error.split(|byte| *byte == b' ').next() {
-            Some(b"WRONGPASS") => AuditEventKind::AuthenticationFailed,
-            Some(b"NOAUTH") => AuditEventKind::Unauthenticated,
-            Some(b"NOPERM" | b"DENIED") => AuditEventKind::Forbidden,
+    }
+
+    #[cold]
+    fn record_denied_error(&self, error: &[u8]) {
+        let error = error.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        let reason = match error.split(|byte| *byte == b' ').next() {
+            Some(b"WRONGPASS") => DeniedReason::AuthenticationFailed,
+            Some(b"NOAUTH") => DeniedReason::Unauthenticated,
+            Some(b"NOPERM") => DeniedReason::Forbidden,
+            Some(b"DENIED") => DeniedReason::ProtectedMode,
+            Some(b"MASTERDOWN") => DeniedReason::PermissionsUnknown,
             _ => return,
         };
-        let principal = self.authentication.principal().map(ToOwned::to_owned);
-        let detail = String::from_utf8_lossy(error).into_owned();
-        let event = AuditEvent { kind, protocol: "resp", address: self.address, principal, detail };
-        self.context.audit_log.record(event);
+        let client = || (self.address, self.authentication.principal().map(ToOwned::to_owned));
+        let detail = || String::from_utf8_lossy(error).into_owned();
+        self.context.audit_log.denied(reason, ListenerProtocol::Resp, client, detail);
     }
 
     /// The encoded replies to be sent.
@@ -432,7 +437,7 @@ impl Session {
         if self.pipeline.is_settled() {
             let begin = self.out.len();
             encode(&mut Encoder::new(&mut self.out, self.protocol));
-            return self.record_refusal(begin);
+            return self.record_denied(begin);
         }
         let mut encoded = Vec::new();
         encode(&mut Encoder::new(&mut encoded, self.protocol));

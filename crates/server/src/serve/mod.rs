@@ -46,6 +46,7 @@ use uuid::Uuid;
 
 use crate::accept::Acceptor;
 use crate::audit_log::AuditLog;
+use crate::audited_writes::AuditedWrites;
 use crate::backup::BackupSource;
 use crate::clients;
 use crate::clock::WallClock;
@@ -201,7 +202,7 @@ async fn serve(
     let (removal, removal_seen) = watch::channel(false);
     let (supersede, superseded_seen) = watch::channel(None);
     let notices = Notices { removal: removal.clone(), supersede };
-    let parts = NodeParts::start((&settings, tls.clone()), recovered, notices, listeners.peer)?;
+    let parts = NodeParts::start((&settings, tls.clone(), &audit_log), recovered, notices, listeners.peer)?;
     let (worker, identity) = (&parts.worker, &parts.identity);
     let (stop, stopping) = watch::channel(false);
     if let Some(tls) = &tls {
@@ -212,6 +213,9 @@ async fn serve(
     let shared = parts.shared_context(&settings, descriptors, stopping);
     let shared = SharedContext { tls, audit_log: audit_log.clone(), ..shared };
     let clients = shared.clients.clone();
+    if !settings.audit_writes.is_empty() {
+        worker.audit_writes(AuditedWrites::new(&settings.audit_writes, (audit_log.clone(), clients.clone())));
+    }
     let http = Acceptor::split(listeners.http, settings.workers, clients.clone());
     let resp = Acceptors::split(listeners.resp, listeners.resp_cluster, settings.workers, &clients);
     let mut contexts = WorkerContext::split(shared, http, resp).into_iter();
@@ -352,7 +356,7 @@ struct NodeParts {
 impl NodeParts {
     /// Starts the threads of the disk, the node, and the links to its peers.
     fn start(
-        (settings, tls): (&Settings, Option<TlsAcceptor>),
+        (settings, tls, audit_log): (&Settings, Option<TlsAcceptor>, &AuditLog),
         recovered: Recovered,
         notices: Notices,
         peers: TcpListener,
@@ -371,7 +375,7 @@ impl NodeParts {
         let worker = Worker::new(node, reports);
         let own = own_identity(&identity.identity(), instance);
         let options = transport_options(settings, (&worker, &identity), own, notices);
-        let options = TransportOptions { tls, ..options };
+        let options = TransportOptions { tls, audit_log: audit_log.clone(), ..options };
         let transport = Rc::new(Transport::start(peers, options));
         let backup = {
             let own = identity.identity();

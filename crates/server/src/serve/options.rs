@@ -13,6 +13,7 @@ use tidelock_core::version::SupportedVersions;
 use uuid::Uuid;
 
 use super::Notices;
+use crate::audit_log::AuditLog;
 use crate::config::Settings;
 use crate::http::NodeAddresses;
 use crate::identity::remembered_peers;
@@ -94,6 +95,7 @@ pub(super) fn transport_options(
         joins: join::handler(worker, store),
         enrolments: secure::enrolment_handler(worker, store),
         tls: None,
+        audit_log: AuditLog::default(),
         limits: TransportLimits::default(),
     }
 }

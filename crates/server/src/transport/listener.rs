@@ -29,7 +29,9 @@ use super::join::{JOIN_TIMEOUT, JOINS_MAX, JoinRefusal, JoinRequest, Welcome};
 use super::links::Links;
 use super::secure::{AcceptError, Accepted};
 use super::{connection, secure};
+use crate::audit_log::DeniedReason;
 use crate::handshake_limit::HandshakeLimit;
+use crate::protocol::ListenerProtocol;
 use crate::throttle::FailureThrottle;
 use crate::tls::{HANDSHAKE_RECORD, MaybeTlsStream};
 use crate::wrong_port::{WrongPort, begins_http_request};
@@ -148,6 +150,10 @@ impl ListenerContext {
             Some(Err((stream, error))) => {
                 self.links.note(&error);
                 self.refusal_log.log(remote, &error);
+                // Checks by load balancers, and scans of ports, end the connection at once.
+                if error.is_of_tls() && !error.is_end_of_stream() {
+                    self.record_denied(DeniedReason::TlsFailed, remote, || error.to_string());
+                }
                 if let Some(stream) = stream.filter(|_| begins_http_request(&buffer)) {
                     self.redirect_http_client(stream).await;
                 }
@@ -181,6 +187,7 @@ impl ListenerContext {
             Ok(welcome) => tracing::info!(%remote, %host, node = %welcome.node, "a host joins the cluster"),
             Err(JoinRefusal::Refused(reason)) => {
                 tracing::warn!(%remote, %host, reason, "a host was not admitted to the cluster");
+                self.record_denied(DeniedReason::JoinRefused, remote, || format!("{host}: {reason}"));
             }
             Err(refusal) => tracing::debug!(%remote, %host, reason = %refusal, "the host will ask again"),
         }
@@ -205,6 +212,7 @@ impl ListenerContext {
         let decision = timeout(JOIN_TIMEOUT, (self.links.options.enrolments)(request)).await;
         if let Ok(Err(enrol::EnrolRefusal::Refused(reason))) = &decision {
             tracing::warn!(%remote, %host, reason, "a host got no certificate");
+            self.record_denied(DeniedReason::JoinRefused, remote, || format!("{host}: {reason}"));
             self.throttle.failed(Some(remote.ip())).await;
         }
         self.enrolling.set(self.enrolling.get() - 1);
@@ -219,6 +227,11 @@ impl ListenerContext {
         if !matches!(timeout(self.links.options.limits.handshake_timeout, answer).await, Ok(Ok(()))) {
             tracing::debug!(%remote, %host, "a host disconnected before it got its certificate");
         }
+    }
+
+    fn record_denied(&self, reason: DeniedReason, remote: SocketAddr, detail: impl FnOnce() -> String) {
+        let client = || (Some(remote.ip()), None);
+        self.links.options.audit_log.denied(reason, ListenerProtocol::Peer, client, detail);
     }
 
     async fn decide(&self, request: JoinRequest) -> Result<Welcome, JoinRefusal> {

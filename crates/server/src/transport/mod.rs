@@ -77,6 +77,7 @@ use join::JoinHandler;
 use links::Links;
 use queue::QueueLimits;
 
+use crate::audit_log::AuditLog;
 use crate::tls::TlsAcceptor;
 
 /// Default of [`TransportLimits::handshake_timeout`]: time for three messages and one lost packet.
@@ -132,6 +133,8 @@ pub struct TransportOptions {
     pub enrolments: EnrolHandler,
     /// The certificate of this node, if connections between nodes are encrypted.
     pub tls: Option<TlsAcceptor>,
+    /// Records hosts that are not admitted, and callers without a valid certificate.
+    pub audit_log: AuditLog,
     /// Bounds of queues and times.
     pub limits: TransportLimits,
 }

@@ -116,10 +116,14 @@ raw_settings! {
         )]
         pub secure: Option<bool>,
 
-        /// File to which each refused request and each failed authentication is appended as a line
-        /// of JSON; created if missing. `tidelock audit verify` detects changes in it
+        /// File to which each denied request and connection is appended as a line of JSON; created
+        /// if missing. `tidelock audit verify` detects changes in it
         #[arg(long, env = "TIDELOCK_AUDIT_LOG", value_name = "FILE")]
         pub audit_log: Option<PathBuf>,
+        /// Prefixes of keys: each change of such a key by a client of this node is recorded in the
+        /// audit log, which --audit-log names
+        #[arg(long, env = "TIDELOCK_AUDIT_WRITES", value_name = "PREFIX,…", value_delimiter = ',')]
+        pub audit_writes: Option<Vec<String>>,
         /// Listen beyond loopback without TLS, where everyone who can connect can read and change
         /// everything [default: false]
         #[arg(

@@ -111,6 +111,7 @@ fn the_help_states_the_defaults() {
             "tls_dir",
             "client_ca",
             "audit_log",
+            "audit_writes",
             "peers",
             "join",
             "join_token_file",

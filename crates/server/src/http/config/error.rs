@@ -15,6 +15,7 @@ use tidelock_core::command::config::ConfigError;
 use super::super::problem::Problem;
 use super::super::response::{self, Response};
 use super::show;
+use crate::audit_log::DeniedReason;
 use crate::memory::MemoryExhausted;
 use crate::offload::Busy;
 use crate::requests::NoAnswer;
@@ -26,11 +27,12 @@ pub(in crate::http) struct ApiError {
     errcode: u32,
     errmsg: Cow<'static, str>,
     allow: Option<HeaderValue>,
+    denied: Option<DeniedReason>,
 }
 
 impl ApiError {
     fn new(status: StatusCode, errcode: u32, errmsg: impl Into<Cow<'static, str>>) -> ApiError {
-        ApiError { status, errcode, errmsg: errmsg.into(), allow: None }
+        ApiError { status, errcode, errmsg: errmsg.into(), allow: None, denied: None }
     }
 
     /// Error 40000: the request is invalid.
@@ -84,6 +86,7 @@ impl ApiError {
         let (errcode, errmsg) = (self.errcode, self.errmsg);
         show::push(&mut body, &tidelock_api::config::ConfigError { errcode, errmsg, data: () });
         let mut response = response::typed(self.status, "application/json", body);
+        response::mark_denied(&mut response, self.denied);
         let headers = response.headers_mut();
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -146,7 +149,8 @@ impl From<Problem> for ApiError {
             _ if problem.is_overload() => 50301,
             other => u32::from(other.as_u16()) * 100,
         };
-        ApiError { allow: problem.allow().cloned(), ..ApiError::new(status, errcode, problem.into_detail()) }
+        let (allow, denied) = (problem.allow().cloned(), problem.denied());
+        ApiError { allow, denied, ..ApiError::new(status, errcode, problem.into_detail()) }
     }
 }
 
@@ -216,12 +220,13 @@ impl From<Refusal> for ApiError {
             Refusal::Forbidden(_) => 40300,
             Refusal::Invalid(_) | Refusal::CrossShard => 40000,
         };
+        let denied = DeniedReason::of(&refusal);
         let errmsg = match refusal {
             Refusal::NoLeader => {
                 "no leader for the namespace's shard is known or reachable; nothing was done".into()
             }
             other => other.to_string(),
         };
-        ApiError::new(status, errcode, errmsg)
+        ApiError { denied, ..ApiError::new(status, errcode, errmsg) }
     }
 }

@@ -148,6 +148,11 @@ impl HandshakeError {
             _ => false,
         }
     }
+
+    /// Whether the other side ended the connection during the handshake of TLS.
+    pub fn is_end_of_stream(&self) -> bool {
+        matches!(self, HandshakeError::Tls(error) if error.kind() == io::ErrorKind::UnexpectedEof)
+    }
 }
 
 /// The result of an accepted connection.

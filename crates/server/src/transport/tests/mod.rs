@@ -72,6 +72,7 @@ fn options(node: u64, peers: &[(u64, String)]) -> TransportOptions {
         superseded: Rc::new(|_, _| {}),
         joins: Rc::new(|_| Box::pin(async { Err(JoinRefusal::NoLeader) })),
         enrolments: Rc::new(|_| Box::pin(async { Err(EnrolRefusal::NoLeader) })),
+        audit_log: Default::default(),
         tls: None,
         limits: TransportLimits::default(),
     }
