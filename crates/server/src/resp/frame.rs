@@ -98,7 +98,8 @@ impl Parser {
         if self.complete.is_none() {
             self.complete = match input.first() {
                 None => None,
-                Some(b'*') => self.array(input)?,
+                Some(b'*') if self.is_limited => self.array::<true>(input)?,
+                Some(b'*') => self.array::<false>(input)?,
                 Some(_) => self.line(input)?,
             };
         }
@@ -128,7 +129,9 @@ impl Parser {
         self.complete = None;
     }
 
-    fn array(&mut self, input: &[u8]) -> Result<Option<usize>, CommandParseError> {
+    /// `LIMITED`: the limits for clients hold that have yet to send a valid token. It is a parameter
+    /// so that other clients do not pay for the checks.
+    fn array<const LIMITED: bool>(&mut self, input: &[u8]) -> Result<Option<usize>, CommandParseError> {
         let expected = match self.expected {
             Some(expected) => expected,
             None => {
@@ -139,7 +142,7 @@ impl Parser {
                 if count > ARGUMENTS_MAX as i64 {
                     return Err(CommandParseError::ArrayLength);
                 }
-                if self.is_limited && count > UNAUTHENTICATED_ARGUMENTS_MAX as i64 {
+                if LIMITED && count > UNAUTHENTICATED_ARGUMENTS_MAX as i64 {
                     return Err(CommandParseError::UnauthenticatedArguments);
                 }
                 self.offset = behind;
@@ -159,7 +162,7 @@ impl Parser {
                 return Ok(None);
             };
             let length = usize::try_from(length).map_err(|_| CommandParseError::BulkLength)?;
-            if self.is_limited && length > UNAUTHENTICATED_BYTES_MAX {
+            if LIMITED && length > UNAUTHENTICATED_BYTES_MAX {
                 return Err(CommandParseError::UnauthenticatedLength);
             }
             if length > FRAME_BYTES_MAX || start + length + 2 > FRAME_BYTES_MAX {
