@@ -18,18 +18,29 @@ use tidelock_server::disk::FsDisk;
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, Options, eventually};
 
-/// The loopback addresses of the nodes in `tests/compat`.
-const HOSTS: [Ipv4Addr; 3] =
-    [Ipv4Addr::new(127, 77, 16, 1), Ipv4Addr::new(127, 77, 16, 2), Ipv4Addr::new(127, 77, 16, 3)];
-
-fn compat(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/compat/v1").join(file)
+/// The loopback addresses of the nodes of a release in `tests/compat`, in its network.
+fn hosts(network: u8) -> [Ipv4Addr; 3] {
+    [1, 2, 3].map(|number| Ipv4Addr::new(127, 77, network, number))
 }
 
-/// Unpacks the directories of a cluster into those of `cluster`'s nodes.
-fn unpack(name: &str, cluster: &Cluster) {
+/// The zones of these nodes.
+const ZONES: [&str; 3] = ["geo:zone=z1", "geo:zone=z2", "geo:zone=z3"];
+
+/// The cluster version of the release before versions.
+const FIRST: u64 = 1;
+
+/// The first cluster version with roles, principals, tokens and limits.
+const WITH_LIMITS: u64 = 6;
+
+fn compat(version: u64, file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/compat/v{version}")).join(file)
+}
+
+/// Unpacks the directories of a cluster into those of `cluster`'s nodes. Returns the tokens of root
+/// and shop, if the release has tokens.
+fn unpack((version, name): (u64, &str), cluster: &Cluster) -> Option<[String; 2]> {
     let scratch = tempfile::tempdir().expect("a temporary directory");
-    let archive = compat(&format!("{name}.tar.gz"));
+    let archive = compat(version, &format!("{name}.tar.gz"));
     let status = Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(scratch.path()).status();
     assert!(status.expect("tar is installed").success());
     for number in cluster.numbers() {
@@ -40,6 +51,11 @@ fn unpack(name: &str, cluster: &Cluster) {
             .status();
         assert!(copied.expect("cp is there").success());
     }
+    let token = |principal: &str| {
+        let path = scratch.path().join(name).join(format!("{principal}.token"));
+        fs::read_to_string(path).ok().map(|token| token.trim().to_owned())
+    };
+    Some([token("root")?, token("shop")?])
 }
 
 /// Checks everything that the script wrote; `is_backup` for a restored backup, which has no
@@ -86,7 +102,7 @@ fn recorded(directory: &Path) -> ClusterVersion {
 #[test]
 fn a_directory_of_the_release_before_versions_is_read_and_its_version_rises() {
     let options = Options { flags: vec!["--tag", "geo:zone=z1"] };
-    let mut cluster = Cluster::start_prepared(1, &options, |cluster| unpack("one", cluster));
+    let mut cluster = Cluster::start_prepared(1, &options, |cluster| drop(unpack((FIRST, "one"), cluster)));
     read_back(&cluster, 1, false);
     eventually("the version rises", || (version(&cluster, 1) == ClusterVersion::NEWEST.0).then_some(()));
     let shown = String::from_utf8(Shell::of(&cluster).done(&["cluster", "version"])).expect("text");
@@ -100,10 +116,10 @@ fn a_directory_of_the_release_before_versions_is_read_and_its_version_rises() {
 
 #[test]
 fn a_cluster_of_the_release_before_versions_waits_for_all_its_nodes_and_for_its_operator() {
-    let mut cluster = Cluster::at(&HOSTS);
-    unpack("three", &cluster);
-    for (number, zone) in [(1, "geo:zone=z1"), (2, "geo:zone=z2"), (3, "geo:zone=z3")] {
-        cluster.add_flags(number, &["--tag", zone]);
+    let mut cluster = Cluster::at(&hosts(16));
+    unpack((FIRST, "three"), &cluster);
+    for number in cluster.numbers() {
+        cluster.add_flags(number, &["--tag", ZONES[number - 1]]);
     }
     cluster.spawn(1);
     cluster.restart(2);
@@ -134,10 +150,39 @@ fn a_cluster_of_the_release_before_versions_waits_for_all_its_nodes_and_for_its_
 }
 
 #[test]
-fn backups_of_the_release_before_versions_are_restored() {
-    for name in ["one", "three"] {
+fn directories_with_principals_and_tokens_are_read() {
+    for (name, count) in [("one", 1), ("three", 3)] {
+        let mut cluster = Cluster::at(&hosts(17)[..count]);
+        let [root, shop] = unpack((WITH_LIMITS, name), &cluster).expect("the release has tokens");
+        for number in cluster.numbers() {
+            cluster.add_flags(number, &["--tag", ZONES[number - 1]]);
+            cluster.spawn(number);
+        }
+        cluster.wait_ready(1);
+        let send = |request: &str, token: &str, body: &[u8]| {
+            let headers = [&*format!("Authorization: Bearer {token}"), "Content-Type: application/json"];
+            cluster.send(1, request, &headers, body)
+        };
+        let shown = |request: &str| send(request, &root, b"").text();
+        assert_eq!(cluster.get(1, "/v1/keys/key-1").status, 401);
+        assert_eq!(send("GET /v1/keys/key-1", &shop, b"").text(), "value 1");
+        assert_eq!(send("GET /v1/keys/late", &shop, b"").status, 403);
+        let roles = shown("GET /v1/auth/roles");
+        assert!(roles.contains("50000"), "{roles}");
+        assert!(shown("GET /v1/auth/principals").contains("spiffe://example/shop"));
+        let records = shown("GET /v1/audit");
+        assert!(records.contains("authentication.require") && records.contains("slots.move"), "{records}");
+        assert_eq!(send("PUT /v1/auth", &root, br#"{"required":false}"#).status, 200);
+        read_back(&cluster, 1, false);
+        eventually("the version rises", || (version(&cluster, 1) == ClusterVersion::NEWEST.0).then_some(()));
+    }
+}
+
+#[test]
+fn backups_of_earlier_releases_are_restored() {
+    for (release, name) in [(FIRST, "one"), (FIRST, "three"), (WITH_LIMITS, "one"), (WITH_LIMITS, "three")] {
         let cluster = Cluster::start(1);
-        let file = compat(&format!("{name}.backup"));
+        let file = compat(release, &format!("{name}.backup"));
         Shell::of(&cluster).done(&["backup", "restore", file.to_str().expect("text")]);
         read_back(&cluster, 1, true);
         assert_eq!(version(&cluster, 1), ClusterVersion::NEWEST.0, "a new cluster has the newest version");
