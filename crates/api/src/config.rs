@@ -449,8 +449,12 @@ pub struct History {
 pub struct Revision {
     /// Its number.
     pub revision: u64,
-    /// Who made it.
+    /// Who made it: the principal of the request, or without one the name that the client stated.
     pub author: String,
+    /// The name that the client of the principal stated, if it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(max = AUTHOR_CHARACTERS_MAX))]
+    pub on_behalf_of: Option<String>,
     /// When, in milliseconds since 1970.
     pub time: u64,
     /// Why.

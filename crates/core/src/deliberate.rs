@@ -106,6 +106,8 @@ pub enum Fault {
     CallerLostInForward,
     /// A forwarded change is applied without an audit record.
     AuditRecordLost,
+    /// The name that the client of a principal states is not logged.
+    ClaimedAuthorDropped,
     /// Only the first demand of a request is checked: not the later operations of a burst or of a
     /// transaction.
     OnlyFirstDemandChecked,
@@ -123,7 +125,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 44] = [
+    pub const ALL: [Fault; 45] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -168,6 +170,7 @@ impl Faults {
         Fault::OnlyFirstDemandChecked,
         Fault::JoinTokenReused,
         Fault::AuditRecordLost,
+        Fault::ClaimedAuthorDropped,
     ];
 
     /// No fault.

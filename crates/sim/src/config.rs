@@ -107,6 +107,7 @@ impl ConfigWorkload {
     fn write(&mut self, token: Token) -> Request {
         let stamp = Stamp {
             author: token.0.to_string().into(),
+            on_behalf_of: if token.0.is_multiple_of(3) { "claimed".into() } else { "".into() },
             // As from the clocks of several nodes, none of them right.
             time_ms: 1_000_000 + token.0 * 10 + self.random.u64(0..1_000),
             message: "".into(),

@@ -67,6 +67,7 @@ fn play(plan: &Plan, world: &mut World<'_>) -> Result<(), Violation> {
         ledger: world.ledger(),
         data_shards: (!operator_actions::moves(&plan.operator_actions) && !plan.automatic_division)
             .then_some(plan.data_shards),
+        is_mixed: plan.is_mixed(),
         lineages: OnceCell::new(),
     })
 }

@@ -58,7 +58,7 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.clients = 8;
     plan.load.pause_max = Micros::MILLISECOND * 20;
     plan.load.value_bytes_max = plan.load.value_bytes_max.min(2_000);
-    plan.load.config_per_mille = 0;
+    plan.load.config_per_mille = if fault == Fault::ClaimedAuthorDropped { 800 } else { 0 };
     let backs_up = matches!(fault, Fault::BackupOfTwoSlotMaps | Fault::BackupIgnoresMovesElsewhere);
     plan.load.backup_clients = if backs_up { 3 } else { 0 };
     plan.load.importers = if fault == Fault::ImportWithoutCondition { 2 } else { 0 };
@@ -287,6 +287,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::CaughtUpByStaleRead
         | Fault::ChangesSkipped
         | Fault::NewCommandBeforeRaise
+        | Fault::ClaimedAuthorDropped
         | Fault::ImportWithoutCondition => [isolate, partition, pause, slow],
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
@@ -627,6 +628,11 @@ fn a_join_token_that_admits_two_hosts_is_detected() {
 #[test]
 fn audit_record_lost_is_caught() {
     caught(Fault::AuditRecordLost, &["audit"]);
+}
+
+#[test]
+fn claimed_author_dropped_is_caught() {
+    caught(Fault::ClaimedAuthorDropped, &["lives"]);
 }
 
 #[test]

@@ -80,7 +80,10 @@ pub fn history(page: &History) -> String {
         vec![
             revision.revision.to_string(),
             rfc3339(revision.time),
-            text(&revision.author),
+            match &revision.on_behalf_of {
+                Some(name) => format!("{} for {}", text(&revision.author), text(name)),
+                None => text(&revision.author),
+            },
             action,
             preview(&changes.collect::<Vec<_>>().join(" ")),
             preview(&text(&revision.message)),
@@ -97,16 +100,16 @@ mod tests {
     #[test]
     fn history_is_a_table() {
         let page = serde_json::json!({"revision": 3, "oldest": 1, "next": null, "revisions": [
-            {"revision": 3, "author": "ann", "time": 1_795_219_200_000u64, "message": "better", "action": "rollback",
+            {"revision": 3, "author": "ci", "on_behalf_of": "ann", "time": 1_795_219_200_000u64, "message": "better", "action": "rollback",
              "to": 1, "changes": [{"kind": "pair", "key": "p", "action": "update"},
                                   {"kind": "container", "key": "c", "action": "delete"}]},
             {"revision": 2, "author": "", "time": 0, "message": "", "action": "publish",
              "changes": [{"kind": "pair", "key": "p", "action": "create"}]},
         ]});
         let expected = "\
-REVISION  TIME                  AUTHOR  ACTION         CHANGES          MESSAGE
-3         2026-11-21T00:00:00Z  ann     rollback to 1  ~p -container c  better
-2         1970-01-01T00:00:00Z          publish        +p";
+REVISION  TIME                  AUTHOR      ACTION         CHANGES          MESSAGE
+3         2026-11-21T00:00:00Z  ci for ann  rollback to 1  ~p -container c  better
+2         1970-01-01T00:00:00Z              publish        +p";
         let shown = history(&serde_json::from_value(page).expect("a page"));
         let shown: Vec<&str> = shown.lines().map(str::trim_end).collect();
         assert_eq!(shown.join("\n"), expected);

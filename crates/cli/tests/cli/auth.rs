@@ -166,7 +166,8 @@ fn an_event_stream_ends_with_its_permission_and_the_author_is_the_principal() {
     );
     assert!([200, 201].contains(&published.status), "{}", published.text());
     let history = guarded.send(2, "GET /api/namespaces/web/history", &watcher, b"");
-    assert!(history.text().contains(r#""author":"root""#), "{}", history.text());
+    let expected = r#""author":"root","on_behalf_of":"somebody else""#;
+    assert!(history.text().contains(expected), "{}", history.text());
     let watch = |token: &str| {
         let mut raw = Raw::connect(guarded.cluster.address(2)).expect("a connection");
         let request = format!(

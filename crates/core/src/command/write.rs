@@ -135,9 +135,9 @@ impl Write {
     pub fn needed_version(&self) -> ClusterVersion {
         match self {
             Write::Registry(write) => write.needed_version(),
+            Write::Config(write) => write.needed_version(),
             Write::Keys(_)
             | Write::Expire { .. }
-            | Write::Config(_)
             | Write::Slots(_)
             | Write::Restore(_)
             | Write::Checkpoint { .. } => ClusterVersion::FIRST,

@@ -193,6 +193,14 @@ impl Router {
         {
             write = write.at(clock);
         }
+        if let Write::Config(config) = &mut write
+            && (self.version < ClusterVersion::WITH_CLAIMED_AUTHORS
+                || self.faults.has(Fault::ClaimedAuthorDropped))
+            && !self.faults.has(Fault::NewCommandBeforeRaise)
+        {
+            // As an earlier release does.
+            config.stamp.on_behalf_of = "".into();
+        }
         if self.is_too_new(&write) {
             return self.answer(token, Reply::Write(WriteReply::Denied(Denial::VersionTooLow)));
         }

@@ -129,8 +129,8 @@ impl Parser {
         self.complete = None;
     }
 
-    /// `LIMITED`: the limits for clients hold that have yet to send a valid token. It is a parameter
-    /// so that other clients do not pay for the checks.
+    /// `LIMITED`: the limits for clients hold that have yet to send a valid token. It is a
+    /// parameter so that other clients do not pay for the checks.
     fn array<const LIMITED: bool>(&mut self, input: &[u8]) -> Result<Option<usize>, CommandParseError> {
         let expected = match self.expected {
             Some(expected) => expected,

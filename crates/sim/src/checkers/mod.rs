@@ -107,6 +107,8 @@ pub struct FinishedRun<'a> {
     /// Number of data shards, which determines which keys share a shard; `None` if slots move,
     /// because then no keys share one for the whole run.
     pub data_shards: Option<u64>,
+    /// Whether hosts ran different releases.
+    pub is_mixed: bool,
     /// What several checkers share, once one has asked for it.
     pub lineages: OnceCell<Result<Lineages, Violation>>,
 }

@@ -86,7 +86,11 @@ impl Versions {
 
 /// The version that a write needs, and whether it is the change that raises the cluster to it.
 fn needed_version(write: &Write) -> (ClusterVersion, bool) {
-    let Write::Registry(write) = write else { return (ClusterVersion(1), false) };
+    let write = match write {
+        Write::Registry(write) => write,
+        Write::Config(write) if !write.stamp.on_behalf_of.is_empty() => return (ClusterVersion(7), false),
+        _ => return (ClusterVersion(1), false),
+    };
     match &**write {
         RegistryWrite::SetDefault { .. } => (ClusterVersion(2), false),
         RegistryWrite::Divide { .. } => (ClusterVersion(3), false),

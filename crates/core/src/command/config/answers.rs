@@ -427,7 +427,8 @@ mod tests {
                 after: None,
             },
         ];
-        let stamp = Stamp { author: "ann".into(), time_ms: 7, message: "why".into() };
+        let stamp =
+            Stamp { author: "ann".into(), on_behalf_of: "bob".into(), time_ms: 7, message: "why".into() };
         let revisions = vec![RevisionView { number: 4, stamp, action: Action::Rollback { to: 2 }, changes }];
         let events = vec![
             DocumentChange { revision: 2, found: Some(found.clone()) },

@@ -14,6 +14,7 @@ use super::{
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::ShardId;
+use crate::version::ClusterVersion;
 
 impl ConfigWrite {
     pub(in crate::command) fn encode(&self, out: &mut Vec<u8>) {
@@ -99,17 +100,38 @@ impl Name {
     }
 }
 
+/// Set in the time of a stamp that is followed by `on_behalf_of`. The releases before
+/// [`ClusterVersion::WITH_CLAIMED_AUTHORS`] have written neither.
+const HAS_ON_BEHALF_OF: u64 = 1 << 63;
+
 impl Stamp {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_bytes(out, self.author.as_bytes());
-        codec::put_varint(out, self.time_ms);
+        let has_on_behalf_of = if self.on_behalf_of.is_empty() { 0 } else { HAS_ON_BEHALF_OF };
+        codec::put_varint(out, self.time_ms & !HAS_ON_BEHALF_OF | has_on_behalf_of);
         codec::put_bytes(out, self.message.as_bytes());
+        if has_on_behalf_of != 0 {
+            codec::put_bytes(out, self.on_behalf_of.as_bytes());
+        }
     }
 
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Stamp, DecodeError> {
         let author = decoder.text()?.into();
         let time_ms = decoder.varint()?;
-        Ok(Stamp { author, time_ms, message: decoder.text()?.into() })
+        let message = decoder.text()?.into();
+        let has_on_behalf_of = time_ms & HAS_ON_BEHALF_OF != 0;
+        let on_behalf_of = if has_on_behalf_of { decoder.text()?.into() } else { "".into() };
+        Ok(Stamp { author, on_behalf_of, time_ms: time_ms & !HAS_ON_BEHALF_OF, message })
+    }
+}
+
+impl ConfigWrite {
+    /// See [`Write::needed_version`](crate::command::Write::needed_version).
+    pub(crate) fn needed_version(&self) -> ClusterVersion {
+        match &*self.stamp.on_behalf_of {
+            "" => ClusterVersion::FIRST,
+            _ => ClusterVersion::WITH_CLAIMED_AUTHORS,
+        }
     }
 }
 
@@ -343,7 +365,9 @@ mod tests {
     use uuid::Uuid;
 
     fn write(operation: ConfigOperation) -> Write {
-        let stamp = Stamp { author: "ann".into(), time_ms: 1 << 40, message: "why".into() };
+        let (author, message) = ("ann".into(), "why".into());
+        let on_behalf_of = if matches!(operation, ConfigOperation::Create) { "bob" } else { "" }.into();
+        let stamp = Stamp { author, on_behalf_of, time_ms: 1 << 40, message };
         Write::from(ConfigWrite {
             namespace: Name::new("grün").expect("a name"),
             stamp,

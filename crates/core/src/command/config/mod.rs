@@ -174,13 +174,24 @@ impl Container {
 /// Author, time and message of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
-    /// Author as stated by the client; at most [`limits::CONFIG_AUTHOR_CHARACTERS_MAX`].
+    /// The principal that the client has proved to be, or otherwise the name that it states; at
+    /// most [`limits::CONFIG_AUTHOR_CHARACTERS_MAX`].
     pub author: Arc<str>,
+    /// The name that the client of a principal states, if it is another one; otherwise empty. At
+    /// most [`limits::CONFIG_AUTHOR_CHARACTERS_MAX`].
+    pub on_behalf_of: Arc<str>,
     /// Milliseconds since 1970 by the clock of the node that received the request. Replicas take it
     /// from the log.
     pub time_ms: u64,
     /// Message as stated by the client; at most [`limits::CONFIG_MESSAGE_CHARACTERS_MAX`].
     pub message: Arc<str>,
+}
+
+impl Stamp {
+    /// Bytes of its texts.
+    pub(crate) fn text_bytes(&self) -> usize {
+        self.author.len() + self.on_behalf_of.len() + self.message.len()
+    }
 }
 
 /// How much history a namespace keeps. Both bounds apply, but the newest

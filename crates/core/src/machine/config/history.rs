@@ -40,7 +40,7 @@ impl Revision {
     /// Its size in bytes, as limits count it.
     pub fn bytes(&self) -> usize {
         let undo: usize = self.undo.iter().map(Undo::bytes).sum();
-        REVISION_BYTES + self.stamp.author.len() + self.stamp.message.len() + undo
+        REVISION_BYTES + self.stamp.text_bytes() + undo
     }
 }
 

@@ -35,6 +35,7 @@ use tidelock_core::command::config::{Export, Item, Name, Stamp};
 use tidelock_core::command::{ConfigRead, Consistency};
 use tidelock_core::limits;
 
+use super::authentication::ClientIdentity;
 use super::problem::Problem;
 use super::response::Response;
 use super::route::Arguments;
@@ -217,9 +218,20 @@ fn offset(parameters: Parameters<'_>) -> Result<usize, ApiError> {
 fn stamp<S: Store>(call: &Call<'_, S>) -> Result<Stamp, ApiError> {
     let parameters = call.parameters();
     let part = |name| Ok::<Arc<str>, ApiError>(text(parameters, name)?.unwrap_or_default().into());
-    let author = match call.identity().proof() {
-        Some(proof) => proof.principal.clone(),
-        None => part("author")?,
-    };
-    Ok(Stamp { author, time_ms: call.context.clock.now().0, message: part("message")? })
+    let mut stamp =
+        Stamp { time_ms: call.context.clock.now().0, message: part("message")?, ..Stamp::default() };
+    state_author(&mut stamp, part("author")?, call.identity());
+    Ok(stamp)
+}
+
+/// Sets who makes a change: the principal that the client has proved to be, on behalf of the name
+/// that it states. Without a principal it is that name.
+fn state_author(stamp: &mut Stamp, stated: Arc<str>, identity: &ClientIdentity) {
+    match identity.proof() {
+        None => stamp.author = stated,
+        Some(proof) => {
+            stamp.author = proof.principal.clone();
+            stamp.on_behalf_of = if stated == proof.principal { "".into() } else { stated };
+        }
+    }
 }

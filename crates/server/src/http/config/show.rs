@@ -128,6 +128,7 @@ fn revision(view: &RevisionView, detail: HistoryDetail) -> api::Revision {
     api::Revision {
         revision: view.number,
         author: view.stamp.author.to_string(),
+        on_behalf_of: Some(view.stamp.on_behalf_of.to_string()).filter(|name| !name.is_empty()),
         time: view.stamp.time_ms,
         message: view.stamp.message.to_string(),
         action: action.into(),

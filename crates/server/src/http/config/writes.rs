@@ -14,7 +14,7 @@ use super::error::ApiError;
 use super::input::{self, Object};
 use super::queries;
 use super::show;
-use super::{number, offload, stamp};
+use super::{number, offload, stamp, state_author};
 use crate::requests;
 use crate::store::Store;
 
@@ -35,11 +35,8 @@ impl WriteOptions {
     /// Takes them from the body, or else from the parameters.
     fn with_body<S: Store>(call: &Call<'_, S>, body: BodyTerms) -> Result<WriteOptions, ApiError> {
         let mut options = WriteOptions::of(call)?;
-        // The principal that a token proves is the author, whatever name the client states.
-        if let Some(author) = body.author
-            && call.identity().proof().is_none()
-        {
-            options.stamp.author = author;
+        if let Some(author) = body.author {
+            state_author(&mut options.stamp, author, call.identity());
         }
         if let Some(message) = body.message {
             options.stamp.message = message;
@@ -82,7 +79,8 @@ pub(super) async fn submit<S: Store>(
 
 /// Checks the lengths of author and message.
 pub(super) fn check_stamp(stamp: &Stamp) -> Result<(), ApiError> {
-    if stamp.author.chars().count() > limits::CONFIG_AUTHOR_CHARACTERS_MAX {
+    let longest = stamp.author.chars().count().max(stamp.on_behalf_of.chars().count());
+    if longest > limits::CONFIG_AUTHOR_CHARACTERS_MAX {
         let max = limits::CONFIG_AUTHOR_CHARACTERS_MAX;
         return Err(ApiError::invalid(format!("author is longer than {max} characters")));
     }

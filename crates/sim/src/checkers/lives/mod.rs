@@ -16,7 +16,7 @@ mod model;
 
 use std::collections::BTreeMap;
 
-use tidelock_core::command::config::{ConfigError, ConfigReply, ConfigWritten, Name, Query};
+use tidelock_core::command::config::{ConfigError, ConfigReply, ConfigWritten, Name, Query, Stamp};
 use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply};
 use tidelock_core::types::{ShardId, Token};
 
@@ -42,15 +42,19 @@ impl Checker for NamespaceLives {
         if run.data_shards.is_none() {
             return Ok(());
         }
-        check(run.history, run.ledger, run.watchers)
+        check(run.history, (run.ledger, run.is_mixed), run.watchers)
     }
 }
 
 /// Judges all namespaces that are created and deleted.
-pub fn check(history: &History, ledger: &Ledger, watchers: &[WatchingClient]) -> Result<(), Violation> {
+pub fn check(
+    history: &History,
+    (ledger, is_mixed): (&Ledger, bool),
+    watchers: &[WatchingClient],
+) -> Result<(), Violation> {
     let mut done = BTreeMap::new();
     for (shard, writes) in ledger.shards() {
-        let judged = judge_writes(history, (shard, writes))?;
+        let judged = judge_writes(history, (shard, writes), is_mixed)?;
         for name in judged.model.names() {
             judge_reads(history, name, &judged)?;
             for watcher in watchers.iter().filter(|watcher| watcher.namespace == *name) {
@@ -89,6 +93,7 @@ struct ReplayedConfig {
 fn judge_writes(
     history: &History,
     (shard, writes): (ShardId, &[Write]),
+    is_mixed: bool,
 ) -> Result<ReplayedConfig, Violation> {
     let mut judged =
         ReplayedConfig { model: NamespaceModel::default(), places: BTreeMap::new(), commands: writes.len() };
@@ -104,7 +109,8 @@ fn judge_writes(
             let text = format!("shard {shard} has a command that no client sent: {write:?}");
             return Err(Violation::new(JUDGE.checker, text));
         };
-        let is_ours = matches!(operation.write(), Some(Write::Config(asked)) if asked == write);
+        let is_ours =
+            matches!(operation.write(), Some(Write::Config(asked)) if is_logged_as(asked, write, is_mixed));
         if !is_ours || judged.places.insert(operation.token, place).is_some() {
             return JUDGE.blame(operation, format!("stands in the log otherwise, or twice: {write:?}"));
         }
@@ -189,9 +195,9 @@ fn explains(state: Option<(&Lifetime, u64)>, query: &Query, answer: &Answer) -> 
         }
         (Query::History { before: None, limit, .. }, Ok(ConfigReply::History(page))) => {
             let numbers = (life.oldest(newest)..=newest).rev().take(*limit);
-            let listed = page.revisions.iter().map(|view| (view.number, view.stamp.author.parse().ok()));
+            let listed = page.revisions.iter().map(|view| (view.number, Some(&view.stamp)));
             (page.revision, page.oldest) == (newest, life.oldest(newest))
-                && listed.eq(numbers.map(|number| (number, life.author(number))))
+                && listed.eq(numbers.map(|number| (number, life.stamp(number))))
         }
         (Query::Export { .. }, Ok(ConfigReply::Export(export))) => {
             export.revision == revision && *content == ConfigState::of(&export.pairs, &export.containers)
@@ -238,3 +244,13 @@ fn judge_watch(
 
 #[cfg(test)]
 mod tests;
+
+/// Whether the log may hold a write as `logged`. A cluster of an earlier version drops the name
+/// that the client of a principal states.
+fn is_logged_as(asked: &ConfigWrite, logged: &ConfigWrite, is_mixed: bool) -> bool {
+    let without_name = || {
+        let stamp = Stamp { on_behalf_of: "".into(), ..asked.stamp.clone() };
+        ConfigWrite { stamp, ..asked.clone() }
+    };
+    logged == asked || is_mixed && *logged == without_name()
+}

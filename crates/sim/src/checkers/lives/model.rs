@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use tidelock_core::command::ConfigWrite;
-use tidelock_core::command::config::{Change, ConfigOperation, Item, Name, Policy};
+use tidelock_core::command::config::{Change, ConfigOperation, Item, Name, Policy, Stamp};
 
 use super::super::config::ConfigState;
 
@@ -25,8 +25,8 @@ pub enum Expected {
 #[derive(Debug, Default)]
 pub struct Lifetime {
     began: u64,
-    /// By revision, without gaps: the content since then, and its author.
-    states: BTreeMap<u64, (ConfigState, Option<u64>)>,
+    /// By revision, without gaps: the content since then, and who made it when.
+    states: BTreeMap<u64, (ConfigState, Stamp)>,
 }
 
 impl Lifetime {
@@ -59,9 +59,9 @@ impl Lifetime {
         self.states.get(&revision).map(|(state, _)| state)
     }
 
-    /// The author of a revision; `None` if it does not exist or no client made it.
-    pub fn author(&self, revision: u64) -> Option<u64> {
-        self.states.get(&revision).and_then(|(_, author)| *author)
+    /// Who made a revision and when; `None` if it does not exist.
+    pub fn stamp(&self, revision: u64) -> Option<&Stamp> {
+        self.states.get(&revision).map(|(_, stamp)| stamp)
     }
 
     /// The revisions that changed a container's document.
@@ -173,7 +173,7 @@ impl NamespaceModel {
         let lives = self.lives.entry(write.namespace.clone()).or_default();
         let number = lives.len() - 1;
         let revision = lives[number].newest() + 1;
-        lives[number].states.insert(revision, (state, write.stamp.author.parse().ok()));
+        lives[number].states.insert(revision, (state, write.stamp.clone()));
         self.past.entry(write.namespace.clone()).or_default().push((place, Some((number, revision))));
         Expected::Done((revision, true))
     }

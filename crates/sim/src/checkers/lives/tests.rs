@@ -87,7 +87,7 @@ impl LifetimeHistory {
         });
         let mut watcher = WatchingClient::new(name(), "c".into(), fastrand::Rng::with_seed(1));
         watcher.received = self.received;
-        check(&self.history, &ledger, &[watcher])
+        check(&self.history, (&ledger, false), &[watcher])
     }
 }
 

@@ -99,6 +99,7 @@ impl Run {
             imports: &[],
             ledger: &self.ledger,
             data_shards,
+            is_mixed: false,
             lineages: OnceCell::new(),
         };
         let verdict = ConnectionReplies.judge(&run).and_then(|()| ConnectionOrder.judge(&run));

@@ -19,7 +19,7 @@ fn name() -> Name {
 }
 
 fn stamp(time_ms: u64) -> Stamp {
-    Stamp { author: "ann".into(), time_ms, message: "why".into() }
+    Stamp { author: "ann".into(), on_behalf_of: "bob".into(), time_ms, message: "why".into() }
 }
 
 fn write(operation: ConfigOperation) -> ConfigWrite {
