@@ -34,8 +34,10 @@ impl ClusterVersion {
     pub const WITH_AUTHORITY: ClusterVersion = ClusterVersion(5);
     /// Roles may limit operations and bytes.
     pub const WITH_LIMITS: ClusterVersion = ClusterVersion(6);
+    /// Logs contain transactions with two branches.
+    pub const WITH_TRANSACTIONS: ClusterVersion = ClusterVersion(7);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_LIMITS;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_TRANSACTIONS;
 }
 
 impl Default for ClusterVersion {
