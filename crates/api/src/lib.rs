@@ -37,6 +37,7 @@ pub mod problem;
 pub mod shards;
 pub mod slots;
 pub mod snapshots;
+pub mod transactions;
 pub mod version;
 
 /// Name of the header with the URL of the node that leads a key's shard, in answers of other nodes.

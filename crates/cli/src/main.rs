@@ -1,5 +1,5 @@
-//! The binary `tidelock`: `serve`, `dev`, `kv`, `atomic`, `config`, `cluster`, `backup`, `login`,
-//! `auth`, `audit`, `tls` and `bench`.
+//! The binary `tidelock`: `serve`, `dev`, `kv`, `txn`, `atomic`, `config`, `cluster`, `backup`,
+//! `login`, `auth`, `audit`, `tls` and `bench`.
 //!
 //! Parses the command line, runs the command, and sets the exit code. Each command has its own
 //! file.
@@ -20,6 +20,7 @@ mod new_file;
 mod serve;
 mod time;
 mod tls;
+mod txn;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(*args),
         Command::Dev(args) => dev::run(&args),
         Command::Kv(args) => kv::run(args),
+        Command::Txn(args) => txn::run(&args),
         Command::Config(args) => config::run(*args),
         Command::Atomic(args) => atomic::run(args),
         Command::Cluster(args) => cluster::run(args),

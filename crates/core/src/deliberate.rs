@@ -113,6 +113,8 @@ pub enum Fault {
     OnlyFirstDemandChecked,
     /// A join token that one host has used admits a second host.
     JoinTokenReused,
+    /// A comparison of a transaction with a value holds whatever the key holds.
+    UnequalValuesMatch,
 }
 
 /// The fault of a node, if any.
@@ -125,7 +127,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 45] = [
+    pub const ALL: [Fault; 46] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -171,6 +173,7 @@ impl Faults {
         Fault::JoinTokenReused,
         Fault::AuditRecordLost,
         Fault::ClaimedAuthorDropped,
+        Fault::UnequalValuesMatch,
     ];
 
     /// No fault.

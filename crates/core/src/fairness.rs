@@ -87,6 +87,9 @@ pub fn cost(request: &Request) -> u32 {
         Request::Write(Write::Keys(transaction)) => {
             (transaction.operations.len(), transaction.operations.encoded_bytes())
         }
+        Request::Write(Write::Conditional(transaction)) => {
+            (transaction.comparisons.len() + transaction.operations_max(), transaction.encoded_bytes())
+        }
         Request::Read { read: Read::Operations { operations, .. }, .. } => {
             (operations.len(), operations.encoded_bytes())
         }

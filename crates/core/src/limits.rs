@@ -115,6 +115,10 @@ pub const TRANSACTION_BYTES_MAX: usize = 8 << 20;
 /// Keys that one transaction watches.
 pub const WATCHES_MAX: usize = 1_024;
 
+/// Comparisons of one transaction with two branches, and operations of each branch. Applying so
+/// many takes about a millisecond.
+pub const BRANCH_OPERATIONS_MAX: usize = 1_024;
+
 /// Bytes of the values that one command reads, and of those that it removes and returns. Further
 /// values are left out, or not removed, and the reply says so. Twice this much fits a frame, as the
 /// replies of a forwarded command must.

@@ -81,6 +81,12 @@ impl LoadMeter {
                 load.bytes_written += transaction.operations.encoded_bytes() as u64;
                 self.sample(&transaction.operations);
             }
+            // Which branch is applied is not known yet.
+            Write::Conditional(transaction) => {
+                load.writes += transaction.operations_max() as u64;
+                load.bytes_written += transaction.encoded_bytes() as u64;
+                self.sample(transaction.branch(true));
+            }
             _ => load.writes += 1,
         }
     }

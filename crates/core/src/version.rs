@@ -36,8 +36,10 @@ impl ClusterVersion {
     pub const WITH_LIMITS: ClusterVersion = ClusterVersion(6);
     /// Changes of configuration keep the name that the client of a principal states.
     pub const WITH_CLAIMED_AUTHORS: ClusterVersion = ClusterVersion(7);
+    /// Logs contain transactions with two branches.
+    pub const WITH_TRANSACTIONS: ClusterVersion = ClusterVersion(7);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_CLAIMED_AUTHORS;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_TRANSACTIONS;
 }
 
 impl Default for ClusterVersion {

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use tidelock_core::auth::Caller;
-use tidelock_core::command::{Operation, Refusal, Reply, Request, Write};
+use tidelock_core::command::{Operation, Operations, Refusal, Reply, Request, Write, WriteReply};
 use tidelock_core::types::{ClientId, Token};
 
 use crate::audit_log::{AuditEvent, AuditEventKind, AuditLog};
@@ -29,9 +29,12 @@ pub struct AuditedWrites {
 struct PendingWrites {
     client: ClientId,
     principal: Option<String>,
-    /// The positions of the operations in the request, and what the log says of each.
-    operations: Vec<(usize, String)>,
+    /// Of a transaction with two branches `then` and `else`, otherwise only the first.
+    branches: [PendingOperations; 2],
 }
+
+/// The positions of operations in their branch, and what the log says of each.
+type PendingOperations = Vec<(usize, String)>;
 
 impl AuditedWrites {
     /// Records the writes of keys that begin with one of `prefixes`.
@@ -42,38 +45,50 @@ impl AuditedWrites {
 
     /// Takes note of a request of a client.
     pub(crate) fn begin(&self, client: ClientId, Turn { token, caller, request }: &Turn) {
-        let Request::Write(Write::Keys(transaction)) = request else { return };
-        let operations: Vec<(usize, String)> = transaction
-            .operations
-            .iter()
-            .enumerate()
-            .filter(|(_, operation)| self.prefixes.iter().any(|prefix| operation.key().starts_with(prefix)))
-            .filter_map(|(position, operation)| Some((position, described(operation)?)))
-            .collect();
-        if !operations.is_empty() {
+        let branches = match request {
+            Request::Write(Write::Keys(transaction)) => [self.audited(&transaction.operations), Vec::new()],
+            Request::Write(Write::Conditional(transaction)) => {
+                [&transaction.then, &transaction.otherwise].map(|branch| self.audited(branch))
+            }
+            _ => return,
+        };
+        if branches.iter().any(|branch| !branch.is_empty()) {
             let principal = match caller {
                 Caller::Principal(name) => Some(name.to_string()),
                 Caller::Anonymous | Caller::Node => None,
             };
-            self.pending.borrow_mut().insert(*token, PendingWrites { client, principal, operations });
+            self.pending.borrow_mut().insert(*token, PendingWrites { client, principal, branches });
         }
+    }
+
+    fn audited(&self, operations: &Operations) -> PendingOperations {
+        let is_audited = |key: &[u8]| self.prefixes.iter().any(|prefix| key.starts_with(prefix));
+        let audited = operations.iter().enumerate().filter(|(_, operation)| is_audited(operation.key()));
+        audited.filter_map(|(position, operation)| Some((position, described(operation)?))).collect()
     }
 
     /// Records what a reply says that was written.
     pub(crate) fn end(&self, token: Token, reply: &Reply) {
         let Some(pending) = self.pending.borrow_mut().remove(&token) else { return };
-        let PendingWrites { client, principal, operations } = pending;
-        let kind = match reply {
-            Reply::Refused(Refusal::UnknownOutcome) => AuditEventKind::MaybeWritten,
-            _ => AuditEventKind::Written,
-        };
+        let PendingWrites { client, principal, branches: [then, otherwise] } = pending;
         let mut replies = reply.operations().into_iter().flat_map(|replies| replies.iter()).enumerate();
+        // Operations and replies are in the same order.
+        let mut has_changed = |position| {
+            let reply = replies.find(|(at, _)| *at == position);
+            reply.is_some_and(|(_, reply)| reply.has_changed())
+        };
+        let (kind, operations) = match reply {
+            Reply::Refused(Refusal::UnknownOutcome) => {
+                (AuditEventKind::MaybeWritten, [then, otherwise].concat())
+            }
+            Reply::Write(WriteReply::Branched { succeeded: false, .. }) => {
+                (AuditEventKind::Written, otherwise)
+            }
+            _ => (AuditEventKind::Written, then),
+        };
         let client = self.clients.get(client);
         for (position, detail) in operations {
-            // Operations and replies are in the same order.
-            let reply = replies.find(|(at, _)| *at == position);
-            let has_changed = reply.is_some_and(|(_, reply)| reply.has_changed());
-            if kind == AuditEventKind::MaybeWritten || has_changed {
+            if kind == AuditEventKind::MaybeWritten || has_changed(position) {
                 self.log.record(AuditEvent {
                     kind,
                     protocol: client.as_ref().map(|client| client.protocol),

@@ -79,9 +79,8 @@ impl PrincipalLimiter {
         admitted
     }
 
-    /// Charges bytes that were not known when the request was admitted.
-    pub fn charge_bytes(&self, bytes: u64) {
-        let usage = Usage { operations: 0, bytes };
+    /// Charges what was not known when the request was admitted.
+    pub fn charge(&self, usage: Usage) {
         self.buckets.lock().unwrap_or_else(PoisonError::into_inner).charge(usage);
     }
 

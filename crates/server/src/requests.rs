@@ -12,10 +12,11 @@ use tidelock_core::auth::{Access, Authorities};
 use tidelock_core::clients::Unanswered;
 use tidelock_core::command::config::{ConfigError, ConfigWritten};
 use tidelock_core::command::{
-    AccessChange, AccessWrite, AuthorityChange, AuthorityWrite, ClusterView, Condition, ConfigRead,
-    ConfigReply, ConfigWrite, Consistency, Denial, Exchange, Explanation, HostInfo, LoadView, NodeReply,
-    Operation, OperationReply, Operations, Page, Read, ReadReply, Refusal, RegistryView, RegistryWrite,
-    Rejection, Reply, Request, ScanStep, StoredValue, Write, WriteReply,
+    AccessChange, AccessWrite, AuthorityChange, AuthorityWrite, ClusterView, Condition,
+    ConditionalTransaction, ConfigRead, ConfigReply, ConfigWrite, Consistency, Denial, Exchange, Explanation,
+    HostInfo, LoadView, NodeReply, Operation, OperationReplies, OperationReply, Operations, Page, Read,
+    ReadReply, Refusal, RegistryView, RegistryWrite, Rejection, Reply, Request, ScanStep, StoredValue, Write,
+    WriteReply,
 };
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Version};
 
@@ -162,6 +163,26 @@ pub fn scan(read: Read, consistency: Consistency) -> TypedRequest<Option<ScanSte
         answer!(Reply::Read(ReadReply::Scanned(step)) => Some(step), Reply::SlotsMoved => None),
     );
     TypedRequest { request: Request::Read { read, consistency }, answer }
+}
+
+/// A branch of a transaction was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branched {
+    /// Whether all comparisons held.
+    pub succeeded: bool,
+    /// The replies to the operations of the branch, one for each.
+    pub replies: OperationReplies,
+}
+
+/// A transaction with comparisons and branches.
+pub fn transact(transaction: ConditionalTransaction) -> TypedRequest<Result<Branched, Denial>> {
+    TypedRequest::write(
+        Write::Conditional(Box::new(transaction)),
+        answer!(
+            WriteReply::Branched { succeeded, replies } => Ok(Branched { succeeded, replies }),
+            WriteReply::Denied(denial) => Err(denial)
+        ),
+    )
 }
 
 /// A query of a namespace.

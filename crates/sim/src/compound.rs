@@ -8,8 +8,9 @@
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    Condition, Consistency, Expiry, ExpiryCondition, Operation, OperationReply, Operations,
-    OperationsBuilder, Read, Reply, Request, Set, SetCondition, Transaction, Watch, Write,
+    Comparison, Condition, ConditionalTransaction, Consistency, ExpectedState, Expiry, ExpiryCondition,
+    Operation, OperationReply, Operations, OperationsBuilder, Read, Reply, Request, Set, SetCondition,
+    Transaction, Watch, Write, WriteReply,
 };
 use tidelock_core::limits;
 use tidelock_core::types::{ShardId, Token, UnixMillis, Version};
@@ -30,8 +31,13 @@ pub fn is_compound(key: &[u8]) -> bool {
 
 /// The operation in the history to which a logged command belongs, if this module generated it.
 pub fn token_in(write: &Write) -> Option<Token> {
-    let Write::Keys(transaction) = write else { return None };
-    match transaction.operations.iter().last()? {
+    let operations = match write {
+        Write::Keys(transaction) => &transaction.operations,
+        // Both branches name it.
+        Write::Conditional(transaction) => &transaction.then,
+        _ => return None,
+    };
+    match operations.iter().last()? {
         Operation::Describe { key } => {
             let digits = key.rsplit(|&byte| byte == b'#').next()?;
             std::str::from_utf8(digits).ok()?.parse().ok().map(Token)
@@ -86,6 +92,7 @@ impl Compound {
                 let consistency = if stale { Consistency::Stale } else { Consistency::Linearizable };
                 Request::Read { read: self.read(shard), consistency }
             }
+            4..=6 => Request::Write(self.conditional_transaction(shard, token, clock)),
             _ => Request::Write(self.transaction(shard, token, clock)),
         })
     }
@@ -95,6 +102,10 @@ impl Compound {
         let Some(replies) = reply.operations() else { return };
         let operations = match request {
             Request::Write(Write::Keys(transaction)) => &transaction.operations,
+            Request::Write(Write::Conditional(transaction)) => match reply {
+                Reply::Write(WriteReply::Branched { succeeded, .. }) => transaction.branch(*succeeded),
+                _ => return,
+            },
             Request::Read { read: Read::Operations { operations, .. }, .. } => operations,
             _ => return,
         };
@@ -152,22 +163,57 @@ impl Compound {
     }
 
     fn transaction(&mut self, shard: usize, token: Token, clock: UnixMillis) -> Write {
+        let mut transaction = Transaction::of(self.operations(shard, token, clock));
+        if self.random.u8(0..4) == 0 {
+            let (key, version) = self.seen_version(shard);
+            transaction.watches.push(Watch { key, version });
+        }
+        Write::Keys(transaction)
+    }
+
+    fn conditional_transaction(&mut self, shard: usize, token: Token, clock: UnixMillis) -> Write {
+        let comparisons = (0..self.random.usize(0..=2)).map(|_| self.comparison(shard)).collect();
+        let then = self.operations(shard, token, clock);
+        let otherwise = self.operations(shard, token, clock);
+        Write::Conditional(Box::new(ConditionalTransaction { comparisons, then, otherwise }))
+    }
+
+    fn comparison(&mut self, shard: usize) -> Comparison {
+        match self.random.u8(0..4) {
+            0 => {
+                let (key, version) = self.seen_version(shard);
+                Comparison { key, expected: ExpectedState::Version(version) }
+            }
+            1 => Comparison { key: self.any_key(shard), expected: ExpectedState::Exists },
+            2 => {
+                let expected = ExpectedState::Version(Version::ABSENT);
+                Comparison { key: self.any_key(shard), expected }
+            }
+            _ => {
+                let expected = ExpectedState::Value(Bytes::from_static(b"0"));
+                Comparison { key: self.any_key(shard), expected }
+            }
+        }
+    }
+
+    /// A few operations, of which the last one names the operation in the history.
+    fn operations(&mut self, shard: usize, token: Token, clock: UnixMillis) -> Operations {
         let mut operations = OperationsBuilder::default();
         for _ in 0..self.random.usize(1..=4) {
             self.push_operation(shard, (token, clock), &mut operations);
         }
         let mark = format!("{{{}}}#{}", self.tags[shard], token.0);
         operations.push(&Operation::Describe { key: mark.as_bytes() });
-        let mut transaction = Transaction::of(operations.finish());
+        operations.finish()
+    }
+
+    /// A version that a client saw of a key of the shard, or the absence of one.
+    fn seen_version(&mut self, shard: usize) -> (Bytes, Version) {
         let tag = format!("{{{}}}", self.tags[shard]);
         let seen: Vec<_> =
             self.seen.iter().filter(|(key, _)| key.starts_with(tag.as_bytes())).cloned().collect();
-        if self.random.u8(0..4) == 0 {
-            let unseen = (self.any_key(shard), Version::ABSENT);
-            let watched = if seen.is_empty() { unseen } else { choose(&mut self.random, &seen).clone() };
-            transaction.watches.push(Watch { key: watched.0, version: watched.1 });
-        }
-        Write::Keys(transaction)
+        let unseen = (self.any_key(shard), Version::ABSENT);
+        if seen.is_empty() { unseen } else { choose(&mut self.random, &seen).clone() }
     }
 
     fn push_operation(

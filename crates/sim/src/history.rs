@@ -226,7 +226,8 @@ impl Operation {
         match self.reply() {
             None | Some(Reply::Refused(Refusal::UnknownOutcome)) => Happened::Unknown,
             Some(Reply::Write(
-                WriteReply::Registered
+                WriteReply::Branched { .. }
+                | WriteReply::Registered
                 | WriteReply::Restored
                 | WriteReply::Joined { .. }
                 | WriteReply::AccessChanged { .. }

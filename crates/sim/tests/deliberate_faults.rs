@@ -288,6 +288,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::ChangesSkipped
         | Fault::NewCommandBeforeRaise
         | Fault::ClaimedAuthorDropped
+        | Fault::UnequalValuesMatch
         | Fault::ImportWithoutCondition => [isolate, partition, pause, slow],
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
@@ -480,6 +481,11 @@ fn expired_by_leader_alone_is_caught() {
 #[test]
 fn time_of_node_asked_is_caught() {
     caught(Fault::ReceiverClockUsed, &["operations"]);
+}
+
+#[test]
+fn unequal_values_that_match_are_caught() {
+    caught(Fault::UnequalValuesMatch, &["operations"]);
 }
 
 #[test]

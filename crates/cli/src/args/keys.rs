@@ -1,4 +1,4 @@
-//! The command line of `kv` and `atomic`.
+//! The command line of `kv`, `txn` and `atomic`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -107,6 +107,25 @@ pub struct ListArgs {
     /// Read the node's own replica without asking other nodes; the result may be outdated
     #[arg(long)]
     pub stale: bool,
+}
+
+/// Arguments of `txn`.
+#[derive(Debug, Args)]
+#[command(after_help = "Pay an order if it is new; read its state if it is not:\n  \
+    tidelock txn <<'END'\n  \
+    {\"if\":   [{\"key\": \"{order:7}state\", \"val\": \"new\"}],\n   \
+     \"then\": [{\"put\": {\"key\": \"{order:7}state\", \"val\": \"paid\"}}],\n   \
+     \"else\": [{\"get\": {\"key\": \"{order:7}state\"}}]}\n  \
+    END\n\n\
+    All keys must have the same tag in braces, so that they are in one slot. A comparison has one of ver, val,\n\
+    val_b64 and exists; an operation is put, delete or get.")]
+pub struct TxnArgs {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// The file with the transaction; - or nothing reads it from standard input
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
 }
 
 /// Arguments of `atomic`.

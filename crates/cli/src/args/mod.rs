@@ -34,7 +34,7 @@ pub use config::{
     ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs, ExportArgs, Format, HistoryArgs,
     ImportArgs, ItemArgs, NsCommand, PairCommand, PublishArgs, RollbackArgs, TermsArgs, WatchArgs,
 };
-pub use keys::{AtomicArgs, AtomicCommand, DelArgs, GetArgs, KvArgs, KvCommand, ListArgs, PutArgs};
+pub use keys::{AtomicArgs, AtomicCommand, DelArgs, GetArgs, KvArgs, KvCommand, ListArgs, PutArgs, TxnArgs};
 pub use tls::{AuthorityArgs, AuthorityCommand, ClientCertificateArgs, InitArgs, TlsArgs, TlsCommand};
 
 /// A replicated key-value store: every acknowledged write is on the disks of a majority, every read
@@ -91,6 +91,12 @@ pub enum Command {
     Dev(DevArgs),
     /// Read and write keys
     Kv(KvArgs),
+    /// Change several keys at once, or none of them, by the state of keys
+    ///
+    /// Reads a transaction as POST /v1/transactions takes it, from a file or from standard input,
+    /// and prints the answer, which is JSON with either --output. Exits with 1 if a comparison did
+    /// not hold and `else` happened; the answer is printed as well then.
+    Txn(TxnArgs),
     /// Typed configuration with history: namespaces, pairs, containers
     Config(Box<ConfigArgs>),
     /// Read and exchange numbers atomically
@@ -247,6 +253,7 @@ mod tests {
             "tidelock cluster drain 2 --undo --no-wait",
             "tidelock cluster remove 3 --output json",
             "tidelock cluster transfer 1 2",
+            "tidelock txn f --url http://127.0.0.1:1 --output json",
             "tidelock atomic get a --stale",
             "tidelock atomic exchange a -5 --output json",
             "tidelock atomic cas a -1 -2 --url http://127.0.0.1:1",

@@ -163,6 +163,10 @@ fn changes_of_chosen_keys_are_logged() {
     assert_eq!(guarded.send(1, "PUT /v1/keys/other", &shop, b"1").status, 201, "another prefix");
     assert_eq!(guarded.send(1, "GET /v1/keys/shop/a", &shop, b"").status, 200, "a read");
     assert_eq!(guarded.send(1, "DELETE /v1/keys/shop/none", &shop, b"").status, 404, "nothing to delete");
+    let transaction = json!({"if": [{"key": "shop/{t}", "exists": true}], "then": [{"delete": {"key": "shop/{t}"}}],
+        "else": [{"get": {"key": "shop/{t}"}}, {"put": {"key": "shop/{t}", "val": "1"}}]});
+    let answer = guarded.send(1, "POST /v1/transactions", &shop, transaction.to_string().as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.text());
     let mut client = guarded.redis_as(1, &shop);
     for (command, reply) in [
         ("MULTI", "+OK"),
@@ -183,7 +187,12 @@ fn changes_of_chosen_keys_are_logged() {
         json!([line["event"], line["protocol"], address, line["principal"], line["detail"]])
     };
     let shown: Vec<Value> = lines.iter().map(shown).collect();
-    let expected = [("http", "put shop/a"), ("resp", "add {bank}x"), ("resp", "delete {bank}x")];
+    let expected = [
+        ("http", "put shop/a"),
+        ("http", "put shop/{t}"),
+        ("resp", "add {bank}x"),
+        ("resp", "delete {bank}x"),
+    ];
     let expected =
         expected.map(|(protocol, detail)| json!(["written", protocol, "127.0.0.1", "shop", detail]));
     assert_eq!(shown, expected, "{text}");

@@ -52,6 +52,7 @@ mod scans;
 mod slow_disk;
 mod snapshots;
 mod tls;
+mod transactions;
 mod upgrades;
 mod workers;
 mod wrong_ports;

@@ -136,6 +136,10 @@ fn a_cluster_of_the_release_before_versions_waits_for_all_its_nodes_and_for_its_
         (!show().contains("node 3 runs a release that")).then_some(())
     });
     assert_eq!(version(&cluster, 3), 1);
+    let transaction = cluster.directory(1).with_file_name("transaction.json");
+    fs::write(&transaction, r#"{"then":[{"get":{"key":"k"}}]}"#).expect("a file");
+    let transaction = transaction.to_str().expect("text");
+    assert!(shell.failed(&["txn", transaction]).contains("the cluster's version is too low"));
     shell.done(&["cluster", "version", "--resume"]);
     for number in cluster.numbers() {
         eventually("the version rises", || {
@@ -143,6 +147,7 @@ fn a_cluster_of_the_release_before_versions_waits_for_all_its_nodes_and_for_its_
         });
         read_back(&cluster, number, false);
     }
+    shell.done(&["txn", transaction]);
     for number in cluster.numbers() {
         assert_eq!(cluster.terminate(number).code(), Some(0));
         assert_eq!(recorded(cluster.directory(number)), ClusterVersion::NEWEST);

@@ -7,6 +7,7 @@
 mod access;
 mod audit;
 mod authority;
+mod conditional;
 pub mod config;
 mod demands;
 mod denial;
@@ -31,6 +32,7 @@ use crate::types::{NodeId, ShardId, Version};
 pub use access::{AccessChange, AccessWrite};
 pub use audit::{AdminAction, AuditedWrite};
 pub use authority::{AuthorityChange, AuthorityWrite};
+pub use conditional::{Comparison, ConditionalTransaction, ExpectedState};
 pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
 pub use denial::Denial;
 pub use division::{DivisionBlocker, DivisionCause, DivisionView, HostLoad};
@@ -142,6 +144,7 @@ impl Request {
     pub fn routing_key(&self) -> Option<&[u8]> {
         match self {
             Request::Write(Write::Keys(transaction)) => transaction.keys().next(),
+            Request::Write(Write::Conditional(transaction)) => transaction.keys().next(),
             Request::Write(Write::Config(write)) => Some(write.namespace.routing_key()),
             Request::Read { read: Read::Get { key }, .. } => Some(key),
             Request::Read { read: Read::Operations { operations, .. }, .. } => {

@@ -52,6 +52,13 @@ impl Reply {
 pub enum WriteReply {
     /// Answer to [`Write::Keys`](super::Write::Keys): replies to the operations, one for each.
     Operations(OperationReplies),
+    /// Answer to [`Write::Conditional`](super::Write::Conditional).
+    Branched {
+        /// Whether all comparisons held.
+        succeeded: bool,
+        /// The replies to the operations of the branch that was applied, one for each.
+        replies: OperationReplies,
+    },
     /// A condition did not hold; nothing changed.
     ConditionFailed {
         /// The version of the watched key, [`Version::ABSENT`] if there is no such key; for a
@@ -121,7 +128,10 @@ impl WriteReply {
     }
 
     fn operations(&self) -> Option<&OperationReplies> {
-        if let WriteReply::Operations(replies) = self { Some(replies) } else { None }
+        match self {
+            WriteReply::Operations(replies) | WriteReply::Branched { succeeded: _, replies } => Some(replies),
+            _ => None,
+        }
     }
 
     /// The reply to the operation, if the write had exactly one.

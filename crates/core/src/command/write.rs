@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::{
-    AccessWrite, AuthorityWrite, Condition, ConfigRestoration, ConfigWrite, Move, Operation, Operations,
-    RegistryWrite, Restoration, RestoreWrite, RowLayout, ShardRefusal, Transaction,
+    AccessWrite, AuthorityWrite, Condition, ConditionalTransaction, ConfigRestoration, ConfigWrite, Move,
+    Operation, Operations, RegistryWrite, Restoration, RestoreWrite, RowLayout, ShardRefusal, Transaction,
 };
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
@@ -25,6 +25,9 @@ pub enum Write {
     /// [`WriteReply::ConditionFailed`](super::WriteReply::ConditionFailed) if a watch fails. In
     /// that case nothing changed.
     Keys(Transaction),
+    /// Executes one of two sequences of operations on keys of one slot atomically, by the state of
+    /// keys. Answered by [`WriteReply::Branched`](super::WriteReply::Branched).
+    Conditional(Box<ConditionalTransaction>),
     /// Removes keys of a shard that expire at `now` or before, in the order of their expiry.
     /// Answered by [`WriteReply::Expired`](super::WriteReply::Expired). The leader of a shard
     /// proposes it when keys are overdue by its clock. Replicas take the time from the log and
@@ -73,6 +76,7 @@ const TAG_KEYS: u8 = 25;
 const TAG_CONFIG: u8 = 30;
 const TAG_RESTORE_CONFIG: u8 = 31;
 const TAG_DISCARD_RESTORE: u8 = 32;
+const TAG_CONDITIONAL: u8 = 41;
 
 /// Single operations and transactions in logs that were written before [`TAG_KEYS`]; decoded only.
 const TAG_PUT: u8 = 1;
@@ -99,6 +103,7 @@ impl Write {
     pub fn needs_clock(&self) -> bool {
         match self {
             Write::Keys(transaction) => transaction.operations.needs_clock(),
+            Write::Conditional(transaction) => transaction.needs_clock(),
             Write::Registry(write) => {
                 matches!(
                     **write,
@@ -116,6 +121,7 @@ impl Write {
             Write::Keys(Transaction { watches, operations }) => {
                 Write::Keys(Transaction { watches: watches.clone(), operations: operations.at(now) })
             }
+            Write::Conditional(transaction) => Write::Conditional(Box::new(transaction.at(now))),
             Write::Registry(write) if let RegistryWrite::Access(write) = &**write => {
                 RegistryWrite::Access(AccessWrite { at: now, ..write.clone() }).into()
             }
@@ -136,6 +142,7 @@ impl Write {
         match self {
             Write::Registry(write) => write.needed_version(),
             Write::Config(write) => write.needed_version(),
+            Write::Conditional(_) => ClusterVersion::WITH_TRANSACTIONS,
             Write::Keys(_)
             | Write::Expire { .. }
             | Write::Slots(_)
@@ -151,6 +158,7 @@ impl Write {
     pub fn validate(&self) -> Result<(), ShardRefusal> {
         match self {
             Write::Keys(transaction) => transaction.validate(|_| ShardId::PRIME).map(drop),
+            Write::Conditional(transaction) => transaction.validate(),
             Write::Expire { limit, .. } if (1..=limits::EXPIRED_KEYS_MAX).contains(limit) => Ok(()),
             Write::Expire { .. } => Err(ShardRefusal::invalid("more keys to expire than one command may")),
             Write::Config(write) => write.validate(),
@@ -169,6 +177,10 @@ impl Write {
     fn shard(&self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<ShardId, ShardRefusal> {
         match self {
             Write::Keys(transaction) => transaction.shard(shard_of),
+            // All keys belong to one slot.
+            Write::Conditional(transaction) => {
+                transaction.keys().next().map(shard_of).ok_or(ShardRefusal::invalid("no operations"))
+            }
             Write::Config(write) => Ok(shard_of(write.namespace.routing_key())),
             Write::Restore(write) => write.shard(shard_of),
             Write::Registry(_) => Ok(ShardId::PRIME),
@@ -182,6 +194,10 @@ impl Write {
         match self {
             Write::Keys(transaction) => {
                 out.push(TAG_KEYS);
+                transaction.encode(out);
+            }
+            Write::Conditional(transaction) => {
+                out.push(TAG_CONDITIONAL);
                 transaction.encode(out);
             }
             Write::Expire { shard, now, limit } => {
@@ -238,6 +254,7 @@ impl Write {
     pub fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Write, DecodeError> {
         Ok(match decoder.u8()? {
             TAG_KEYS => Write::Keys(Transaction::decode(decoder, owner)?),
+            TAG_CONDITIONAL => Write::Conditional(Box::new(ConditionalTransaction::decode(decoder, owner)?)),
             TAG_EXPIRE => {
                 let shard = ShardId(decoder.varint()?);
                 let now = UnixMillis(decoder.varint()?);

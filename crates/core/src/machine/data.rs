@@ -36,6 +36,9 @@ impl Data {
         }
         Ok(match write {
             Write::Keys(transaction) => self.kv.transact(&transaction, is_answered),
+            Write::Conditional(transaction) => {
+                self.kv.transact_by_branch(&transaction, is_answered, self.faults)
+            }
             Write::Expire { now, limit, .. } => WriteReply::Expired { keys: self.kv.expire(now, limit) },
             Write::Config(write) => WriteReply::Config(self.config.apply(*write)),
             Write::Slots(step) => WriteReply::Move(self.step(*step, self.faults)),

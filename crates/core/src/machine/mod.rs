@@ -68,6 +68,7 @@ impl Machine {
             Write::Checkpoint { .. } => true,
             Write::Registry(_) => matches!(self, Machine::Registry(_)),
             Write::Keys(_)
+            | Write::Conditional(_)
             | Write::Expire { .. }
             | Write::Config(_)
             | Write::Slots(_)

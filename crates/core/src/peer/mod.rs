@@ -139,6 +139,7 @@ const TAG_CALLER: u8 = 4;
 /// Outcomes with more content than a tag and a number. Their tags share one number space with the
 /// other outcomes.
 const TAG_OPERATIONS: u8 = 15;
+const TAG_BRANCHED: u8 = 41;
 const TAG_INVALID: u8 = 16;
 const TAG_FORBIDDEN: u8 = 28;
 /// Tag of an outcome that is a configuration reply.
@@ -181,6 +182,10 @@ fn put_write_reply(out: &mut Vec<u8>, reply: &WriteReply) {
         WriteReply::Restored => out.push(13),
         WriteReply::Operations(replies) => {
             out.push(TAG_OPERATIONS);
+            replies.encode(out);
+        }
+        WriteReply::Branched { succeeded, replies } => {
+            out.extend_from_slice(&[TAG_BRANCHED, u8::from(*succeeded)]);
             replies.encode(out);
         }
         WriteReply::Expired { keys } => put_numbers(out, 18, &[*keys]),
@@ -257,6 +262,10 @@ fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeEr
         12 => WriteReply::Checkpointed { index: LogIndex(decoder.varint()?) },
         13 => WriteReply::Restored,
         TAG_OPERATIONS => WriteReply::Operations(OperationReplies::decode(decoder, owner)?),
+        TAG_BRANCHED => {
+            let succeeded = decoder.bool()?;
+            WriteReply::Branched { succeeded, replies: OperationReplies::decode(decoder, owner)? }
+        }
         18 => WriteReply::Expired { keys: decoder.varint()? },
         20 => WriteReply::Move(MoveReply::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
         22 => WriteReply::ShardAdded { shard: ShardId(decoder.varint()?) },
@@ -478,6 +487,7 @@ mod tests {
                 version: Version(4),
             }))),
             Outcome::Done(WriteReply::Operations(replies())),
+            Outcome::Done(WriteReply::Branched { succeeded: true, replies: replies() }),
             Outcome::Done(WriteReply::Config(Ok(ConfigWritten { revision: 9, changed: true }))),
             Outcome::Done(WriteReply::Config(Err(ConfigError::RevisionMismatch { current: 9 }))),
         ];

@@ -23,7 +23,8 @@ pub fn slot_of(key: &[u8]) -> u16 {
     CRC16.checksum(hash_tag(key).unwrap_or(key)) % SLOTS
 }
 
-fn hash_tag(key: &[u8]) -> Option<&[u8]> {
+/// The hash tag of a key, if it has a non-empty one.
+pub fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     // Most keys have no tag, and `contains` looks at several bytes at a time.
     if !key.contains(&b'{') {
         return None;

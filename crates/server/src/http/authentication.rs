@@ -29,6 +29,7 @@ use super::native::Keys;
 use super::problem::{Problem, ProblemKind};
 use super::raftdb::Raftdb;
 use super::route::Endpoint;
+use super::transactions::Transactions;
 use super::uri::Parameters;
 use crate::access::{AccessState, Proof, ProtectedModeError, PublishedAccess};
 use crate::clock::WallClock;
@@ -62,6 +63,7 @@ impl Endpoint {
         match self {
             Endpoint::Keys(_)
             | Endpoint::Registers(_)
+            | Endpoint::Transactions(_)
             | Endpoint::Raftdb(_)
             | Endpoint::Kv1(_)
             | Endpoint::Config(_) => true,
@@ -74,6 +76,7 @@ impl Endpoint {
         match self {
             Endpoint::Keys(Keys::Get | Keys::Put | Keys::Delete | Keys::List)
             | Endpoint::Registers(Registers::Get | Registers::Exchange | Registers::CompareExchange)
+            | Endpoint::Transactions(Transactions::Execute)
             | Endpoint::Raftdb(Raftdb::Get | Raftdb::Put)
             | Endpoint::Kv1(Kv1::Get | Kv1::Put) => EndpointDemand::ByRequest,
             Endpoint::Config(operation) => of_config(operation),

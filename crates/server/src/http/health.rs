@@ -54,6 +54,7 @@ async fn welcome<S: Store>(call: &Call<'_, S>) -> Response {
         "\nPUT, GET, DELETE  /v1/keys/{key}   one key, raw\n\
          GET               /v1/keys         a page of keys\n\
          GET, POST         /v1/atomics/{id} one number, exchanged in one step\n\
+         POST              /v1/transactions several keys, all or none\n\
          PUT, GET          /{key}           optimistic locks: ?val=...&ver=...\n\
          POST, GET         /db/{key}        store and read, raw\n\
          GET, POST, DELETE /api/namespaces  typed configuration with history\n\

@@ -16,8 +16,8 @@
 //! route        method and path -> endpoint, by these rows
 //! authentication                  who sends a request, and the demand of its endpoint
 //! metered      what a request uses up of its principal's limits
-//! native atomics list cluster auth membership checkpoint backup snapshots restore | config |
-//!              kv1 form | raftdb | health openapi                  the parts, one module each
+//! native atomics transactions list cluster auth membership checkpoint backup snapshots restore |
+//!              config | kv1 form | raftdb | health openapi         the parts, one module each
 //!   uri          keys and parameters
 //!   conditions   If-Match and If-None-Match
 //!   duration ttl   how long something takes or lives
@@ -74,6 +74,7 @@ mod service;
 mod slots;
 mod snapshots;
 mod stream_permission;
+mod transactions;
 mod ttl;
 mod uri;
 mod version;

@@ -39,6 +39,7 @@ pub(super) enum ProblemKind {
     SlotsMoving,
     SnapshotReplaced,
     CertificateNotUsed,
+    CrossShard,
     ShardInUse,
     ClusterVersion,
     RoleInUse,
@@ -90,6 +91,7 @@ impl ProblemKind {
             ProblemKind::CertificateNotUsed => {
                 (StatusCode::CONFLICT, "certificate-not-used", "Certificate not used")
             }
+            ProblemKind::CrossShard => (StatusCode::CONFLICT, "cross-shard", "Cross-shard transaction"),
             ProblemKind::ShardInUse => (StatusCode::CONFLICT, "shard-in-use", "Shard in use"),
             ProblemKind::RoleInUse => (StatusCode::CONFLICT, "role-in-use", "Role in use"),
             ProblemKind::LastAdministrator => {

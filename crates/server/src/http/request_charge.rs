@@ -1,7 +1,9 @@
 //! Charges a request against the rate limits of its principal.
 //!
-//! A request is one operation. Its bytes are those of path, query and body, and of the body of the
-//! answer. Headers and the streamed events of a watch are not charged.
+//! A request is one operation, except for a transaction, which is as many as it has comparisons and
+//! operations: one is charged before the request is served, the others afterwards. The bytes of a
+//! request are those of path, query and body, and of the body of the answer. Headers and the
+//! streamed events of a watch are not charged.
 
 use std::sync::Arc;
 
@@ -48,16 +50,20 @@ impl RequestCharge {
         Ok(())
     }
 
-    /// Charges what is known only with the answer. Of a refused request, adds `Retry-After` to it.
-    pub fn finish(self, received_bytes: u64, response: &mut Response) {
+    /// Charges what is known only with the answer: the operations in `more`, and its bytes as far
+    /// as the head did not state them. Of a refused request, adds `Retry-After` to the answer.
+    pub fn finish(self, more: Usage, response: &mut Response) {
         if let Some(LimitExceeded { retry_after_ms }) = self.refused {
             let seconds = HeaderValue::from(retry_after_ms.div_ceil(1000));
             response.headers_mut().insert(RETRY_AFTER, seconds);
         }
         if let Some(limiter) = self.limiter {
             let answer_bytes = response.body().size_hint().exact().unwrap_or(0);
-            let unstated_bytes = received_bytes.saturating_sub(self.stated_bytes);
-            limiter.charge_bytes(answer_bytes.saturating_add(unstated_bytes));
+            let unstated_bytes = more.bytes.saturating_sub(self.stated_bytes);
+            limiter.charge(Usage {
+                operations: more.operations,
+                bytes: answer_bytes.saturating_add(unstated_bytes),
+            });
         }
     }
 }

@@ -18,6 +18,7 @@ use super::kv1::Kv1;
 use super::native::Keys;
 use super::operations::{self, Operation};
 use super::raftdb::Raftdb;
+use super::transactions::Transactions;
 use crate::metrics::{Dialect, Kind};
 
 /// What serves an operation: a part of the interface, and which of its operations.
@@ -25,6 +26,7 @@ use crate::metrics::{Dialect, Kind};
 pub(super) enum Endpoint {
     Keys(Keys),
     Registers(Registers),
+    Transactions(Transactions),
     Raftdb(Raftdb),
     Kv1(Kv1),
     Config(Config),
@@ -239,9 +241,11 @@ impl Endpoint {
     /// The label of the interface in metrics.
     pub fn dialect(self) -> Dialect {
         match self {
-            Endpoint::Keys(_) | Endpoint::Registers(_) | Endpoint::Cluster(_) | Endpoint::Auth(_) => {
-                Dialect::Native
-            }
+            Endpoint::Keys(_)
+            | Endpoint::Registers(_)
+            | Endpoint::Transactions(_)
+            | Endpoint::Cluster(_)
+            | Endpoint::Auth(_) => Dialect::Native,
             Endpoint::Raftdb(_) => Dialect::Raftdb,
             Endpoint::Kv1(_) => Dialect::Kv1,
             Endpoint::Config(_) => Dialect::Config,
@@ -279,7 +283,7 @@ macro_rules! endpoints {
         })*
     };
 }
-endpoints!(Keys, Registers, Raftdb, Kv1, Config, Cluster, Auth, Health);
+endpoints!(Keys, Registers, Transactions, Raftdb, Kv1, Config, Cluster, Auth, Health);
 
 /// Whether a path at the root is never a key: its first segment belongs to an interface, or is
 /// reserved for a future one.

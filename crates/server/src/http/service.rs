@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
+use tidelock_core::auth::Usage;
 use tidelock_core::command::{Consistency, Item, Page, Read, StoredValue};
 use tidelock_core::limits;
 use tidelock_core::types::ShardId;
@@ -27,7 +28,9 @@ use super::response::{AnswerBody, Response};
 use super::route::{Endpoint, NoRoute, Route};
 use super::stream_permission::{PermissionLost, StreamDemand, permission_lost};
 use super::uri::Parameters;
-use super::{HttpContext, atomics, auth, cluster, config, cross_origin, health, kv1, native, raftdb};
+use super::{
+    HttpContext, atomics, auth, cluster, config, cross_origin, health, kv1, native, raftdb, transactions,
+};
 use crate::audit_log::DeniedReason;
 use crate::memory::{CONNECTION_BYTES, MemoryExhausted, Reservation};
 use crate::metrics::{Dialect, Kind, MethodClass, Observation, StatusClass};
@@ -46,8 +49,16 @@ pub(super) struct Call<'a, S> {
     body: &'a mut RequestBody,
     /// The part of the memory budget that this request holds.
     memory: &'a mut Reservation,
+    findings: &'a Findings,
+}
+
+/// What a handler finds out about its request, for the head of the answer and for the charge.
+#[derive(Default)]
+struct Findings {
     /// The shard that serves the request, if another node may lead it.
-    led_elsewhere: &'a Cell<Option<ShardId>>,
+    led_elsewhere: Cell<Option<ShardId>>,
+    /// See [`Call::charge_operations`].
+    more_operations: Cell<u64>,
 }
 
 impl<'a, S: Store> Call<'a, S> {
@@ -89,7 +100,7 @@ impl<'a, S: Store> Call<'a, S> {
             && !request.is_stale_read()
             && let Some(key) = request.routing_key()
         {
-            self.led_elsewhere.set(Some(self.store.shard_of(key)));
+            self.findings.led_elsewhere.set(Some(self.store.shard_of(key)));
         }
         Ok(self.store.ask(request).await?)
     }
@@ -97,6 +108,17 @@ impl<'a, S: Store> Call<'a, S> {
     /// Reads the body, see [`RequestBody::read`].
     pub async fn read_body(&mut self, limit: BodyLimit) -> Result<Bytes, Problem> {
         self.body.read(limit, self.memory).await
+    }
+
+    /// Reserves memory for so many bytes more.
+    pub async fn reserve(&mut self, bytes: usize) -> Result<(), Problem> {
+        Ok(self.memory.grow_to(self.memory.bytes() + bytes).await?)
+    }
+
+    /// States of how many operations the request consists, for the rate limits of its principal. It
+    /// is one otherwise.
+    pub fn charge_operations(&self, operations: usize) {
+        self.findings.more_operations.set(operations.saturating_sub(1) as u64);
     }
 
     /// Reads a key, once there is memory for the largest possible value.
@@ -172,7 +194,7 @@ pub(super) async fn answer<S: Store>(
     let (head, incoming) = request.into_parts();
     let mut body = RequestBody::new(incoming, &head.headers, context.options.body_read_timeout);
     let mut memory = context.memory.request();
-    let led_elsewhere = Cell::new(None);
+    let findings = Findings::default();
     let fields = Fields::of(&head.headers);
     let route = Route::of(&head.method, head.uri.path());
     let (mut identity, mut charge) = (ClientIdentity::Unknown, RequestCharge::default());
@@ -195,8 +217,8 @@ pub(super) async fn answer<S: Store>(
             match admitted {
                 Ok(()) => {
                     let (head, fields, body, memory) = (&head, &fields, &mut body, &mut memory);
-                    let (identity, led_elsewhere) = (&identity, &led_elsewhere);
-                    let call = Call { store, context, identity, head, fields, body, memory, led_elsewhere };
+                    let (identity, findings) = (&identity, &findings);
+                    let call = Call { store, context, identity, head, fields, body, memory, findings };
                     dispatch(call, route).await
                 }
                 Err(problem) => Err(problem),
@@ -209,13 +231,14 @@ pub(super) async fn answer<S: Store>(
     let interface = Interface::of(&route, head.uri.path());
     let response = result.unwrap_or_else(|problem| interface.refusal(problem));
     let mut response = count(response, memory, interface);
-    charge.finish(received_bytes, &mut response);
+    let more = Usage { operations: findings.more_operations.get(), bytes: received_bytes };
+    charge.finish(more, &mut response);
     if let Some(reason) = response.extensions().get() {
         record_denied(context, *reason, &head, (authentication.address(), &identity));
     }
     // Values are arbitrary bytes from clients: a browser must not treat one as a page or a script.
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if let Some(url) = led_elsewhere.get().and_then(|shard| store.leaders().of(shard)) {
+    if let Some(url) = findings.led_elsewhere.get().and_then(|shard| store.leaders().of(shard)) {
         response.headers_mut().insert(LEADER, url);
     }
     if head.method == Method::HEAD {
@@ -305,6 +328,7 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Endpoint::Kv1(operation) => kv1::answer(call, operation, arguments).await,
         Endpoint::Raftdb(operation) => raftdb::answer(call, operation, arguments).await,
         Endpoint::Registers(operation) => atomics::answer(call, operation, arguments).await,
+        Endpoint::Transactions(operation) => Box::pin(transactions::answer(call, operation)).await,
         // Boxed, too: a watcher's connection holds this memory as long as it is open.
         Endpoint::Config(operation) => Ok(Box::pin(config::answer(call, operation, arguments)).await),
         // Boxed because these are rare and large: unboxed, every request would reserve memory for

@@ -19,16 +19,19 @@ const TTL_MS: HeaderName = HeaderName::from_static("tidelock-ttl-ms");
 /// Longest time to live in milliseconds: a hundred years, so that no sum overflows.
 const TTL_MS_MAX: u64 = 100 * 366 * 24 * 3_600 * 1_000;
 
+/// What [`parse`] accepts.
+pub(super) const NOTATION: &str =
+    "ttl must be a whole number and a unit, such as 1500ms, 30s, 5m, 2h or 7d, up to 36600d";
+
 /// The time to live of the key that a request writes, in milliseconds, if given.
 pub(super) fn of_write(parameters: Parameters<'_>) -> Result<Option<u64>, Problem> {
     let Some(text) = parameters.get("ttl")? else { return Ok(None) };
-    let millis =
-        duration::parse_ms(&text).filter(|millis| (1..=TTL_MS_MAX).contains(millis)).ok_or_else(|| {
-            Problem::invalid(
-                "ttl must be a whole number and a unit, such as 1500ms, 30s, 5m, 2h or 7d, up to 36600d",
-            )
-        })?;
-    Ok(Some(millis))
+    parse(&text).map(Some).ok_or_else(|| Problem::invalid(NOTATION))
+}
+
+/// Parses a time to live, in milliseconds; `None` if it is malformed or out of bounds.
+pub(super) fn parse(text: &[u8]) -> Option<u64> {
+    duration::parse_ms(text).filter(|millis| (1..=TTL_MS_MAX).contains(millis))
 }
 
 /// The current time by the clock of the leader of a key's shard.

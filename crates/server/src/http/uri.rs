@@ -28,7 +28,8 @@ pub(super) fn key(raw: &str) -> Result<Bytes, Problem> {
     Ok(key)
 }
 
-fn check_key_length(key: &[u8], what: &str) -> Result<(), Problem> {
+/// Refuses a key that is too long; `what` names it.
+pub(super) fn check_key_length(key: &[u8], what: &str) -> Result<(), Problem> {
     if key.len() > limits::KEY_BYTES_MAX {
         return Err(Problem::over_limit(ProblemKind::KeyTooLong, what, limits::KEY_BYTES_MAX));
     }
@@ -136,7 +137,7 @@ impl<'a> Parameters<'a> {
 
 /// Accepts both alphabets, with or without padding. A space is a `+` that the client did not
 /// escape.
-fn base64_decode(encoded: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn base64_decode(encoded: &[u8]) -> Option<Vec<u8>> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),

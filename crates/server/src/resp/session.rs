@@ -383,7 +383,7 @@ impl Session {
         let before = self.out.len();
         self.settle_replies(bytes_max);
         if let Some(limiter) = self.authentication.limiter() {
-            limiter.charge_bytes((self.out.len() - before) as u64);
+            limiter.charge(Usage { operations: 0, bytes: (self.out.len() - before) as u64 });
         }
     }
 

@@ -306,7 +306,11 @@ fn the_documents_state_the_limits() {
     for row in [
         format!("| key | {} KiB", limits::KEY_BYTES_MAX >> 10),
         format!("| value | {} MiB", limits::VALUE_BYTES_MAX >> 20),
-        format!("| body of a form | {} MiB", BODY_BYTES_MAX >> 20),
+        format!("| body of a form or of a transaction | {} MiB", BODY_BYTES_MAX >> 20),
+        format!(
+            "| comparisons of a transaction, and operations of each branch | {} |",
+            grouped(limits::BRANCH_OPERATIONS_MAX)
+        ),
         format!("| request line and headers | {} KiB", HEAD_BYTES_MAX >> 10),
         format!("| list page | {} items", grouped(limits::LIST_PAGE_ITEMS_MAX)),
         format!("| connections | {} ", grouped(CONNECTIONS_MAX)),

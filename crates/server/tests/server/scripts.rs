@@ -110,6 +110,8 @@ scripts! {
     shards_say_where_and_why
     slots_are_moved
     slots_are_refused_what_they_cannot_be
+    transactions_happen_whole
+    transactions_name_what_is_wrong
     values_are_limited
     versions_are_shown_and_held
     welcome_names_the_routes

@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use tidelock_core::command::{Refusal, Reply};
+use tidelock_core::command::{Denial, Refusal, Reply, WriteReply};
 
 use super::Violation;
 use crate::history::{Moment, Operation};
@@ -43,12 +43,17 @@ impl LogJudge {
 
     /// Checks that the log contains an acknowledged command, and does not contain a refused one.
     pub(super) fn judge_presence(self, operation: &Operation, is_in_log: bool) -> Result<(), Violation> {
+        let is_refused = matches!(
+            operation.reply(),
+            // A node refuses a command that is newer than the cluster.
+            Some(Reply::Refused(_) | Reply::Write(WriteReply::Denied(Denial::VersionTooLow)))
+        );
         match operation.reply() {
             None | Some(Reply::Refused(Refusal::UnknownOutcome)) => Ok(()),
-            Some(Reply::Refused(_)) if is_in_log => {
+            Some(_) if is_refused && is_in_log => {
                 self.blame(operation, format!("was refused and stands in the log: {:?}", operation.request))
             }
-            Some(Reply::Refused(_)) => Ok(()),
+            Some(_) if is_refused => Ok(()),
             Some(_) if !is_in_log => self.blame(operation, "was answered and stands in no log"),
             Some(_) => Ok(()),
         }

@@ -18,10 +18,10 @@ use alloc::vec::Vec;
 
 use super::config::{ConfigOperation, Item, Policy, Query, Selection};
 use super::{
-    AccessChange, AccessWrite, AdminAction, AuthorityChange, AuthorityWrite, Condition, ConfigRead,
-    ConfigRestoration, ConfigWrite, Discard, Expiry, ExpiryCondition, HostChange, Move, MoveStep, Operation,
-    Operations, Read, RegistryWrite, Request, Restoration, RestoreWrite, Set, SetCondition, ShardTags,
-    Transaction, Watch, Write,
+    AccessChange, AccessWrite, AdminAction, AuthorityChange, AuthorityWrite, Comparison, Condition,
+    ConditionalTransaction, ConfigRead, ConfigRestoration, ConfigWrite, Discard, Expiry, ExpiryCondition,
+    HostChange, Move, MoveStep, Operation, Operations, Read, RegistryWrite, Request, Restoration,
+    RestoreWrite, Set, SetCondition, ShardTags, Transaction, Watch, Write,
 };
 use crate::auth::{Demand, Scope, Verb};
 
@@ -108,6 +108,7 @@ fn of_write<'a, F: FnMut(&Demand<'a>) -> bool>(write: &'a Write, covers: &mut F)
                 .try_for_each(|Watch { key, version: _ }| demand(Verb::Read, Scope::Key(key), covers))?;
             of_operations(operations, covers)
         }
+        Write::Conditional(transaction) => of_conditional(transaction, covers),
         // The leader of the shard proposes it.
         Write::Expire { shard: _, now: _, limit: _ } => demand(Verb::Internal, Scope::Cluster, covers),
         Write::Config(write) => of_config_write(write, covers),
@@ -116,6 +117,20 @@ fn of_write<'a, F: FnMut(&Demand<'a>) -> bool>(write: &'a Write, covers: &mut F)
         Write::Registry(write) => demand(verb_of_registry(write), Scope::Cluster, covers),
         Write::Checkpoint { shard: _ } => demand(Verb::Operate, Scope::Cluster, covers),
     }
+}
+
+/// Both branches count, whichever is applied: otherwise the answer would show a key's state to a
+/// caller that may not read it.
+fn of_conditional<'a, F: FnMut(&Demand<'a>) -> bool>(
+    transaction: &'a ConditionalTransaction,
+    covers: &mut F,
+) -> Verdict<'a> {
+    let ConditionalTransaction { comparisons, then, otherwise } = transaction;
+    comparisons
+        .iter()
+        .try_for_each(|Comparison { key, expected: _ }| demand(Verb::Read, Scope::Key(key), covers))?;
+    of_operations(then, covers)?;
+    of_operations(otherwise, covers)
 }
 
 fn of_operations<'a, F: FnMut(&Demand<'a>) -> bool>(

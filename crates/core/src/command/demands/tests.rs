@@ -3,7 +3,7 @@
 
 use super::super::config::{Change, Name, Stamp};
 use super::super::migration::Import;
-use super::super::{AuditedWrite, Consistency, DivisionCause, HostInfo};
+use super::super::{AuditedWrite, Consistency, DivisionCause, ExpectedState, HostInfo};
 use super::*;
 use crate::auth::{
     AuthorityId, Caller, ClusterLevel, ConfigAccess, Grant, Grants, KeyAccess, Namespaces, PrivateKey,
@@ -309,6 +309,14 @@ fn config_write(operation: ConfigOperation, expected: Option<u64>) -> Write {
     ConfigWrite { namespace, stamp: Stamp::default(), expected, operation }.into()
 }
 
+/// Compares a key, and executes `then`, or deletes another key.
+fn conditional(compared: Bytes, then: Operations) -> ConditionalTransaction {
+    let expected = ExpectedState::Value(Bytes::from_static(b"v"));
+    let delete = Operation::Delete { key: b"app/else", condition: Condition::Always };
+    let comparisons = vec![Comparison { key: compared, expected }];
+    ConditionalTransaction { comparisons, then, otherwise: Operations::of(&[delete]) }
+}
+
 fn writes() -> Vec<(&'static str, Write)> {
     let (shard, key) = (SHARD, KEY);
     let burst = || {
@@ -325,6 +333,10 @@ fn writes() -> Vec<(&'static str, Write)> {
             "several operations at once, or a transaction": Write::Keys(Transaction::of(burst())),
             "a transaction with a watched key":
                 Write::Keys(Transaction { watches: vec![watch.clone()], operations: burst() }),
+        ],
+        Write::Conditional(_) => [
+            "a transaction with comparisons and branches":
+                Write::Conditional(Box::new(conditional(watch.key.clone(), burst()))),
         ],
         Write::Expire { .. } => [
             "remove expired keys": Write::Expire { shard, now: UnixMillis(1), limit: 1 },
@@ -397,7 +409,7 @@ fn sections() -> Vec<Section> {
     cluster.extend(authority_changes().into_iter().map(change).map(of_registry));
     for (name, write) in writes() {
         let section = match &write {
-            Write::Keys(_) => &mut keys,
+            Write::Keys(_) | Write::Conditional(_) => &mut keys,
             Write::Config(_) => &mut config,
             _ => &mut cluster,
         };
@@ -512,11 +524,21 @@ fn every_operation_of_a_burst_is_looked_at() {
         let watch = |key: &Vec<u8>| Watch { key: Bytes::from(key.clone()), version: Version(1) };
         let [none, all] = [Vec::new(), keys.iter().map(watch).collect()];
         let get = Operation::Get { key: KEY };
+        let gets = || Operations::of(&[get]);
+        let branches = |comparisons, then, otherwise| {
+            let transaction = ConditionalTransaction { comparisons, then, otherwise };
+            Request::Write(Write::Conditional(Box::new(transaction)))
+        };
+        let compare =
+            |key: &Vec<u8>| Comparison { key: Bytes::from(key.clone()), expected: ExpectedState::Exists };
         let read =
             Read::Operations { operations: Operations::of(&puts), bytes_max: limits::REPLIES_BYTES_CLOSE };
         let requests = [
             Request::Write(Write::Keys(Transaction { watches: none, operations: Operations::of(&puts) })),
             Request::Write(Write::Keys(Transaction { watches: all, operations: Operations::of(&[get]) })),
+            branches(vec![], Operations::of(&puts), gets()),
+            branches(vec![], gets(), Operations::of(&puts)),
+            branches(keys.iter().map(compare).collect(), gets(), gets()),
             linearizable(read),
         ];
         for request in requests {

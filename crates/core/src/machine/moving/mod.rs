@@ -44,6 +44,7 @@ impl Data {
         let Some(ownership) = &self.kv.ownership else { return true };
         match write {
             Write::Keys(transaction) => transaction.keys().all(|key| ownership.owns(key)),
+            Write::Conditional(transaction) => transaction.keys().all(|key| ownership.owns(key)),
             Write::Config(write) => ownership.owns(write.namespace.routing_key()),
             Write::Restore(write) => write.all_keys(|key| ownership.owns(key)),
             Write::Expire { .. } | Write::Slots(_) | Write::Registry(_) | Write::Checkpoint { .. } => true,

@@ -7,6 +7,7 @@
 mod auth;
 mod config;
 mod dialects;
+mod keys;
 mod native;
 mod operation;
 pub(super) mod schemas;

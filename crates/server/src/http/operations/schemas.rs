@@ -10,13 +10,14 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use tidelock_api::{
     atomics, audit, auth, authorities, certificate, checkpoints, clients, cluster, config, keys, load,
-    membership, problem, shards, slots, snapshots, version,
+    membership, problem, shards, slots, snapshots, transactions, version,
 };
 use tidelock_core::limits;
 
 // The limits that schemas state are those that the core holds to.
 const _: () = {
     assert!(audit::LISTED_MAX == limits::AUDIT_PAGE_MAX);
+    assert!(transactions::OPERATIONS_MAX == limits::BRANCH_OPERATIONS_MAX);
     assert!(shards::NAME_BYTES_MAX == limits::SHARD_NAME_BYTES_MAX);
     assert!(config::KEY_CHARACTERS_MAX == limits::CONFIG_KEY_CHARACTERS_MAX);
     assert!(config::AUTHOR_CHARACTERS_MAX == limits::CONFIG_AUTHOR_CHARACTERS_MAX);
@@ -42,6 +43,7 @@ type Bodies = (
     (config::Pair, config::PairContent, config::ListedContainer, config::Container),
     (config::ContainerContent, config::Publication, config::RollbackRequest, config::PolicyRequest),
     (config::NamespaceDiff, config::ContainerDiff, audit::AuditRecords),
+    (transactions::TransactionRequest, transactions::TransactionAnswer<'static>),
 );
 
 /// All schemas.

@@ -151,8 +151,12 @@ fn judge_writes(
 
 /// Whether a command holds a time to live instead of the time at which it ends.
 fn is_relative(write: &Write) -> bool {
-    let Write::Keys(transaction) = write else { return false };
-    transaction.operations.iter().any(|operation| {
+    let [first, second] = match write {
+        Write::Keys(transaction) => [Some(&transaction.operations), None],
+        Write::Conditional(transaction) => [Some(&transaction.then), Some(&transaction.otherwise)],
+        _ => [None, None],
+    };
+    first.into_iter().chain(second).flat_map(Operations::iter).any(|operation| {
         matches!(operation, Asked::ExpireAfter { .. } | Asked::Set(Set { expiry: Expiry::After(_), .. }))
     })
 }
@@ -162,14 +166,24 @@ fn is_relative(write: &Write) -> bool {
 fn is_same(asked: &Write, logged: &Write, by_leader: &impl Fn(UnixMillis) -> bool) -> bool {
     match (asked, logged) {
         (Write::Keys(asked), Write::Keys(logged)) => {
-            let (asked, watches) = (&asked.operations, asked.watches == logged.watches);
-            let pairs = asked.iter().zip(logged.operations.iter());
-            watches
-                && asked.len() == logged.operations.len()
-                && pairs.into_iter().all(|(asked, logged)| is_same_operation(asked, logged, by_leader))
+            asked.watches == logged.watches
+                && are_same_operations((&asked.operations, &logged.operations), by_leader)
+        }
+        (Write::Conditional(asked), Write::Conditional(logged)) => {
+            asked.comparisons == logged.comparisons
+                && are_same_operations((&asked.then, &logged.then), by_leader)
+                && are_same_operations((&asked.otherwise, &logged.otherwise), by_leader)
         }
         _ => asked == logged,
     }
+}
+
+fn are_same_operations(
+    (asked, logged): (&Operations, &Operations),
+    by_leader: &impl Fn(UnixMillis) -> bool,
+) -> bool {
+    let mut pairs = asked.iter().zip(logged.iter());
+    asked.len() == logged.len() && pairs.all(|(asked, logged)| is_same_operation(asked, logged, by_leader))
 }
 
 /// As [`is_same`]. In the log a time to live is the time at which it ends, or 0 if that has passed.

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    Condition, Exchange, Expiry, ExpiryCondition, Move, MoveStep, Operation, OperationRepliesBuilder,
-    OperationReply, Rejection, Reply, RestoreWrite, Set, SetCondition, Write, WriteReply,
+    Comparison, Condition, Exchange, ExpectedState, Expiry, ExpiryCondition, Move, MoveStep, Operation,
+    OperationReplies, OperationRepliesBuilder, OperationReply, Operations, Rejection, Reply, RestoreWrite,
+    Set, SetCondition, Write, WriteReply,
 };
 use tidelock_core::machine::config::Config;
 use tidelock_core::slots::slot_set::SlotSet;
@@ -82,11 +83,13 @@ impl ShardModel {
                         return Ok(Some(Reply::Write(WriteReply::ConditionFailed { current })));
                     }
                 }
-                let mut replies = OperationRepliesBuilder::default();
-                for operation in transaction.operations.iter() {
-                    self.answer(&operation, &mut replies);
-                }
-                return Ok(Some(Reply::Write(WriteReply::Operations(replies.finish()))));
+                let replies = self.answer_all(&transaction.operations);
+                return Ok(Some(Reply::Write(WriteReply::Operations(replies))));
+            }
+            Write::Conditional(transaction) => {
+                let succeeded = transaction.comparisons.iter().all(|comparison| self.holds(comparison));
+                let replies = self.answer_all(transaction.branch(succeeded));
+                return Ok(Some(Reply::Write(WriteReply::Branched { succeeded, replies })));
             }
             Write::Expire { now, limit, .. } => self.expire(*now, *limit),
             _ => {}
@@ -226,6 +229,21 @@ impl ShardModel {
         Ok(Exchange { swapped: true, old, version })
     }
 
+    fn holds(&self, Comparison { key, expected }: &Comparison) -> bool {
+        match (expected, self.keys.get(key)) {
+            (ExpectedState::Version(version), None) => *version == Version::ABSENT,
+            (ExpectedState::Version(version), Some(held)) => held.version == *version,
+            (ExpectedState::Exists, held) => held.is_some(),
+            (ExpectedState::Value(value), held) => held.is_some_and(|held| held.value == value),
+        }
+    }
+
+    fn answer_all(&mut self, operations: &Operations) -> OperationReplies {
+        let mut replies = OperationRepliesBuilder::default();
+        operations.iter().for_each(|operation| self.answer(&operation, &mut replies));
+        replies.finish()
+    }
+
     fn answer(&mut self, operation: &Operation<'_>, replies: &mut OperationRepliesBuilder) {
         let before = self.keys.get(operation.key()).cloned();
         let current = self.version(operation.key());
@@ -319,6 +337,7 @@ impl ShardModel {
 fn keys_of(write: &Write) -> Vec<Bytes> {
     match write {
         Write::Keys(transaction) => transaction.keys().map(Bytes::copy_from_slice).collect(),
+        Write::Conditional(transaction) => transaction.keys().map(Bytes::copy_from_slice).collect(),
         Write::Config(write) => vec![write.namespace.routing_key().clone()],
         _ => Vec::new(),
     }

@@ -8,9 +8,11 @@
 
 use super::{KeyValue, Record};
 use crate::command::{
-    Exchange, Expiry, ExpiryCondition, Operation, OperationReplies, OperationRepliesBuilder, OperationReply,
-    Operations, Rejection, Set, SetCondition, Transaction, WriteReply,
+    Comparison, ConditionalTransaction, Exchange, ExpectedState, Expiry, ExpiryCondition, Operation,
+    OperationReplies, OperationRepliesBuilder, OperationReply, Operations, Rejection, Set, SetCondition,
+    Transaction, WriteReply,
 };
+use crate::deliberate::{Fault, Faults};
 use crate::limits;
 use crate::types::{UnixMillis, Version};
 use alloc::boxed::Box;
@@ -45,10 +47,39 @@ impl KeyValue {
                 return WriteReply::ConditionFailed { current };
             }
         }
-        let awaited = if is_answered { transaction.operations.len() } else { 0 };
+        WriteReply::Operations(self.execute_all(&transaction.operations, is_answered))
+    }
+
+    /// Executes the branch of the transaction that its comparisons select. Without `is_answered`
+    /// the reply is incomplete.
+    pub(in crate::machine) fn transact_by_branch(
+        &mut self,
+        transaction: &ConditionalTransaction,
+        is_answered: bool,
+        faults: Faults,
+    ) -> WriteReply {
+        let succeeded = transaction.comparisons.iter().all(|comparison| self.holds(comparison, faults));
+        let replies = self.execute_all(transaction.branch(succeeded), is_answered);
+        WriteReply::Branched { succeeded, replies }
+    }
+
+    fn holds(&self, Comparison { key, expected }: &Comparison, faults: Faults) -> bool {
+        match expected {
+            ExpectedState::Version(version) => self.version(key) == *version,
+            ExpectedState::Exists => self.version(key) != Version::ABSENT,
+            ExpectedState::Value(value) => {
+                let equals = |record: &Record| record.value() == &value[..];
+                self.records.get(key).is_some_and(equals) || faults.has(Fault::UnequalValuesMatch)
+            }
+        }
+    }
+
+    /// Executes operations in order.
+    fn execute_all(&mut self, operations: &Operations, is_answered: bool) -> OperationReplies {
+        let awaited = if is_answered { operations.len() } else { 0 };
         let mut replies = OperationRepliesBuilder::for_replies(awaited);
         let mut room = limits::REPLIES_BYTES_CLOSE;
-        for operation in transaction.operations.iter() {
+        for operation in operations.iter() {
             if operation.is_read() && !is_answered {
                 continue;
             }
@@ -58,7 +89,7 @@ impl KeyValue {
                 }
             });
         }
-        WriteReply::Operations(replies.finish())
+        replies.finish()
     }
 
     /// Executes one operation. `room` is the number of bytes that returned values of removed keys

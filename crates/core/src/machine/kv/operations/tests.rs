@@ -234,6 +234,47 @@ fn a_transaction_happens_whole_or_not_at_all() {
 }
 
 #[test]
+fn comparisons_select_the_branch_that_happens() {
+    let (absent, value) = (&b"none"[..], |value| ExpectedState::Value(Bytes::from_static(value)));
+    let version = |version| ExpectedState::Version(Version(version));
+    let compare = |key, expected| Comparison { key: Bytes::from_static(key), expected };
+    for (comparisons, succeeds) in [
+        (vec![], true),
+        (vec![compare(KEY, version(1))], true),
+        (vec![compare(KEY, version(2))], false),
+        (vec![compare(KEY, version(0))], false),
+        (vec![compare(KEY, ExpectedState::Exists)], true),
+        (vec![compare(KEY, value(b"1"))], true),
+        (vec![compare(KEY, value(b""))], false),
+        (vec![compare(KEY, value(b"12"))], false),
+        (vec![compare(absent, version(0))], true),
+        (vec![compare(absent, version(1))], false),
+        (vec![compare(absent, ExpectedState::Exists)], false),
+        (vec![compare(absent, value(b""))], false),
+        (vec![compare(KEY, value(b"1")), compare(absent, version(0))], true),
+        (vec![compare(KEY, value(b"1")), compare(absent, ExpectedState::Exists)], false),
+    ] {
+        let mut kv = holding(b"1");
+        let branch =
+            |suffix| Operations::of(&[Operation::Append { key: KEY, suffix }, Operation::Get { key: KEY }]);
+        let (then, otherwise) = (branch(b"+then"), branch(b"+else"));
+        let transaction = ConditionalTransaction { comparisons, then, otherwise };
+        let mut silent = holding(b"1");
+        let reply = kv.transact_by_branch(&transaction, true, Faults::NONE);
+        let WriteReply::Branched { succeeded, replies } = reply else { panic!("{reply:?}") };
+        assert_eq!(succeeded, succeeds, "{:?}", transaction.comparisons);
+        let value: &[u8] = if succeeds { b"1+then" } else { b"1+else" };
+        let expected = [
+            OperationReply::Length { version: Version(2), value_bytes: 6 },
+            OperationReply::Value { version: Version(2), expires: None, value },
+        ];
+        assert_eq!(replies.iter().collect::<Vec<_>>(), expected);
+        silent.transact_by_branch(&transaction, false, Faults::NONE);
+        assert_eq!(kv.digest(), silent.digest());
+    }
+}
+
+#[test]
 fn whether_anybody_waits_does_not_show_in_the_state() {
     let (mut asked, mut silent) = (holding(b"1"), holding(b"1"));
     let operations = Operations::of(&[
