@@ -113,6 +113,8 @@ pub enum Fault {
     JoinTokenReused,
     /// A comparison of a transaction with a value holds whatever the key holds.
     UnequalValuesMatch,
+    /// A snapshot does not contain the outcomes of transactions with an id.
+    OutcomesNotInSnapshot,
 }
 
 /// The fault of a node, if any.
@@ -125,7 +127,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 45] = [
+    pub const ALL: [Fault; 46] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -171,6 +173,7 @@ impl Faults {
         Fault::JoinTokenReused,
         Fault::AuditRecordLost,
         Fault::UnequalValuesMatch,
+        Fault::OutcomesNotInSnapshot,
     ];
 
     /// No fault.

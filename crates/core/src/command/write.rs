@@ -145,9 +145,9 @@ impl Write {
             Write::Keys(_)
             | Write::Expire { .. }
             | Write::Config(_)
-            | Write::Slots(_)
             | Write::Restore(_)
             | Write::Checkpoint { .. } => ClusterVersion::FIRST,
+            Write::Slots(step) => step.needed_version(),
         }
     }
 
