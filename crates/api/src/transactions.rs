@@ -21,6 +21,9 @@ use crate::BASE64;
 /// Most comparisons of a transaction, and most operations of each branch.
 pub const OPERATIONS_MAX: usize = 1_024;
 
+/// Most bytes of an id.
+pub const ID_BYTES_MAX: usize = 64;
+
 /// The body of `POST /v1/transactions`. All keys must be in one hash slot, by a common tag in
 /// braces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -39,6 +42,11 @@ pub struct TransactionRequest {
     #[serde(rename = "else", default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = OPERATIONS_MAX))]
     pub otherwise: Vec<Operation>,
+    /// Names the transaction among those of its slot. A repetition with the same id is answered
+    /// with the first outcome, and does nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = ID_BYTES_MAX))]
+    pub id: Option<String>,
 }
 
 /// A condition on the state of a key: its version, its value, or whether it exists. Give exactly
@@ -214,7 +222,7 @@ pub struct GetResult<'a> {
     #[schemars(with = "String", regex(pattern = BASE64))]
     pub val_b64: Option<Cow<'a, str>>,
     /// Always true: the value was left out, because the values that the transaction read are longer
-    /// than 8 MiB together.
+    /// than 8 MiB together, or than 16 KiB if it has an id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schemars(with = "bool")]
     pub omitted: bool,

@@ -115,6 +115,8 @@ pub enum Fault {
     JoinTokenReused,
     /// A comparison of a transaction with a value holds whatever the key holds.
     UnequalValuesMatch,
+    /// A snapshot does not contain the outcomes of transactions with an id.
+    OutcomesNotInSnapshot,
 }
 
 /// The fault of a node, if any.
@@ -127,7 +129,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 46] = [
+    pub const ALL: [Fault; 47] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -174,6 +176,7 @@ impl Faults {
         Fault::AuditRecordLost,
         Fault::ClaimedAuthorDropped,
         Fault::UnequalValuesMatch,
+        Fault::OutcomesNotInSnapshot,
     ];
 
     /// No fault.

@@ -119,6 +119,23 @@ pub const WATCHES_MAX: usize = 1_024;
 /// many takes about a millisecond.
 pub const BRANCH_OPERATIONS_MAX: usize = 1_024;
 
+/// Longest id of a transaction.
+pub const TRANSACTION_ID_BYTES_MAX: usize = 64;
+
+/// Bytes of the values that a transaction with an id reads. Further values are left out of its
+/// outcome.
+pub const OUTCOME_VALUES_BYTES_MAX: usize = 16 << 10;
+
+/// Outcomes of transactions with an id that a shard keeps.
+pub const OUTCOMES_MAX: usize = 8_192;
+
+/// Bytes of the outcomes that a shard keeps. The first block of a snapshot, and the last step of a
+/// move of slots, contain them.
+pub const OUTCOMES_BYTES_MAX: usize = 512 << 10;
+
+/// How long an outcome is kept, in milliseconds: a day.
+pub const OUTCOME_KEPT_MS: u64 = 24 * 3_600 * 1_000;
+
 /// Bytes of the values that one command reads, and of those that it removes and returns. Further
 /// values are left out, or not removed, and the reply says so. Twice this much fits a frame, as the
 /// replies of a forwarded command must.

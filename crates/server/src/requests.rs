@@ -174,13 +174,23 @@ pub struct Branched {
     pub replies: OperationReplies,
 }
 
+/// Why neither branch of a transaction was applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotTransacted {
+    /// Another transaction of the slot has the same id.
+    IdReused,
+    /// The cluster's version is too low.
+    Denied(Denial),
+}
+
 /// A transaction with comparisons and branches.
-pub fn transact(transaction: ConditionalTransaction) -> TypedRequest<Result<Branched, Denial>> {
+pub fn transact(transaction: ConditionalTransaction) -> TypedRequest<Result<Branched, NotTransacted>> {
     TypedRequest::write(
         Write::Conditional(Box::new(transaction)),
         answer!(
             WriteReply::Branched { succeeded, replies } => Ok(Branched { succeeded, replies }),
-            WriteReply::Denied(denial) => Err(denial)
+            WriteReply::IdReused => Err(NotTransacted::IdReused),
+            WriteReply::Denied(denial) => Err(NotTransacted::Denied(denial))
         ),
     )
 }

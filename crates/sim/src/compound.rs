@@ -21,6 +21,9 @@ use crate::slots::shard_of;
 /// Numbers that name an operation are above all that clients count up to.
 const NUMBERS_BEGIN: i64 = 1 << 40;
 
+/// Transactions with an id that clients may still repeat.
+const IDENTIFIED_MAX: usize = 20;
+
 /// Longest time to live that a client gives a key, in milliseconds.
 const LIFE_MS_MAX: u64 = 4_000;
 
@@ -49,6 +52,11 @@ pub fn token_in(write: &Write) -> Option<Token> {
     }
 }
 
+/// Whether a command is a transaction with an id, which clients repeat.
+pub fn is_identified(write: &Write) -> bool {
+    matches!(write, Write::Conditional(transaction) if transaction.id.is_some())
+}
+
 /// Generator of requests with operations.
 #[derive(Debug)]
 pub struct Compound {
@@ -58,6 +66,8 @@ pub struct Compound {
     per_mille: u32,
     /// Versions that clients saw, for watches.
     seen: Vec<(Bytes, Version)>,
+    /// The latest transactions with an id, which clients repeat.
+    identified: Vec<Write>,
     random: fastrand::Rng,
 }
 
@@ -70,7 +80,7 @@ impl Compound {
                 .expect("invariant: every shard has tags")
         };
         let tags = (1..=data_shards).map(|shard| tag(ShardId(shard))).collect();
-        Compound { tags, keys_per_shard, per_mille, seen: Vec::new(), random }
+        Compound { tags, keys_per_shard, per_mille, seen: Vec::new(), identified: Vec::new(), random }
     }
 
     /// Every key, for the final inspection.
@@ -83,6 +93,9 @@ impl Compound {
     pub fn request(&mut self, token: Token, clock: UnixMillis) -> Option<Request> {
         if self.random.u32(0..1000) >= self.per_mille {
             return None;
+        }
+        if !self.identified.is_empty() && self.random.u8(0..8) == 0 {
+            return Some(Request::Write(choose(&mut self.random, &self.identified).clone()));
         }
         let shard = self.random.usize(0..self.tags.len());
         Some(match self.random.u8(0..10) {
@@ -175,7 +188,18 @@ impl Compound {
         let comparisons = (0..self.random.usize(0..=2)).map(|_| self.comparison(shard)).collect();
         let then = self.operations(shard, token, clock);
         let otherwise = self.operations(shard, token, clock);
-        Write::Conditional(Box::new(ConditionalTransaction { comparisons, then, otherwise }))
+        let mut transaction = ConditionalTransaction { comparisons, then, otherwise, id: None };
+        if self.random.bool() {
+            transaction = transaction.identified(token.0.to_string().into());
+        }
+        let is_identified = transaction.id.is_some();
+        let write = Write::Conditional(Box::new(transaction));
+        if is_identified {
+            let excess = (self.identified.len() + 1).saturating_sub(IDENTIFIED_MAX);
+            self.identified.drain(..excess);
+            self.identified.push(write.clone());
+        }
+        write
     }
 
     fn comparison(&mut self, shard: usize) -> Comparison {
@@ -292,7 +316,9 @@ mod tests {
         let mut named = 0;
         for token in (1..500).map(Token) {
             if let Some(Request::Write(write)) = compound.request(token, UnixMillis(5)) {
-                assert_eq!(token_in(&write), Some(token));
+                // A repetition names the operation that it repeats.
+                let named_token = token_in(&write).expect("a token");
+                assert!(named_token == token || (named_token < token && is_identified(&write)));
                 assert_eq!(write.validate(), Ok(()));
                 named += 1;
             }

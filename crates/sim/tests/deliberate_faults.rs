@@ -116,7 +116,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
             plan.data_shards = 2;
             plan.operator_actions = vec![operator_action(3_000, OperatorAction::RemoveShard(ShardId(2)))];
         }
-        Fault::StaleSnapshotInstalled | Fault::OvertakenCommandRetried => {
+        Fault::StaleSnapshotInstalled | Fault::OvertakenCommandRetried | Fault::OutcomesNotInSnapshot => {
             plan.snapshot_log_bytes_min = 500;
             plan.disk.segment_bytes = 8 << 10;
         }
@@ -303,6 +303,9 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::DefaultIgnoredByNewShards
         | Fault::SpanningTransactionsIgnored
         | Fault::BackupOfTwoSlotMaps
+        | Fault::StaleSnapshotInstalled
+        | Fault::CheckpointTakenLate
+        | Fault::OutcomesNotInSnapshot
         | Fault::BackupIgnoresMovesElsewhere => [isolate, pause, slow, break_links],
         Fault::ReceiverClockUsed => {
             let set: Strike = SetClock { target, ahead_ms: random.i64(-60_000..60_000) }.into();
@@ -310,17 +313,10 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         }
         // Hosts that exchange their addresses and advertise no names.
         Fault::UnexpectedNodeAccepted | Fault::StaleAddressKept => {
-            let exchange: Strike = Relocate {
-                hosts: 1 << random.u64(0..3) | 1 << random.u64(0..3),
-                relocation: Relocation::Exchange,
-                down: Micros::MILLISECOND * 100,
-                name_lag: Micros::MILLISECOND * 500,
-            }
-            .into();
+            let exchange = exchange_addresses(random);
             [exchange.clone(), exchange, power, break_links]
         }
         Fault::OldCopyAccepted => [OldCopy { target }.into(), OldCopy { target }.into(), power, isolate],
-        Fault::StaleSnapshotInstalled | Fault::CheckpointTakenLate => [isolate, pause, slow, break_links],
         Fault::DeposedSessionAnswered | Fault::OvertakenCommandRetried | Fault::OutcomeThroughLaterLink => {
             [isolate, partition, pause, slow]
         }
@@ -335,6 +331,16 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         }
     };
     choose(random, &strikes).clone()
+}
+
+fn exchange_addresses(random: &mut fastrand::Rng) -> Strike {
+    Relocate {
+        hosts: 1 << random.u64(0..3) | 1 << random.u64(0..3),
+        relocation: Relocation::Exchange,
+        down: Micros::MILLISECOND * 100,
+        name_lag: Micros::MILLISECOND * 500,
+    }
+    .into()
 }
 
 fn broken(seed: u64, fault: Fault) -> Plan {
@@ -486,6 +492,11 @@ fn time_of_node_asked_is_caught() {
 #[test]
 fn unequal_values_that_match_are_caught() {
     caught(Fault::UnequalValuesMatch, &["operations"]);
+}
+
+#[test]
+fn outcomes_not_in_a_snapshot_are_missed() {
+    caught(Fault::OutcomesNotInSnapshot, &["operations", "replicas", "checkpoints"]);
 }
 
 #[test]

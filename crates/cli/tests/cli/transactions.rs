@@ -77,3 +77,36 @@ fn transactions_come_from_files_and_mistakes_are_named() {
     assert_eq!(read, json!({ "succeeded": true, "results": [{ "get": { "key": "{a}1", "ver": 0 } }] }));
     assert!(shell.failed(&["txn", "/does/not/exist"]).contains("/does/not/exist"));
 }
+
+/// A repetition is answered with the first outcome by every node, also after all have restarted.
+#[test]
+fn a_transaction_with_an_id_happens_once() {
+    let mut cluster = Cluster::start(3);
+    let shell = Shell::of(&cluster);
+    let add = json!({
+        "id": "order-7",
+        "if": [{ "key": "{t}a", "exists": false }],
+        "then": [{ "put": { "key": "{t}a", "val": "x" } }, { "get": { "key": "{t}a" } }],
+    });
+    let first = piped(&shell, &["txn"], &add);
+    assert!(first.status.success(), "{first:?}");
+    for round in 0..2 {
+        for number in cluster.numbers() {
+            let shell = Shell::by_way_of(&cluster, &[number]);
+            let repeated = piped(&shell, &["txn"], &add);
+            assert_eq!(repeated.stdout, first.stdout, "{round}: {repeated:?}");
+        }
+        for number in cluster.numbers() {
+            assert_eq!(cluster.terminate(number).code(), Some(0));
+        }
+        for number in cluster.numbers() {
+            cluster.spawn(number);
+        }
+        for number in cluster.numbers() {
+            cluster.wait_ready(number);
+        }
+    }
+    let other = json!({ "id": "order-7", "then": [{ "delete": { "key": "{t}a" } }] });
+    let refused = piped(&Shell::of(&cluster), &["txn"], &other);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("has this id"), "{refused:?}");
+}

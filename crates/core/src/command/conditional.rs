@@ -2,19 +2,22 @@
 //! applied, as one command.
 //!
 //! Owns their limits and layout, and the rule that all their keys belong to one slot. So a
-//! transaction that is accepted once is never refused because slots have moved.
+//! transaction that is accepted once is never refused because slots have moved. Also owns the ids
+//! of transactions, and the layout of the outcomes that shards keep for them.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::{Operations, ShardRefusal, validate_key, validate_value};
+use sha2::{Digest, Sha256};
+
+use super::{OperationReplies, Operations, ShardRefusal, validate_key, validate_value};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
-use crate::slots::slot_of;
+use crate::slots::{SLOTS, slot_of};
 use crate::types::{UnixMillis, Version};
 
 /// Applies `then` if all comparisons hold, else `otherwise`, atomically and in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConditionalTransaction {
     /// At most [`limits::BRANCH_OPERATIONS_MAX`]. Without any, `then` is applied.
     pub comparisons: Vec<Comparison>,
@@ -22,6 +25,38 @@ pub struct ConditionalTransaction {
     pub then: Operations,
     /// At most [`limits::BRANCH_OPERATIONS_MAX`] operations; there may be none.
     pub otherwise: Operations,
+    /// Set by [`ConditionalTransaction::identified`].
+    pub id: Option<TransactionId>,
+}
+
+/// Identifies a transaction among those of its slot, so that a repetition is answered with the
+/// first outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransactionId {
+    /// Chosen by the client, 1 to [`limits::TRANSACTION_ID_BYTES_MAX`] bytes.
+    pub name: Bytes,
+    /// SHA-256 of the transaction as it was requested, by which a repetition is told from another
+    /// transaction with the same name.
+    pub digest: [u8; 32],
+    /// The time at which the shard's leader proposed it; 0 until then.
+    pub proposed: UnixMillis,
+}
+
+/// The outcome of a transaction with an id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptOutcome {
+    /// The slot of all its keys.
+    pub slot: u16,
+    /// See [`TransactionId::name`].
+    pub name: Bytes,
+    /// See [`TransactionId::digest`].
+    pub digest: [u8; 32],
+    /// See [`TransactionId::proposed`].
+    pub proposed: UnixMillis,
+    /// Whether all comparisons held.
+    pub succeeded: bool,
+    /// The replies to the operations of the branch that was applied.
+    pub replies: OperationReplies,
 }
 
 /// A condition on the state of one key.
@@ -44,6 +79,9 @@ pub enum ExpectedState {
     Value(Bytes),
 }
 
+/// Bytes of an outcome besides its id and its replies, in memory and encoded.
+const OUTCOME_OVERHEAD_BYTES: usize = 128;
+
 const TAG_VERSION: u8 = 1;
 const TAG_EXISTS: u8 = 2;
 const TAG_VALUE: u8 = 3;
@@ -61,6 +99,15 @@ impl ConditionalTransaction {
         if succeeded { &self.then } else { &self.otherwise }
     }
 
+    /// The transaction with an id.
+    pub fn identified(self, name: Bytes) -> ConditionalTransaction {
+        let mut encoded = Vec::new();
+        self.encode_parts(&mut encoded);
+        let digest = Sha256::digest(&encoded).into();
+        let id = TransactionId { name, digest, proposed: UnixMillis(0) };
+        ConditionalTransaction { id: Some(id), ..self }
+    }
+
     /// Number of operations of the longer branch, but at least one.
     pub fn operations_max(&self) -> usize {
         self.then.len().max(self.otherwise.len()).max(1)
@@ -74,7 +121,7 @@ impl ConditionalTransaction {
 
     /// Whether the shard's leader must fill in the time at which it proposes the transaction.
     pub(super) fn needs_clock(&self) -> bool {
-        self.then.needs_clock() || self.otherwise.needs_clock()
+        self.id.is_some() || self.then.needs_clock() || self.otherwise.needs_clock()
     }
 
     /// The transaction as the log holds it, proposed at `now`; see [`Operations::at`].
@@ -83,6 +130,7 @@ impl ConditionalTransaction {
             comparisons: self.comparisons.clone(),
             then: self.then.at(now),
             otherwise: self.otherwise.at(now),
+            id: self.id.clone().map(|id| TransactionId { proposed: now, ..id }),
         }
     }
 
@@ -96,6 +144,10 @@ impl ConditionalTransaction {
         }
         if self.encoded_bytes() > limits::TRANSACTION_BYTES_MAX {
             return Err(ShardRefusal::invalid("the parts of one transaction are longer than 8 MiB together"));
+        }
+        let length = self.id.as_ref().map(|id| id.name.len());
+        if length.is_some_and(|length| !(1..=limits::TRANSACTION_ID_BYTES_MAX).contains(&length)) {
+            return Err(ShardRefusal::invalid("the id of a transaction must have 1 to 64 bytes"));
         }
         for Comparison { key, expected } in &self.comparisons {
             validate_key(key)?;
@@ -115,6 +167,17 @@ impl ConditionalTransaction {
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_parts(out);
+        out.push(u8::from(self.id.is_some()));
+        if let Some(TransactionId { name, digest, proposed }) = &self.id {
+            codec::put_bytes(out, name);
+            out.extend_from_slice(digest);
+            codec::put_varint(out, proposed.0);
+        }
+    }
+
+    /// Appends everything but the id.
+    fn encode_parts(&self, out: &mut Vec<u8>) {
         codec::put_varint(out, self.comparisons.len() as u64);
         self.comparisons.iter().for_each(|comparison| comparison.encode(out));
         self.then.encode(out);
@@ -127,7 +190,54 @@ impl ConditionalTransaction {
     ) -> Result<ConditionalTransaction, DecodeError> {
         let comparisons = decode_comparisons(decoder, owner)?;
         let then = Operations::decode(decoder, owner)?;
-        Ok(ConditionalTransaction { comparisons, then, otherwise: Operations::decode(decoder, owner)? })
+        let otherwise = Operations::decode(decoder, owner)?;
+        let id = if decoder.bool()? { Some(TransactionId::decode(decoder, owner)?) } else { None };
+        Ok(ConditionalTransaction { comparisons, then, otherwise, id })
+    }
+}
+
+impl TransactionId {
+    fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<TransactionId, DecodeError> {
+        let name = decoder.shared(owner)?;
+        let digest = digest(decoder)?;
+        Ok(TransactionId { name, digest, proposed: UnixMillis(decoder.varint()?) })
+    }
+}
+
+fn digest(decoder: &mut Decoder<'_>) -> Result<[u8; 32], DecodeError> {
+    decoder.raw(32)?.try_into().map_err(|_| DecodeError::Truncated)
+}
+
+impl KeptOutcome {
+    /// Bytes that count towards [`limits::OUTCOMES_BYTES_MAX`]: the same on every replica, so none
+    /// that depend on the build.
+    pub fn held_bytes(&self) -> usize {
+        OUTCOME_OVERHEAD_BYTES + self.name.len() + self.replies.encoded_bytes()
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.slot.into());
+        codec::put_bytes(out, &self.name);
+        out.extend_from_slice(&self.digest);
+        codec::put_varint(out, self.proposed.0);
+        out.push(u8::from(self.succeeded));
+        let mut replies = Vec::with_capacity(self.replies.encoded_bytes() + 8);
+        self.replies.encode(&mut replies);
+        codec::put_bytes(out, &replies);
+    }
+
+    /// Reads an outcome. It shares no memory with the bytes that it is read from.
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<KeptOutcome, DecodeError> {
+        let slot = decoder.bounded(u64::from(SLOTS) - 1, "slot")? as u16;
+        let name = Bytes::copy_from_slice(decoder.bytes()?);
+        let digest = digest(decoder)?;
+        let proposed = UnixMillis(decoder.varint()?);
+        let succeeded = decoder.bool()?;
+        let owner = Bytes::copy_from_slice(decoder.bytes()?);
+        let mut copy = Decoder::new(&owner);
+        let replies = OperationReplies::decode(&mut copy, &owner)?;
+        copy.finish()?;
+        Ok(KeptOutcome { slot, name, digest, proposed, succeeded, replies })
     }
 }
 
@@ -199,6 +309,7 @@ mod tests {
             ],
             then: Operations::of(&[Operation::Set(set), Operation::Get { key }]),
             otherwise: Operations::of(&[Operation::Delete { key, condition: Condition::Always }]),
+            id: None,
         }
     }
 
@@ -211,6 +322,9 @@ mod tests {
         assert_round_trip(write(transaction()));
         let none = Operations::default();
         assert_round_trip(write(ConditionalTransaction { comparisons: vec![], then: none, ..transaction() }));
+        let mut identified = transaction().identified(Bytes::from_static(b"id"));
+        identified.id.as_mut().expect("an id").proposed = UnixMillis(300);
+        assert_round_trip(write(identified));
         assert_eq!(write(transaction()).needed_version(), ClusterVersion::WITH_TRANSACTIONS);
     }
 
@@ -224,6 +338,15 @@ mod tests {
         let ConditionalTransaction { then, otherwise, .. } = transaction();
         let swapped = ConditionalTransaction { then: otherwise, otherwise: then, ..transaction() };
         assert!(write(swapped).needs_clock());
+        // The digest is that of the request, whatever the time.
+        let identified = transaction().identified(Bytes::from_static(b"id"));
+        let Write::Conditional(logged) = write(identified.clone()).at(UnixMillis(7)) else {
+            panic!("another write")
+        };
+        let (id, logged) = (identified.id.expect("an id"), logged.id.expect("an id"));
+        assert_eq!(logged, TransactionId { proposed: UnixMillis(7), ..id.clone() });
+        let other = ConditionalTransaction { comparisons: vec![], ..transaction() };
+        assert_ne!(other.identified(id.name).id.expect("an id").digest, id.digest);
     }
 
     #[test]
@@ -243,7 +366,9 @@ mod tests {
         assert_eq!(validate(&|it| it.otherwise = Operations::default()), Ok(()));
         assert_eq!(validate(&|it| it.otherwise = puts(max, 1)), Ok(()));
         assert_eq!(validate(&|it| it.then = puts(1, limits::VALUE_BYTES_MAX)), Ok(()));
-        let invalid: [&dyn Fn(&mut ConditionalTransaction); 8] = [
+        let invalid: [&dyn Fn(&mut ConditionalTransaction); 10] = [
+            &|it| *it = it.clone().identified(Bytes::new()),
+            &|it| *it = it.clone().identified(vec![b'i'; limits::TRANSACTION_ID_BYTES_MAX + 1].into()),
             &|it| it.comparisons = vec![it.comparisons[0].clone(); max + 1],
             &|it| it.then = puts(max + 1, 1),
             &|it| it.otherwise = puts(max + 1, 1),
@@ -255,11 +380,7 @@ mod tests {
             &|it| it.otherwise = puts(1, limits::VALUE_BYTES_MAX + 1),
             &|it| (it.then, it.otherwise) = (puts(4, 1 << 20), puts(4, 1 << 20)),
             &|it| {
-                *it = ConditionalTransaction {
-                    comparisons: vec![],
-                    then: Operations::default(),
-                    otherwise: Operations::default(),
-                }
+                *it = ConditionalTransaction::default();
             },
         ];
         for (number, change) in invalid.iter().enumerate() {

@@ -10,11 +10,12 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::config::Name;
-use super::{RestoredKey, RowLayout, ShardRefusal, validate_key};
+use super::{KeptOutcome, RestoredKey, RowLayout, ShardRefusal, validate_key};
 use crate::codec::{self, DecodeError, Decoder, codes};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
 use crate::types::{MigrationId, ShardId, Version};
+use crate::version::ClusterVersion;
 
 /// A step of a move, in the log of the giver or the receiver. Answered by
 /// [`WriteReply::Move`](super::WriteReply::Move).
@@ -56,6 +57,8 @@ pub enum MoveStep {
         revision: Version,
         /// A block with the giver's floor for the revisions of new namespaces.
         config: Bytes,
+        /// The outcomes of transactions in the slots, at most [`limits::OUTCOMES_MAX`].
+        outcomes: Vec<KeptOutcome>,
     },
     /// Giver: gives up ownership of the slots.
     Freeze {
@@ -124,15 +127,29 @@ const STEP_OWN: u8 = 3;
 const STEP_FREEZE: u8 = 4;
 const STEP_RELEASE: u8 = 5;
 const STEP_PURGE: u8 = 6;
+const STEP_OWN_OUTCOMES: u8 = 7;
 
 impl Move {
+    /// See [`Write::needed_version`](super::Write::needed_version).
+    pub(super) fn needed_version(&self) -> ClusterVersion {
+        match &self.step {
+            MoveStep::Own { outcomes, .. } if !outcomes.is_empty() => ClusterVersion::WITH_TRANSACTIONS,
+            _ => ClusterVersion::FIRST,
+        }
+    }
+
     pub(super) fn validate(&self) -> Result<(), ShardRefusal> {
         if self.shard == ShardId::PRIME {
             return Err(ShardRefusal::invalid("the prime shard holds no slots"));
         }
         match &self.step {
             MoveStep::Import(import) => import.validate(),
-            MoveStep::Own { config, .. } => check_config(config),
+            MoveStep::Own { config, outcomes, .. } => {
+                if outcomes.len() > limits::OUTCOMES_MAX {
+                    return Err(ShardRefusal::invalid("more outcomes than a shard keeps"));
+                }
+                check_config(config)
+            }
             MoveStep::Open { limit, .. } | MoveStep::Purge { limit }
                 if !(1..=limits::MOVE_KEYS_PER_STEP_MAX).contains(limit) =>
             {
@@ -157,12 +174,17 @@ impl Move {
                 out.push(STEP_IMPORT);
                 import.encode(out);
             }
-            MoveStep::Own { attempt, sequence, revision, config } => {
-                out.push(STEP_OWN);
+            MoveStep::Own { attempt, sequence, revision, config, outcomes } => {
+                // Earlier releases know only the step without outcomes.
+                out.push(if outcomes.is_empty() { STEP_OWN } else { STEP_OWN_OUTCOMES });
                 for number in [*attempt, *sequence, revision.0] {
                     codec::put_varint(out, number);
                 }
                 codec::put_bytes(out, config);
+                if !outcomes.is_empty() {
+                    codec::put_varint(out, outcomes.len() as u64);
+                    outcomes.iter().for_each(|outcome| outcome.encode(out));
+                }
             }
             MoveStep::Freeze { slots, founding } => {
                 out.push(STEP_FREEZE);
@@ -189,10 +211,16 @@ impl Move {
                 MoveStep::Open { attempt, slots, founding, limit: limit(decoder)? }
             }
             STEP_IMPORT => MoveStep::Import(Import::decode(decoder, owner)?),
-            STEP_OWN => {
+            tag @ (STEP_OWN | STEP_OWN_OUTCOMES) => {
                 let (attempt, sequence) = (decoder.varint()?, decoder.varint()?);
-                let revision = Version(decoder.varint()?);
-                MoveStep::Own { attempt, sequence, revision, config: decoder.shared(owner)? }
+                let (revision, config) = (Version(decoder.varint()?), decoder.shared(owner)?);
+                let mut outcomes = Vec::new();
+                if tag == STEP_OWN_OUTCOMES {
+                    for _ in 0..decoder.bounded(limits::OUTCOMES_MAX as u64, "number of outcomes")? {
+                        outcomes.push(KeptOutcome::decode(decoder)?);
+                    }
+                }
+                MoveStep::Own { attempt, sequence, revision, config, outcomes }
             }
             STEP_FREEZE => {
                 let slots = SlotSet::decode(decoder)?;
@@ -287,7 +315,7 @@ codes!(MoveReply as "reply to a step of a move" {
 mod tests {
     use super::super::write::fixture::assert_round_trip;
     use super::*;
-    use crate::command::Write;
+    use crate::command::{OperationReplies, OperationReply, Write};
     use crate::types::UnixMillis;
     use alloc::vec;
 
@@ -312,11 +340,25 @@ mod tests {
     #[test]
     fn every_step_round_trips() {
         let (slots, founding) = (SlotSet::from(3..9), SlotSet::of([0..4, 16380..16384]));
+        let outcome = KeptOutcome {
+            slot: 16_383,
+            name: Bytes::from_static(b"id"),
+            digest: [7; 32],
+            proposed: UnixMillis(1 << 41),
+            succeeded: true,
+            replies: OperationReplies::of(&[OperationReply::Absent]),
+        };
+        let config = Bytes::from_static(b"0");
+        let own = |outcomes| {
+            let (revision, config) = (Version(6), config.clone());
+            MoveStep::Own { attempt: 4, sequence: 5, revision, config, outcomes }
+        };
         for step in [
             MoveStep::Open { attempt: 4, slots: slots.clone(), founding: founding.clone(), limit: 200 },
             MoveStep::Import(import()),
             MoveStep::Import(Import { config: None, ..import() }),
-            MoveStep::Own { attempt: 4, sequence: 5, revision: Version(6), config: Bytes::from_static(b"0") },
+            own(Vec::new()),
+            own(alloc::vec![outcome]),
             MoveStep::Freeze { slots, founding },
             MoveStep::Release { rows: 300 },
             MoveStep::Purge { limit: 7 },

@@ -32,7 +32,7 @@ use crate::types::{NodeId, ShardId, Version};
 pub use access::{AccessChange, AccessWrite};
 pub use audit::{AdminAction, AuditedWrite};
 pub use authority::{AuthorityChange, AuthorityWrite};
-pub use conditional::{Comparison, ConditionalTransaction, ExpectedState};
+pub use conditional::{Comparison, ConditionalTransaction, ExpectedState, KeptOutcome, TransactionId};
 pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
 pub use denial::Denial;
 pub use division::{DivisionBlocker, DivisionCause, DivisionView, HostLoad};

@@ -379,11 +379,12 @@ impl OperationRepliesBuilder {
     }
 
     /// A builder with room for `count` replies without values, up to a limit: a transaction of 8
-    /// MiB may hold millions of operations with replies of one byte.
-    pub fn for_replies(count: usize) -> OperationRepliesBuilder {
+    /// MiB may hold millions of operations with replies of one byte. As
+    /// [`OperationRepliesBuilder::within`] otherwise.
+    pub fn for_replies(count: usize, bytes_max: usize) -> OperationRepliesBuilder {
         let reserved = if count > 1 { count.min(REPLIES_RESERVED_MAX) * REPLY_BYTES } else { 0 };
         let bytes = Vec::with_capacity(reserved);
-        OperationRepliesBuilder { bytes, ..OperationRepliesBuilder::default() }
+        OperationRepliesBuilder { bytes, ..OperationRepliesBuilder::within(bytes_max) }
     }
 
     /// Appends a reply. A read value that does not fit is left out. A removed value is always kept,

@@ -59,6 +59,8 @@ pub enum WriteReply {
         /// The replies to the operations of the branch that was applied, one for each.
         replies: OperationReplies,
     },
+    /// Another transaction of the slot has the same id; nothing changed.
+    IdReused,
     /// A condition did not hold; nothing changed.
     ConditionFailed {
         /// The version of the watched key, [`Version::ABSENT`] if there is no such key; for a

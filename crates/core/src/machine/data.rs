@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::config::moving::OutgoingConfig;
 use super::config::{self, Config};
 use super::kv::KeyValue;
+use super::outcomes::Outcomes;
 use crate::codec::DecodeError;
 use crate::command::config::ConfigUpdate;
 use crate::command::{
@@ -23,6 +24,7 @@ use crate::types::Version;
 pub struct Data {
     pub(super) kv: KeyValue,
     pub(super) config: Config,
+    pub(super) outcomes: Outcomes,
     /// An unfinished copy of configuration for another shard.
     pub(super) outgoing_config: Option<OutgoingConfig>,
     pub(super) faults: Faults,
@@ -36,10 +38,11 @@ impl Data {
         }
         Ok(match write {
             Write::Keys(transaction) => self.kv.transact(&transaction, is_answered),
-            Write::Conditional(transaction) => {
-                self.kv.transact_by_branch(&transaction, is_answered, self.faults)
+            Write::Conditional(transaction) => self.transact_by_branch(&transaction, is_answered),
+            Write::Expire { now, limit, .. } => {
+                self.outcomes.expire(now);
+                WriteReply::Expired { keys: self.kv.expire(now, limit) }
             }
-            Write::Expire { now, limit, .. } => WriteReply::Expired { keys: self.kv.expire(now, limit) },
             Write::Config(write) => WriteReply::Config(self.config.apply(*write)),
             Write::Slots(step) => WriteReply::Move(self.step(*step, self.faults)),
             Write::Restore(RestoreWrite::Keys(restoration)) => self.restore(&restoration),
@@ -139,7 +142,7 @@ impl Data {
 
     /// A checksum over the whole state in canonical order.
     pub(super) fn digest(&self) -> u64 {
-        self.config.digest(self.kv.digest())
+        self.outcomes.digest(self.config.digest(self.kv.digest()))
     }
 
     /// Begins a snapshot of the current state. Its first block begins with `header`.

@@ -10,6 +10,7 @@ mod copy_on_write;
 mod data;
 pub mod kv;
 pub mod moving;
+mod outcomes;
 mod restore;
 
 use alloc::boxed::Box;
@@ -153,7 +154,10 @@ impl Machine {
     /// Number of keys overdue at `now`, counted up to `limit`.
     pub fn overdue(&self, now: UnixMillis, limit: usize) -> usize {
         match self {
-            Machine::Data(data) => data.kv.overdue(now, limit),
+            Machine::Data(data) => {
+                let outcomes = usize::from(data.outcomes.is_overdue(now));
+                (data.kv.overdue(now, limit) + outcomes).min(limit)
+            }
             Machine::Registry(_) => 0,
         }
     }
@@ -202,7 +206,8 @@ impl Machine {
     pub fn begin_snapshot(&mut self, membership: &Membership) {
         match self {
             Machine::Data(data) => {
-                data.begin_snapshot(restore::data_header(membership, data.ownership_of()));
+                let header = restore::data_header(membership, data);
+                data.begin_snapshot(header);
             }
             Machine::Registry(registry) => {
                 registry.begin_snapshot(restore::header(restore::KIND_REGISTRY, membership));

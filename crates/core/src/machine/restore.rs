@@ -17,11 +17,13 @@ use super::config;
 use super::data::Data;
 use super::kv::ownership::Ownership;
 use super::kv::{KeyValue, Record};
+use super::outcomes::Outcomes;
 use crate::audit::AuditTrail;
 use crate::codec::{DecodeError, Decoder};
 use crate::command::config::block::check_block;
 use crate::command::expiry;
 use crate::control::registry::Registry;
+use crate::deliberate::Fault;
 use crate::membership::Membership;
 use crate::types::{UnixMillis, Version};
 
@@ -34,6 +36,9 @@ pub(super) const KIND_REGISTRY: u8 = 2;
 /// Second byte: a data shard that took part in a move of slots. Its ownership follows the
 /// membership.
 const KIND_MOVED: u8 = 3;
+/// Second byte: a data shard that keeps outcomes of transactions. After the membership: whether it
+/// took part in a move of slots, its ownership if it did, and the outcomes.
+const KIND_OUTCOMES: u8 = 4;
 
 /// The beginning of a first block: layout, kind of machine, and membership.
 pub(super) fn header(kind: u8, membership: &Membership) -> Vec<u8> {
@@ -43,10 +48,17 @@ pub(super) fn header(kind: u8, membership: &Membership) -> Vec<u8> {
 }
 
 /// The beginning of a first block of a data shard.
-pub(super) fn data_header(membership: &Membership, ownership: Option<&Ownership>) -> Vec<u8> {
+pub(super) fn data_header(membership: &Membership, data: &Data) -> Vec<u8> {
+    let ownership = data.ownership_of();
+    if !data.outcomes.is_empty() && !data.faults.has(Fault::OutcomesNotInSnapshot) {
+        let mut block = header(KIND_OUTCOMES, membership);
+        block.push(u8::from(ownership.is_some()));
+        ownership.iter().for_each(|ownership| ownership.encode(&mut block));
+        data.outcomes.encode(&mut block);
+        return block;
+    }
     let Some(ownership) = ownership else { return header(KIND_DATA, membership) };
-    let mut block = alloc::vec![FORMAT, KIND_MOVED];
-    membership.encode(&mut block);
+    let mut block = header(KIND_MOVED, membership);
     ownership.encode(&mut block);
     block
 }
@@ -120,12 +132,15 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
     let kind = decoder.u8()?;
     let membership = Membership::decode(decoder)?;
     let machine = match kind {
-        KIND_DATA | KIND_MOVED => {
-            let ownership = if kind == KIND_MOVED { Some(Ownership::decode(decoder)?) } else { None };
+        KIND_DATA | KIND_MOVED | KIND_OUTCOMES => {
+            let has_ownership = kind == KIND_MOVED || (kind == KIND_OUTCOMES && decoder.bool()?);
+            let ownership = if has_ownership { Some(Ownership::decode(decoder)?) } else { None };
+            let outcomes =
+                if kind == KIND_OUTCOMES { Outcomes::decode(decoder)? } else { Outcomes::default() };
             let revision = Version(decoder.varint()?);
             let restoring = if decoder.is_empty() { None } else { Some(decoder.uuid()?) };
             let kv = KeyValue::restored(revision, restoring, ownership);
-            Machine::Data(Box::new(Data { kv, ..Data::default() }))
+            Machine::Data(Box::new(Data { kv, outcomes, ..Data::default() }))
         }
         KIND_REGISTRY => Machine::Registry(Box::new(Registry::restore(decoder)?)),
         _ => return Err(DecodeError::UnknownTag("kind of machine")),
@@ -134,19 +149,22 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
 }
 
 /// The first block of a snapshot, rewritten for a backup. In that of the prime shard, the tables of
-/// roles, principals, tokens, certificate authorities and join tokens are empty. Other blocks are
-/// returned unchanged.
+/// roles, principals, tokens, certificate authorities and join tokens are empty, and that of a data
+/// shard has no outcomes of transactions. Other blocks are returned unchanged.
 ///
 /// # Errors
 /// When it is no first block.
 pub fn without_secrets(block: &[u8]) -> Result<Cow<'_, [u8]>, RestoreError> {
     let mut decoder = Decoder::new(block);
-    let Restored { machine, membership } = first(&mut decoder)?;
+    let Restored { mut machine, membership } = first(&mut decoder)?;
     decoder.finish()?;
-    let Machine::Registry(mut registry) = machine else { return Ok(Cow::Borrowed(block)) };
-    registry.remove_secrets();
-    registry.begin_snapshot(header(KIND_REGISTRY, &membership));
-    let rewritten = registry.next_block().expect("invariant: a snapshot has a first block");
+    match &mut machine {
+        Machine::Data(data) if data.outcomes.is_empty() => return Ok(Cow::Borrowed(block)),
+        Machine::Data(data) => data.outcomes = Outcomes::default(),
+        Machine::Registry(registry) => registry.remove_secrets(),
+    }
+    machine.begin_snapshot(&membership);
+    let rewritten = machine.next_block().expect("invariant: a snapshot has a first block");
     Ok(Cow::Owned(rewritten))
 }
 

@@ -174,6 +174,7 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
 fn put_write_reply(out: &mut Vec<u8>, reply: &WriteReply) {
     match reply {
         WriteReply::ConditionFailed { current } => put_numbers(out, 5, &[current.0]),
+        WriteReply::IdReused => out.push(42),
         WriteReply::Registered => out.push(6),
         WriteReply::Joined { node, replica } => put_numbers(out, 9, &[replica.0, node.0]),
         WriteReply::HostChanged => out.push(10),
@@ -252,6 +253,7 @@ fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeEr
         27 => return Ok(Outcome::Refused(ShardRefusal::PermissionsUnknown)),
         TAG_FORBIDDEN => return Ok(Outcome::Refused(ShardRefusal::Forbidden(decoder.text()?.into()))),
         5 => WriteReply::ConditionFailed { current: Version(decoder.varint()?) },
+        42 => WriteReply::IdReused,
         6 => WriteReply::Registered,
         9 => {
             let replica = ReplicaId(decoder.varint()?);
@@ -488,6 +490,7 @@ mod tests {
             }))),
             Outcome::Done(WriteReply::Operations(replies())),
             Outcome::Done(WriteReply::Branched { succeeded: true, replies: replies() }),
+            Outcome::Done(WriteReply::IdReused),
             Outcome::Done(WriteReply::Config(Ok(ConfigWritten { revision: 9, changed: true }))),
             Outcome::Done(WriteReply::Config(Err(ConfigError::RevisionMismatch { current: 9 }))),
         ];

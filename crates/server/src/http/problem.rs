@@ -40,6 +40,7 @@ pub(super) enum ProblemKind {
     SnapshotReplaced,
     CertificateNotUsed,
     CrossShard,
+    IdReused,
     ShardInUse,
     ClusterVersion,
     RoleInUse,
@@ -92,6 +93,7 @@ impl ProblemKind {
                 (StatusCode::CONFLICT, "certificate-not-used", "Certificate not used")
             }
             ProblemKind::CrossShard => (StatusCode::CONFLICT, "cross-shard", "Cross-shard transaction"),
+            ProblemKind::IdReused => (StatusCode::CONFLICT, "id-reused", "Id reused"),
             ProblemKind::ShardInUse => (StatusCode::CONFLICT, "shard-in-use", "Shard in use"),
             ProblemKind::RoleInUse => (StatusCode::CONFLICT, "role-in-use", "Role in use"),
             ProblemKind::LastAdministrator => {

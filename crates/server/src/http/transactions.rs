@@ -26,7 +26,7 @@ use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
 use super::service::Call;
 use super::{json, ttl, uri};
-use crate::requests::{self, Branched, NoAnswer};
+use crate::requests::{self, Branched, NoAnswer, NotTransacted};
 use crate::store::Store;
 
 /// Operations on several keys.
@@ -55,7 +55,7 @@ pub(super) async fn answer<S: Store>(
     call.charge_operations(operations);
     call.reserve(reply_bytes_max(&transaction)).await?;
     let Branched { succeeded, replies } =
-        call.ask(requests::transact(transaction.clone())).await?.map_err(denied)?;
+        call.ask(requests::transact(transaction.clone())).await?.map_err(not_transacted)?;
     let mut results = Vec::with_capacity(replies.len());
     for (operation, reply) in transaction.branch(succeeded).iter().zip(replies.iter()) {
         let key = operation.key();
@@ -64,6 +64,16 @@ pub(super) async fn answer<S: Store>(
     }
     let answer = TransactionAnswer { succeeded, results };
     Ok(response::json(serde_json::to_vec(&answer).expect("invariant: texts, numbers and flags are JSON")))
+}
+
+fn not_transacted(reason: NotTransacted) -> Problem {
+    match reason {
+        NotTransacted::IdReused => Problem::new(
+            ProblemKind::IdReused,
+            "another transaction with keys of this slot has this id, at most a day ago; nothing was done",
+        ),
+        NotTransacted::Denied(denial) => denied(denial),
+    }
 }
 
 /// Bytes of the values that the transaction may read, as received and as encoded.
@@ -119,7 +129,7 @@ fn parse(body: &[u8]) -> Result<ConditionalTransaction, Problem> {
         let reason: String = error.to_string().chars().take(SHOWN_CHARACTERS_MAX).collect();
         Problem::invalid(format!("the body is not a transaction: {reason}; nothing was done"))
     })?;
-    let TransactionRequest { comparisons, then, otherwise } = request;
+    let TransactionRequest { comparisons, then, otherwise, id } = request;
     for (list, length) in [("if", comparisons.len()), ("then", then.len()), ("else", otherwise.len())] {
         if length > limits::BRANCH_OPERATIONS_MAX {
             let max = limits::BRANCH_OPERATIONS_MAX;
@@ -131,11 +141,22 @@ fn parse(body: &[u8]) -> Result<ConditionalTransaction, Problem> {
     }
     let comparisons =
         comparisons.into_iter().enumerate().map(|(index, item)| comparison(item, Part { list: "if", index }));
-    Ok(ConditionalTransaction {
+    let transaction = ConditionalTransaction {
         comparisons: comparisons.collect::<Result<_, Problem>>()?,
         then: operations(then, "then")?,
         otherwise: operations(otherwise, "else")?,
-    })
+        id: None,
+    };
+    match id {
+        None => Ok(transaction),
+        Some(id) if (1..=limits::TRANSACTION_ID_BYTES_MAX).contains(&id.len()) => {
+            Ok(transaction.identified(id.into()))
+        }
+        Some(_) => {
+            let max = limits::TRANSACTION_ID_BYTES_MAX;
+            Err(Problem::invalid(format!("`id` must have 1 to {max} bytes; nothing was done")))
+        }
+    }
 }
 
 /// Where in the body something is: `then[2]`.
@@ -307,6 +328,16 @@ mod tests {
             let detail = format!("`{list}` has more than 1024 items; nothing was done");
             assert_eq!((many.status().as_u16(), many.into_detail().as_ref()), (400, &*detail));
         }
+    }
+
+    #[test]
+    fn an_id_has_a_length() {
+        let body =
+            |length| json!({ "id": "i".repeat(length), "then": [{ "get": { "key": "k" } }] }).to_string();
+        let max = limits::TRANSACTION_ID_BYTES_MAX;
+        assert!(parse(body(max).as_bytes()).expect("a transaction").id.is_some());
+        let refused = parse(body(max + 1).as_bytes()).expect_err("too long").into_detail();
+        assert_eq!(refused, "`id` must have 1 to 64 bytes; nothing was done");
     }
 
     #[test]

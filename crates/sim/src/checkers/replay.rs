@@ -43,17 +43,12 @@ impl LogJudge {
 
     /// Checks that the log contains an acknowledged command, and does not contain a refused one.
     pub(super) fn judge_presence(self, operation: &Operation, is_in_log: bool) -> Result<(), Violation> {
-        let is_refused = matches!(
-            operation.reply(),
-            // A node refuses a command that is newer than the cluster.
-            Some(Reply::Refused(_) | Reply::Write(WriteReply::Denied(Denial::VersionTooLow)))
-        );
         match operation.reply() {
             None | Some(Reply::Refused(Refusal::UnknownOutcome)) => Ok(()),
-            Some(_) if is_refused && is_in_log => {
+            Some(reply) if is_refused(reply) && is_in_log => {
                 self.blame(operation, format!("was refused and stands in the log: {:?}", operation.request))
             }
-            Some(_) if is_refused => Ok(()),
+            Some(reply) if is_refused(reply) => Ok(()),
             Some(_) if !is_in_log => self.blame(operation, "was answered and stands in no log"),
             Some(_) => Ok(()),
         }
@@ -114,9 +109,15 @@ impl LogJudge {
 /// time.
 fn settled(operation: &Operation) -> Moment {
     match operation.reply() {
-        None | Some(Reply::Refused(_)) => Moment::NEVER,
-        Some(_) => operation.completed(),
+        Some(reply) if !is_refused(reply) => operation.completed(),
+        _ => Moment::NEVER,
     }
+}
+
+/// Whether a command was refused, or its outcome is not known. A node also refuses a command that
+/// is newer than the cluster.
+pub(super) fn is_refused(reply: &Reply) -> bool {
+    matches!(reply, Reply::Refused(_) | Reply::Write(WriteReply::Denied(Denial::VersionTooLow)))
 }
 
 /// The watches of a client, each over all connections that continued it.

@@ -125,7 +125,8 @@ fn of_conditional<'a, F: FnMut(&Demand<'a>) -> bool>(
     transaction: &'a ConditionalTransaction,
     covers: &mut F,
 ) -> Verdict<'a> {
-    let ConditionalTransaction { comparisons, then, otherwise } = transaction;
+    // Only a repetition of the same transaction gets a kept outcome, so its demands are the same.
+    let ConditionalTransaction { comparisons, then, otherwise, id: _ } = transaction;
     comparisons
         .iter()
         .try_for_each(|Comparison { key, expected: _ }| demand(Verb::Read, Scope::Key(key), covers))?;
@@ -236,7 +237,7 @@ fn of_move<'a, F: FnMut(&Demand<'a>) -> bool>(step: &'a Move, covers: &mut F) ->
     match step {
         MoveStep::Open { attempt: _, slots: _, founding: _, limit: _ }
         | MoveStep::Import(_)
-        | MoveStep::Own { attempt: _, sequence: _, revision: _, config: _ }
+        | MoveStep::Own { attempt: _, sequence: _, revision: _, config: _, outcomes: _ }
         | MoveStep::Freeze { slots: _, founding: _ }
         | MoveStep::Release { rows: _ }
         | MoveStep::Purge { limit: _ } => demand(Verb::Internal, Scope::Cluster, covers),

@@ -187,7 +187,7 @@ fn moves() -> Vec<(&'static str, MoveStep)> {
         MoveStep::Import(_) => ["copy a part of slots": MoveStep::Import(import.clone())],
         MoveStep::Own { .. } => [
             "own copied slots":
-                MoveStep::Own { attempt: 1, sequence: 1, revision: Version(1), config: Bytes::new() },
+                MoveStep::Own { attempt: 1, sequence: 1, revision: Version(1), config: Bytes::new(), outcomes: vec![] },
         ],
         MoveStep::Freeze { .. } => ["freeze slots": MoveStep::Freeze { slots: slots(), founding: slots() }],
         MoveStep::Release { .. } => ["release slots": MoveStep::Release { rows: 1 }],
@@ -314,7 +314,7 @@ fn conditional(compared: Bytes, then: Operations) -> ConditionalTransaction {
     let expected = ExpectedState::Value(Bytes::from_static(b"v"));
     let delete = Operation::Delete { key: b"app/else", condition: Condition::Always };
     let comparisons = vec![Comparison { key: compared, expected }];
-    ConditionalTransaction { comparisons, then, otherwise: Operations::of(&[delete]) }
+    ConditionalTransaction { comparisons, then, otherwise: Operations::of(&[delete]), id: None }
 }
 
 fn writes() -> Vec<(&'static str, Write)> {
@@ -526,7 +526,7 @@ fn every_operation_of_a_burst_is_looked_at() {
         let get = Operation::Get { key: KEY };
         let gets = || Operations::of(&[get]);
         let branches = |comparisons, then, otherwise| {
-            let transaction = ConditionalTransaction { comparisons, then, otherwise };
+            let transaction = ConditionalTransaction { comparisons, then, otherwise, id: None };
             Request::Write(Write::Conditional(Box::new(transaction)))
         };
         let compare =

@@ -18,7 +18,7 @@ use super::config::moving::OutgoingConfig;
 use super::data::Data;
 use super::kv::ownership::{IncomingSlots, Ownership, Stage};
 use crate::command::migration::{Import, Move, MoveReply, MoveStep, NamespacePart};
-use crate::command::{Read, ShardAnswer, ShardError, Write};
+use crate::command::{KeptOutcome, Read, ShardAnswer, ShardError, Write};
 use crate::deliberate::{Fault, Faults};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
@@ -81,8 +81,8 @@ impl Data {
                 self.open(migration, (attempt, slots), limit)
             }
             MoveStep::Import(import) => self.import(migration, &import, faults),
-            MoveStep::Own { attempt, sequence, revision, config } => {
-                self.own(migration, (attempt, sequence), (revision, &config))
+            MoveStep::Own { attempt, sequence, revision, config, outcomes } => {
+                self.own(migration, (attempt, sequence), (revision, &config, outcomes))
             }
             MoveStep::Freeze { slots, founding } => self.freeze(migration, slots, founding),
             MoveStep::Release { rows } => self.release(migration, rows),
@@ -169,7 +169,7 @@ impl Data {
         &mut self,
         migration: MigrationId,
         copy: (u64, u64),
-        (revision, config): (Version, &Bytes),
+        (revision, config, outcomes): (Version, &Bytes, Vec<KeptOutcome>),
     ) -> MoveReply {
         let Some(ownership) = &mut self.kv.ownership else { return MoveReply::Outdated };
         match &ownership.stage {
@@ -185,6 +185,7 @@ impl Data {
                 self.kv.raise_revision(revision);
                 let taken = self.config.take_block(config);
                 assert!(taken.is_ok(), "invariant: it was checked: {taken:?}");
+                self.outcomes.import(outcomes);
                 self.config.notify_slots(&slots);
             }
             _ => {}
@@ -216,6 +217,7 @@ impl Data {
             && let Stage::Frozen { slots, removed } = &ownership.stage
         {
             let (slots, rows) = (slots.clone(), rows.saturating_sub(*removed));
+            self.outcomes.remove_slots(&slots);
             ownership.stage = Stage::Released { slots, rows, swept: None };
         }
         MoveReply::Done
@@ -313,7 +315,12 @@ impl Data {
     /// The step that makes the receiver of a complete copy the owner.
     pub fn own_step(&self, attempt: u64, sequence: u64) -> MoveStep {
         let (revision, config) = (self.kv.revision, self.config.floor_block().into());
-        MoveStep::Own { attempt, sequence, revision, config }
+        // The slots are frozen, so no more outcomes are added.
+        let outcomes = match self.ownership_of().map(Ownership::stage) {
+            Some(Stage::Frozen { slots, .. }) => self.outcomes.of_slots(slots),
+            _ => Vec::new(),
+        };
+        MoveStep::Own { attempt, sequence, revision, config, outcomes }
     }
 
     /// The ownership; `None` if the shard never took part in a move.

@@ -4,8 +4,8 @@
 use super::*;
 use crate::command::config::{Change, ConfigOperation, ConfigRead, ConfigWritten, Name, Query, Stamp, Value};
 use crate::command::{
-    Condition, ConfigReply, ConfigWrite, Expiry, Operation, OperationReply, Operations, ReadReply,
-    RestoredKey, Set, SetCondition, ShardAnswer, ShardError, Transaction, WriteReply,
+    Condition, ConditionalTransaction, ConfigReply, ConfigWrite, Expiry, Operation, OperationReply,
+    Operations, ReadReply, RestoredKey, Set, SetCondition, ShardAnswer, ShardError, Transaction, WriteReply,
 };
 use crate::founding::Founding;
 use crate::machine::{Machine, Restore};
@@ -14,7 +14,7 @@ use crate::slots::slot_of;
 use crate::types::{LogIndex, ShardId, UnixMillis};
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec;
 
 const GIVER: usize = 0;
@@ -36,6 +36,8 @@ struct World {
     model: BTreeMap<Bytes, (Version, Bytes)>,
     versions: BTreeMap<Bytes, Version>,
     numbers: BTreeMap<String, (u64, i64)>,
+    /// Transactions with an id, and their first outcomes.
+    outcomes: Vec<(Write, WriteReply)>,
     /// Steps sent to the receiver, which may be delivered again at any time.
     sent: Vec<Move>,
     driver: Driver,
@@ -58,6 +60,7 @@ impl World {
             model: BTreeMap::new(),
             versions: BTreeMap::new(),
             numbers: BTreeMap::new(),
+            outcomes: Vec::new(),
             sent: Vec::new(),
             driver: Driver { attempt: 1, sequence: 0, is_open: false, is_deaf: false },
             migration: MigrationId(1),
@@ -119,7 +122,9 @@ impl World {
     fn client(&mut self) {
         let key = self.key();
         let value = Bytes::from(vec![self.random.u8(..); self.random.usize(..200)]);
-        match self.random.u8(..12) {
+        match self.random.u8(..14) {
+            12 => self.transact(&key, &value),
+            13 => self.repeat_transaction(),
             0..6 => {
                 let write =
                     Write::of(&Operation::Put { key: &key, value: &value, condition: Condition::Always });
@@ -177,6 +182,31 @@ impl World {
                 other => assert_eq!(other, None, "owned a moment ago"),
             }
             self.model.remove(key);
+        }
+    }
+
+    /// Stores a value in a transaction with an id.
+    fn transact(&mut self, key: &Bytes, value: &Bytes) {
+        let then = Operations::of(&[Operation::Put { key, value, condition: Condition::Always }]);
+        let transaction = ConditionalTransaction { then, ..ConditionalTransaction::default() };
+        let name = self.outcomes.len().to_string();
+        let write = Write::Conditional(Box::new(transaction.identified(name.into())));
+        if let Some(reply) = self.ask(&write) {
+            let WriteReply::Branched { succeeded: true, replies } = &reply else { panic!("{reply:?}") };
+            let Some(OperationReply::Written { version, .. }) = replies.only() else { panic!("{reply:?}") };
+            self.saw(key, version);
+            self.model.insert(key.clone(), (version, value.clone()));
+            self.outcomes.push((write, reply));
+        }
+    }
+
+    /// Repeats a transaction, at the shard that owns its key by now.
+    fn repeat_transaction(&mut self) {
+        if !self.outcomes.is_empty() {
+            let (write, first) = self.outcomes[self.random.usize(..self.outcomes.len())].clone();
+            if let Some(reply) = self.ask(&write) {
+                assert_eq!(reply, first);
+            }
         }
     }
 
@@ -463,6 +493,7 @@ fn a_part_of_an_older_attempt_is_not_believed() {
         sequence,
         revision: Version(9),
         config: crate::machine::config::Config::default().floor_block().into(),
+        outcomes: vec![],
     };
     assert_eq!(step(open(1)), Ok(WriteReply::Move(MoveReply::Done)));
     assert_eq!(step(part(1, 0, 5)), Ok(WriteReply::Move(MoveReply::Done)));

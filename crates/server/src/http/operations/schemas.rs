@@ -18,6 +18,7 @@ use tidelock_core::limits;
 const _: () = {
     assert!(audit::LISTED_MAX == limits::AUDIT_PAGE_MAX);
     assert!(transactions::OPERATIONS_MAX == limits::BRANCH_OPERATIONS_MAX);
+    assert!(transactions::ID_BYTES_MAX == limits::TRANSACTION_ID_BYTES_MAX);
     assert!(shards::NAME_BYTES_MAX == limits::SHARD_NAME_BYTES_MAX);
     assert!(config::KEY_CHARACTERS_MAX == limits::CONFIG_KEY_CHARACTERS_MAX);
     assert!(config::AUTHOR_CHARACTERS_MAX == limits::CONFIG_AUTHOR_CHARACTERS_MAX);

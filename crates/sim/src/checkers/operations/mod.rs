@@ -20,16 +20,16 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tidelock_core::command::{
     Consistency, Expiry, Operation as Asked, OperationReplies, OperationRepliesBuilder, OperationReply,
-    Operations, Read, ReadReply, Reply, Request, Set, Write, WriteReply,
+    Operations, Read, ReadReply, Refusal, Reply, Request, Set, Write, WriteReply,
 };
 use tidelock_core::types::{ShardId, Token, UnixMillis};
 
 pub use ledger::Ledger;
 use model::{Held, ShardModel};
 
-use super::replay::{AnsweredRead, LogJudge, LogOrder};
+use super::replay::{AnsweredRead, LogJudge, LogOrder, is_refused};
 use super::{Checker, FinishedRun, Violation};
-use crate::compound::{is_compound, token_in};
+use crate::compound::{is_compound, is_identified, token_in};
 use crate::history::{History, Operation, token_of};
 
 const JUDGE: LogJudge = LogJudge { checker: "operations" };
@@ -48,7 +48,7 @@ impl Checker for OperationsByLog {
 
 /// Judges every operation of a finished run.
 pub fn check(history: &History, ledger: &Ledger) -> Result<(), Violation> {
-    let mut done = BTreeMap::new();
+    let (mut done, mut outcomes) = (BTreeMap::new(), BTreeMap::new());
     // While slots move, the states of a key are in several logs.
     let is_moving =
         ledger.shards().any(|(_, writes)| writes.iter().any(|write| matches!(write, Write::Slots(_))));
@@ -58,9 +58,17 @@ pub fn check(history: &History, ledger: &Ledger) -> Result<(), Violation> {
             judge_reads(history, &judged)?;
         }
         done.extend(judged.places.iter().map(|(token, place)| (*token, *place)));
+        for (token, reply) in judged.outcomes {
+            if outcomes.insert(token, reply).is_some() {
+                let text = format!("the transaction of operation {token} happened in two shards");
+                return Err(Violation::new(JUDGE.checker, text));
+            }
+        }
     }
+    judge_repetitions(history, &outcomes)?;
     for operation in history.operations() {
-        if operation.write().and_then(token_in) != Some(operation.token) {
+        let is_named = operation.write().and_then(token_in) == Some(operation.token);
+        if !is_named || operation.write().is_some_and(is_identified) {
             continue;
         }
         JUDGE.judge_presence(operation, done.contains_key(&operation.token))?;
@@ -101,6 +109,8 @@ fn token_of_put(operation: &Asked<'_>) -> Option<Token> {
 struct ReplayedKeys {
     /// For each client command, how many commands had been applied after it.
     places: BTreeMap<Token, usize>,
+    /// The first outcomes of transactions with an id.
+    outcomes: BTreeMap<Token, Reply>,
     past: Past,
     commands: usize,
 }
@@ -110,7 +120,12 @@ fn judge_writes(
     ledger: &Ledger,
     (shard, writes): (ShardId, &[Write]),
 ) -> Result<ReplayedKeys, Violation> {
-    let mut judged = ReplayedKeys { places: BTreeMap::new(), past: Past::new(), commands: writes.len() };
+    let mut judged = ReplayedKeys {
+        places: BTreeMap::new(),
+        outcomes: BTreeMap::new(),
+        past: Past::new(),
+        commands: writes.len(),
+    };
     let mut model = ShardModel::default();
     let mut order = LogOrder::default();
     for (place, write) in (1..).zip(writes) {
@@ -131,10 +146,19 @@ fn judge_writes(
         let Ok(expected) = expected else { continue };
         let Some(operation) = token_in(write).and_then(|token| history.operation(token)) else { continue };
         let by_leader = |time| ledger.was_shown_to_proposer((shard, place - 1), time);
-        if !operation.write().is_some_and(|asked| is_same(asked, write, &by_leader))
-            || judged.places.insert(operation.token, place).is_some()
-        {
+        let is_asked = operation.write().is_some_and(|asked| is_same(asked, write, &by_leader));
+        if is_asked && model.has_repeated {
+            continue;
+        }
+        if !is_asked || judged.places.insert(operation.token, place).is_some() {
             return JUDGE.blame(operation, format!("stands in the log otherwise, or twice: {write:?}"));
+        }
+        if is_identified(write)
+            && let Some(reply) = expected
+        {
+            judged.outcomes.insert(operation.token, reply);
+            JUDGE.judge_order(&mut order, operation)?;
+            continue;
         }
         match operation.reply() {
             None | Some(Reply::Refused(_)) => {}
@@ -147,6 +171,38 @@ fn judge_writes(
         JUDGE.judge_order(&mut order, operation)?;
     }
     Ok(judged)
+}
+
+/// Checks that a transaction with an id happened at most once, whichever of its repetitions was
+/// first, and that each of them was answered with the same outcome.
+fn judge_repetitions(history: &History, outcomes: &BTreeMap<Token, Reply>) -> Result<(), Violation> {
+    let mut refused: BTreeMap<Token, bool> = BTreeMap::new();
+    for operation in history.operations() {
+        let Some(token) = operation.write().filter(|write| is_identified(write)).and_then(token_in) else {
+            continue;
+        };
+        let outcome = outcomes.get(&token);
+        let was_refused = match operation.reply() {
+            None | Some(Reply::Refused(Refusal::UnknownOutcome)) => false,
+            Some(reply) if is_refused(reply) => true,
+            reply if reply == outcome => false,
+            reply => {
+                let text = format!("was answered {reply:?}, and the first outcome of its id is {outcome:?}");
+                return JUDGE.blame(operation, text);
+            }
+        };
+        let are_refused = refused.entry(token).or_insert(true);
+        *are_refused &= was_refused;
+    }
+    match refused.iter().find(|(token, are_refused)| **are_refused && outcomes.contains_key(token)) {
+        Some((token, _)) => {
+            let text = format!(
+                "every request for the transaction of operation {token} was refused, and it happened"
+            );
+            Err(Violation::new(JUDGE.checker, text))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Whether a command holds a time to live instead of the time at which it ends.
@@ -170,7 +226,15 @@ fn is_same(asked: &Write, logged: &Write, by_leader: &impl Fn(UnixMillis) -> boo
                 && are_same_operations((&asked.operations, &logged.operations), by_leader)
         }
         (Write::Conditional(asked), Write::Conditional(logged)) => {
-            asked.comparisons == logged.comparisons
+            let by_id = match (&asked.id, &logged.id) {
+                (None, None) => true,
+                (Some(asked), Some(logged)) => {
+                    (&asked.name, asked.digest) == (&logged.name, logged.digest) && by_leader(logged.proposed)
+                }
+                _ => false,
+            };
+            by_id
+                && asked.comparisons == logged.comparisons
                 && are_same_operations((&asked.then, &logged.then), by_leader)
                 && are_same_operations((&asked.otherwise, &logged.otherwise), by_leader)
         }

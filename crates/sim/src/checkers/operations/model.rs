@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    Comparison, Condition, Exchange, ExpectedState, Expiry, ExpiryCondition, Move, MoveStep, Operation,
-    OperationReplies, OperationRepliesBuilder, OperationReply, Operations, Rejection, Reply, RestoreWrite,
-    Set, SetCondition, Write, WriteReply,
+    Comparison, Condition, ConditionalTransaction, Exchange, ExpectedState, Expiry, ExpiryCondition,
+    KeptOutcome, Move, MoveStep, Operation, OperationReplies, OperationRepliesBuilder, OperationReply,
+    Operations, Rejection, Reply, RestoreWrite, Set, SetCondition, TransactionId, Write, WriteReply,
 };
 use tidelock_core::machine::config::Config;
 use tidelock_core::slots::slot_set::SlotSet;
@@ -40,6 +40,10 @@ pub struct ShardModel {
     /// The last move that it took part in.
     last: u64,
     incoming: Option<IncomingCopy>,
+    /// Outcomes of transactions with an id. Runs are too short to reach the bounds of the store.
+    outcomes: Vec<KeptOutcome>,
+    /// Whether the last command was a repetition that did nothing.
+    pub has_repeated: bool,
 }
 
 #[derive(Debug)]
@@ -58,6 +62,7 @@ impl ShardModel {
     /// # Errors
     /// [`NotHere`], if the shard does not own the keys.
     pub fn apply(&mut self, write: &Write) -> Result<Option<Reply>, NotHere> {
+        self.has_repeated = false;
         if !keys_of(write).iter().all(|key| self.owns(key)) {
             return Err(NotHere);
         }
@@ -87,9 +92,7 @@ impl ShardModel {
                 return Ok(Some(Reply::Write(WriteReply::Operations(replies))));
             }
             Write::Conditional(transaction) => {
-                let succeeded = transaction.comparisons.iter().all(|comparison| self.holds(comparison));
-                let replies = self.answer_all(transaction.branch(succeeded));
-                return Ok(Some(Reply::Write(WriteReply::Branched { succeeded, replies })));
+                return Ok(Some(Reply::Write(self.transact(transaction))));
             }
             Write::Expire { now, limit, .. } => self.expire(*now, *limit),
             _ => {}
@@ -161,7 +164,7 @@ impl ShardModel {
                 import.removals.iter().for_each(|key| drop(self.keys.remove(key)));
                 import.config.iter().for_each(|part| self.config.import_part(part).expect("a block"));
             }
-            MoveStep::Own { attempt, sequence, revision, config } => {
+            MoveStep::Own { attempt, sequence, revision, config, outcomes } => {
                 let is_it = |incoming: &mut IncomingCopy| {
                     migration == self.last && (incoming.attempt, incoming.sequence) == (*attempt, *sequence)
                 };
@@ -169,6 +172,7 @@ impl ShardModel {
                 self.owned = self.owned.as_ref().map(|owned| owned.union(&incoming.slots));
                 self.lift(revision.0);
                 self.config.take_block(config).expect("a block");
+                self.outcomes.extend(outcomes.iter().cloned());
             }
             MoveStep::Freeze { slots, founding } => {
                 let owned = self.owned.get_or_insert_with(|| founding.clone());
@@ -177,6 +181,7 @@ impl ShardModel {
                     self.last = migration;
                     // No client can read it any more, and the content of the copy is in the log.
                     self.forget(&slots.clone());
+                    self.outcomes.retain(|kept| !slots.contains(kept.slot));
                 }
             }
             MoveStep::Release { .. } | MoveStep::Purge { .. } => {}
@@ -227,6 +232,27 @@ impl ShardModel {
         let expires = held.and_then(|held| held.expires);
         let version = self.write(key, new.to_string().as_bytes(), expires);
         Ok(Exchange { swapped: true, old, version })
+    }
+
+    fn transact(&mut self, transaction: &ConditionalTransaction) -> WriteReply {
+        let slot = transaction.keys().next().map_or(0, slot_of);
+        let is_it = |kept: &&KeptOutcome, id: &TransactionId| kept.slot == slot && kept.name == id.name;
+        if let Some(id) = &transaction.id
+            && let Some(kept) = self.outcomes.iter().find(|kept| is_it(kept, id))
+        {
+            self.has_repeated = true;
+            if kept.digest != id.digest {
+                return WriteReply::IdReused;
+            }
+            return WriteReply::Branched { succeeded: kept.succeeded, replies: kept.replies.clone() };
+        }
+        let succeeded = transaction.comparisons.iter().all(|comparison| self.holds(comparison));
+        let replies = self.answer_all(transaction.branch(succeeded));
+        if let Some(TransactionId { name, digest, proposed }) = transaction.id.clone() {
+            let replies = replies.clone();
+            self.outcomes.push(KeptOutcome { slot, name, digest, proposed, succeeded, replies });
+        }
+        WriteReply::Branched { succeeded, replies }
     }
 
     fn holds(&self, Comparison { key, expected }: &Comparison) -> bool {

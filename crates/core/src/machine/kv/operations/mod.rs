@@ -47,7 +47,8 @@ impl KeyValue {
                 return WriteReply::ConditionFailed { current };
             }
         }
-        WriteReply::Operations(self.execute_all(&transaction.operations, is_answered))
+        let bytes_max = limits::REPLIES_BYTES_CLOSE;
+        WriteReply::Operations(self.execute_all(&transaction.operations, is_answered, bytes_max))
     }
 
     /// Executes the branch of the transaction that its comparisons select. Without `is_answered`
@@ -59,7 +60,11 @@ impl KeyValue {
         faults: Faults,
     ) -> WriteReply {
         let succeeded = transaction.comparisons.iter().all(|comparison| self.holds(comparison, faults));
-        let replies = self.execute_all(transaction.branch(succeeded), is_answered);
+        let bytes_max = match transaction.id {
+            Some(_) => limits::OUTCOME_VALUES_BYTES_MAX,
+            None => limits::REPLIES_BYTES_CLOSE,
+        };
+        let replies = self.execute_all(transaction.branch(succeeded), is_answered, bytes_max);
         WriteReply::Branched { succeeded, replies }
     }
 
@@ -74,10 +79,16 @@ impl KeyValue {
         }
     }
 
-    /// Executes operations in order.
-    fn execute_all(&mut self, operations: &Operations, is_answered: bool) -> OperationReplies {
+    /// Executes operations in order. Their replies take at most `bytes_max` bytes, not counting
+    /// those without values.
+    fn execute_all(
+        &mut self,
+        operations: &Operations,
+        is_answered: bool,
+        bytes_max: usize,
+    ) -> OperationReplies {
         let awaited = if is_answered { operations.len() } else { 0 };
-        let mut replies = OperationRepliesBuilder::for_replies(awaited);
+        let mut replies = OperationRepliesBuilder::for_replies(awaited, bytes_max);
         let mut room = limits::REPLIES_BYTES_CLOSE;
         for operation in operations.iter() {
             if operation.is_read() && !is_answered {

@@ -258,7 +258,7 @@ fn comparisons_select_the_branch_that_happens() {
         let branch =
             |suffix| Operations::of(&[Operation::Append { key: KEY, suffix }, Operation::Get { key: KEY }]);
         let (then, otherwise) = (branch(b"+then"), branch(b"+else"));
-        let transaction = ConditionalTransaction { comparisons, then, otherwise };
+        let transaction = ConditionalTransaction { comparisons, then, otherwise, id: None };
         let mut silent = holding(b"1");
         let reply = kv.transact_by_branch(&transaction, true, Faults::NONE);
         let WriteReply::Branched { succeeded, replies } = reply else { panic!("{reply:?}") };
