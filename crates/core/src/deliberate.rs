@@ -111,6 +111,8 @@ pub enum Fault {
     OnlyFirstDemandChecked,
     /// A join token that one host has used admits a second host.
     JoinTokenReused,
+    /// Operations are executed although an earlier one of their command skips them.
+    SkippedOperationExecuted,
 }
 
 /// The fault of a node, if any.
@@ -123,7 +125,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 44] = [
+    pub const ALL: [Fault; 45] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -168,6 +170,7 @@ impl Faults {
         Fault::OnlyFirstDemandChecked,
         Fault::JoinTokenReused,
         Fault::AuditRecordLost,
+        Fault::SkippedOperationExecuted,
     ];
 
     /// No fault.

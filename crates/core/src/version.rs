@@ -34,8 +34,11 @@ impl ClusterVersion {
     pub const WITH_AUTHORITY: ClusterVersion = ClusterVersion(5);
     /// Roles may limit operations and bytes.
     pub const WITH_LIMITS: ClusterVersion = ClusterVersion(6);
+    /// Operations replace a part of a value, add decimal numbers, compare hashes of values, and
+    /// depend on whether a key exists.
+    pub const WITH_VALUE_OPERATIONS: ClusterVersion = ClusterVersion(7);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_LIMITS;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_VALUE_OPERATIONS;
 }
 
 impl Default for ClusterVersion {

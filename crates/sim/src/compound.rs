@@ -9,8 +9,9 @@
 use bytes::Bytes;
 use tidelock_core::command::{
     Condition, Consistency, Expiry, ExpiryCondition, Operation, OperationReply, Operations,
-    OperationsBuilder, Read, Reply, Request, Set, SetCondition, Transaction, Watch, Write,
+    OperationsBuilder, Read, Reply, Request, Set, SetCondition, Transaction, Watch, Write, hash_of,
 };
+use tidelock_core::decimal::Decimal;
 use tidelock_core::limits;
 use tidelock_core::types::{ShardId, Token, UnixMillis, Version};
 
@@ -154,7 +155,10 @@ impl Compound {
     fn transaction(&mut self, shard: usize, token: Token, clock: UnixMillis) -> Write {
         let mut operations = OperationsBuilder::default();
         for _ in 0..self.random.usize(1..=4) {
-            self.push_operation(shard, (token, clock), &mut operations);
+            match self.random.u8(0..4) {
+                0 => self.push_newer_operation(shard, token, &mut operations),
+                _ => self.push_operation(shard, (token, clock), &mut operations),
+            }
         }
         let mark = format!("{{{}}}#{}", self.tags[shard], token.0);
         operations.push(&Operation::Describe { key: mark.as_bytes() });
@@ -168,6 +172,23 @@ impl Compound {
             transaction.watches.push(Watch { key: watched.0, version: watched.1 });
         }
         Write::Keys(transaction)
+    }
+
+    /// Adds an operation that needs a newer cluster version than the first.
+    fn push_newer_operation(&mut self, shard: usize, token: Token, out: &mut OperationsBuilder) {
+        let key = &self.any_key(shard)[..];
+        let random = &mut self.random;
+        let text = format!("t{}", token.0);
+        let numbers = ["0.1", "-2.5", "1e-17", "999999999999999999999"];
+        out.push(&match random.u8(0..4) {
+            0 => Operation::SetRange { key, offset: random.u64(0..20), bytes: text.as_bytes() },
+            1 => {
+                let delta = Decimal::parse(choose(random, &numbers).as_bytes());
+                Operation::AddDecimal { key, delta: delta.expect("invariant: these are numbers") }
+            }
+            2 => Operation::DeleteIf { key, condition: value_condition(random) },
+            _ => Operation::SkipIfExists { key, count: random.u64(1..=3) },
+        });
     }
 
     fn push_operation(
@@ -193,8 +214,7 @@ impl Compound {
             2 => Operation::Put { key, value, condition },
             3..=5 => {
                 let condition = match random.u8(0..4) {
-                    0 => SetCondition::Equals(b"0"),
-                    1 => SetCondition::Differs(b"0"),
+                    0 | 1 => value_condition(random),
                     _ => SetCondition::Version(condition),
                 };
                 let end = if is_relative { Expiry::After(life_ms) } else { Expiry::At(at) };
@@ -227,6 +247,16 @@ impl Compound {
             11 => Operation::Exchange { key, value: random.i64(-2..3) },
             _ => Operation::CompareExchange { key, expected: random.i64(-2..3), new: random.i64(-2..3) },
         });
+    }
+}
+
+/// A condition that holds for about half of the values.
+fn value_condition(random: &mut fastrand::Rng) -> SetCondition<'static> {
+    match random.u8(0..6) {
+        0 | 1 => SetCondition::Equals(b"0"),
+        2 | 3 => SetCondition::Differs(b"0"),
+        4 => SetCondition::HashEquals(hash_of(b"0")),
+        _ => SetCondition::HashDiffers(hash_of(b"0")),
     }
 }
 

@@ -90,7 +90,9 @@ fn provoke(plan: &mut Plan, fault: Fault) {
     match fault {
         Fault::ChangesSkipped | Fault::CaughtUpByStaleRead => provoke_watchers(plan, fault),
         Fault::OnlyLeaderNotifies | Fault::ImportWithoutCondition => plan.load.config_per_mille = 800,
-        Fault::OnlyLeaderExpires | Fault::ReceiverClockUsed => plan.load.operations_per_mille = 900,
+        Fault::OnlyLeaderExpires | Fault::ReceiverClockUsed | Fault::SkippedOperationExecuted => {
+            plan.load.operations_per_mille = 900
+        }
         Fault::OwnedBeforeLastRows
         | Fault::OldAttemptAccepted
         | Fault::ScanByLaterMap
@@ -284,6 +286,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::AppliedOutOfOrder
         | Fault::OnlyLeaderNotifies
         | Fault::OnlyLeaderExpires
+        | Fault::SkippedOperationExecuted
         | Fault::CaughtUpByStaleRead
         | Fault::ChangesSkipped
         | Fault::NewCommandBeforeRaise
@@ -479,6 +482,11 @@ fn expired_by_leader_alone_is_caught() {
 #[test]
 fn time_of_node_asked_is_caught() {
     caught(Fault::ReceiverClockUsed, &["operations"]);
+}
+
+#[test]
+fn skipped_operation_executed_is_caught() {
+    caught(Fault::SkippedOperationExecuted, &["operations"]);
 }
 
 #[test]

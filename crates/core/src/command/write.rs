@@ -135,8 +135,8 @@ impl Write {
     pub fn needed_version(&self) -> ClusterVersion {
         match self {
             Write::Registry(write) => write.needed_version(),
-            Write::Keys(_)
-            | Write::Expire { .. }
+            Write::Keys(transaction) => transaction.operations.needed_version(),
+            Write::Expire { .. }
             | Write::Config(_)
             | Write::Slots(_)
             | Write::Restore(_)

@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use tidelock_core::command::{Refusal, Reply};
+use tidelock_core::command::{Denial, Refusal, Reply, WriteReply};
 
 use super::Violation;
 use crate::history::{Moment, Operation};
@@ -45,10 +45,12 @@ impl LogJudge {
     pub(super) fn judge_presence(self, operation: &Operation, is_in_log: bool) -> Result<(), Violation> {
         match operation.reply() {
             None | Some(Reply::Refused(Refusal::UnknownOutcome)) => Ok(()),
-            Some(Reply::Refused(_)) if is_in_log => {
+            Some(Reply::Refused(_) | Reply::Write(WriteReply::Denied(Denial::VersionTooLow)))
+                if is_in_log =>
+            {
                 self.blame(operation, format!("was refused and stands in the log: {:?}", operation.request))
             }
-            Some(Reply::Refused(_)) => Ok(()),
+            Some(Reply::Refused(_) | Reply::Write(WriteReply::Denied(Denial::VersionTooLow))) => Ok(()),
             Some(_) if !is_in_log => self.blame(operation, "was answered and stands in no log"),
             Some(_) => Ok(()),
         }

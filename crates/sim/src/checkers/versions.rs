@@ -5,7 +5,9 @@
 //! registry. It knows by its own list which command needs which version.
 
 use tidelock_core::auth::RateLimits;
-use tidelock_core::command::{AccessChange, AccessWrite, RegistryWrite, Write};
+use tidelock_core::command::{
+    AccessChange, AccessWrite, Operation, RegistryWrite, Set, SetCondition, Transaction, Write,
+};
 use tidelock_core::types::NodeId;
 use tidelock_core::version::{ClusterVersion, SupportedVersions};
 
@@ -86,6 +88,9 @@ impl Versions {
 
 /// The version that a write needs, and whether it is the change that raises the cluster to it.
 fn needed_version(write: &Write) -> (ClusterVersion, bool) {
+    if let Write::Keys(transaction) = write {
+        return (of_transaction(transaction), false);
+    }
     let Write::Registry(write) = write else { return (ClusterVersion(1), false) };
     match &**write {
         RegistryWrite::SetDefault { .. } => (ClusterVersion(2), false),
@@ -99,6 +104,21 @@ fn needed_version(write: &Write) -> (ClusterVersion, bool) {
         RegistryWrite::RaiseVersion { to } => (*to, true),
         _ => (ClusterVersion(1), false),
     }
+}
+
+/// The version that operations on keys need.
+fn of_transaction(transaction: &Transaction) -> ClusterVersion {
+    let is_new = |operation: Operation<'_>| match operation {
+        Operation::SetRange { .. }
+        | Operation::AddDecimal { .. }
+        | Operation::DeleteIf { .. }
+        | Operation::SkipIfExists { .. } => true,
+        Operation::Set(Set { condition, .. }) => {
+            matches!(condition, SetCondition::HashEquals(_) | SetCondition::HashDiffers(_))
+        }
+        _ => false,
+    };
+    ClusterVersion(if transaction.operations.iter().any(is_new) { 7 } else { 1 })
 }
 
 /// The version that a change of roles, principals or tokens needs.
