@@ -117,6 +117,8 @@ pub enum Fault {
     UnequalValuesMatch,
     /// A snapshot does not contain the outcomes of transactions with an id.
     OutcomesNotInSnapshot,
+    /// Operations are executed although an earlier one of their command skips them.
+    SkippedOperationExecuted,
 }
 
 /// The fault of a node, if any.
@@ -129,7 +131,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 47] = [
+    pub const ALL: [Fault; 48] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -177,6 +179,7 @@ impl Faults {
         Fault::ClaimedAuthorDropped,
         Fault::UnequalValuesMatch,
         Fault::OutcomesNotInSnapshot,
+        Fault::SkippedOperationExecuted,
     ];
 
     /// No fault.

@@ -22,6 +22,7 @@ pub mod clients;
 pub mod codec;
 pub mod command;
 pub mod control;
+pub mod decimal;
 pub mod deliberate;
 pub mod event;
 pub mod fairness;

@@ -38,8 +38,11 @@ impl ClusterVersion {
     pub const WITH_CLAIMED_AUTHORS: ClusterVersion = ClusterVersion(7);
     /// Logs contain transactions with two branches.
     pub const WITH_TRANSACTIONS: ClusterVersion = ClusterVersion(7);
+    /// Operations replace a part of a value, add decimal numbers, compare hashes of values, and
+    /// depend on whether a key exists.
+    pub const WITH_VALUE_OPERATIONS: ClusterVersion = ClusterVersion(7);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_TRANSACTIONS;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_VALUE_OPERATIONS;
 }
 
 impl Default for ClusterVersion {

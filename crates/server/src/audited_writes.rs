@@ -104,11 +104,12 @@ impl AuditedWrites {
 /// The name and the key of an operation; `None` if it never writes.
 fn described(operation: Operation<'_>) -> Option<String> {
     let name = match operation {
-        Operation::Get { .. } | Operation::Describe { .. } => return None,
+        Operation::Get { .. } | Operation::Describe { .. } | Operation::SkipIfExists { .. } => return None,
         Operation::Put { .. } | Operation::Set(_) => "put",
-        Operation::Delete { .. } | Operation::Take { .. } => "delete",
-        Operation::Add { .. } => "add",
+        Operation::Delete { .. } | Operation::DeleteIf { .. } | Operation::Take { .. } => "delete",
+        Operation::Add { .. } | Operation::AddDecimal { .. } => "add",
         Operation::Append { .. } => "append",
+        Operation::SetRange { .. } => "set-range",
         Operation::Expire { .. } | Operation::ExpireAfter { .. } => "expire",
         Operation::Exchange { .. } | Operation::CompareExchange { .. } => "exchange",
     };

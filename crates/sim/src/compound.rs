@@ -10,8 +10,9 @@ use bytes::Bytes;
 use tidelock_core::command::{
     Comparison, Condition, ConditionalTransaction, Consistency, ExpectedState, Expiry, ExpiryCondition,
     Operation, OperationReply, Operations, OperationsBuilder, Read, Reply, Request, Set, SetCondition,
-    Transaction, Watch, Write, WriteReply,
+    Transaction, Watch, Write, WriteReply, hash_of,
 };
+use tidelock_core::decimal::Decimal;
 use tidelock_core::limits;
 use tidelock_core::types::{ShardId, Token, UnixMillis, Version};
 
@@ -224,7 +225,10 @@ impl Compound {
     fn operations(&mut self, shard: usize, token: Token, clock: UnixMillis) -> Operations {
         let mut operations = OperationsBuilder::default();
         for _ in 0..self.random.usize(1..=4) {
-            self.push_operation(shard, (token, clock), &mut operations);
+            match self.random.u8(0..4) {
+                0 => self.push_newer_operation(shard, token, &mut operations),
+                _ => self.push_operation(shard, (token, clock), &mut operations),
+            }
         }
         let mark = format!("{{{}}}#{}", self.tags[shard], token.0);
         operations.push(&Operation::Describe { key: mark.as_bytes() });
@@ -238,6 +242,23 @@ impl Compound {
             self.seen.iter().filter(|(key, _)| key.starts_with(tag.as_bytes())).cloned().collect();
         let unseen = (self.any_key(shard), Version::ABSENT);
         if seen.is_empty() { unseen } else { choose(&mut self.random, &seen).clone() }
+    }
+
+    /// Adds an operation that needs a newer cluster version than the first.
+    fn push_newer_operation(&mut self, shard: usize, token: Token, out: &mut OperationsBuilder) {
+        let key = &self.any_key(shard)[..];
+        let random = &mut self.random;
+        let text = format!("t{}", token.0);
+        let numbers = ["0.1", "-2.5", "1e-17", "999999999999999999999"];
+        out.push(&match random.u8(0..4) {
+            0 => Operation::SetRange { key, offset: random.u64(0..20), bytes: text.as_bytes() },
+            1 => {
+                let delta = Decimal::parse(choose(random, &numbers).as_bytes());
+                Operation::AddDecimal { key, delta: delta.expect("invariant: these are numbers") }
+            }
+            2 => Operation::DeleteIf { key, condition: value_condition(random) },
+            _ => Operation::SkipIfExists { key, count: random.u64(1..=3) },
+        });
     }
 
     fn push_operation(
@@ -263,8 +284,7 @@ impl Compound {
             2 => Operation::Put { key, value, condition },
             3..=5 => {
                 let condition = match random.u8(0..4) {
-                    0 => SetCondition::Equals(b"0"),
-                    1 => SetCondition::Differs(b"0"),
+                    0 | 1 => value_condition(random),
                     _ => SetCondition::Version(condition),
                 };
                 let end = if is_relative { Expiry::After(life_ms) } else { Expiry::At(at) };
@@ -297,6 +317,16 @@ impl Compound {
             11 => Operation::Exchange { key, value: random.i64(-2..3) },
             _ => Operation::CompareExchange { key, expected: random.i64(-2..3), new: random.i64(-2..3) },
         });
+    }
+}
+
+/// A condition that holds for about half of the values.
+fn value_condition(random: &mut fastrand::Rng) -> SetCondition<'static> {
+    match random.u8(0..6) {
+        0 | 1 => SetCondition::Equals(b"0"),
+        2 | 3 => SetCondition::Differs(b"0"),
+        4 => SetCondition::HashEquals(hash_of(b"0")),
+        _ => SetCondition::HashDiffers(hash_of(b"0")),
     }
 }
 

@@ -58,7 +58,7 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.clients = 8;
     plan.load.pause_max = Micros::MILLISECOND * 20;
     plan.load.value_bytes_max = plan.load.value_bytes_max.min(2_000);
-    plan.load.config_per_mille = if fault == Fault::ClaimedAuthorDropped { 800 } else { 0 };
+    plan.load.config_per_mille = 0;
     let backs_up = matches!(fault, Fault::BackupOfTwoSlotMaps | Fault::BackupIgnoresMovesElsewhere);
     plan.load.backup_clients = if backs_up { 3 } else { 0 };
     plan.load.importers = if fault == Fault::ImportWithoutCondition { 2 } else { 0 };
@@ -85,12 +85,25 @@ fn provoke_more_hosts(plan: &mut Plan, fault: Fault) {
     plan.load.keys_per_shard = 4;
 }
 
+/// Operators set the default before every host is upgraded.
+fn provoke_upgrade(plan: &mut Plan) {
+    let upgrade = Plan::draw_mixed(plan.seed);
+    (plan.founding_version, plan.old_hosts) = (upgrade.founding_version, vec![NodeId(1), NodeId(3)]);
+    plan.replicas = upgrade.replicas;
+    let set = OperatorAction::Default { name: "placement:member", value: Some("3") };
+    plan.operator_actions = vec![operator_action(2_000, set)];
+}
+
 /// Adds the load, the sizes and the actions of operators that the deliberate fault needs to show.
 fn provoke(plan: &mut Plan, fault: Fault) {
     match fault {
         Fault::ChangesSkipped | Fault::CaughtUpByStaleRead => provoke_watchers(plan, fault),
-        Fault::OnlyLeaderNotifies | Fault::ImportWithoutCondition => plan.load.config_per_mille = 800,
-        Fault::OnlyLeaderExpires | Fault::ReceiverClockUsed => plan.load.operations_per_mille = 900,
+        Fault::OnlyLeaderNotifies | Fault::ImportWithoutCondition | Fault::ClaimedAuthorDropped => {
+            plan.load.config_per_mille = 800;
+        }
+        Fault::OnlyLeaderExpires | Fault::ReceiverClockUsed | Fault::SkippedOperationExecuted => {
+            plan.load.operations_per_mille = 900;
+        }
         Fault::OwnedBeforeLastRows
         | Fault::OldAttemptAccepted
         | Fault::ScanByLaterMap
@@ -99,14 +112,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         | Fault::ReadBeforeMove
         | Fault::MovedOperationOvertakes
         | Fault::HalvesReordered => provoke_moves(plan, fault),
-        // Operators set the default before every host is upgraded.
-        Fault::NewCommandBeforeRaise => {
-            let upgrade = Plan::draw_mixed(plan.seed);
-            (plan.founding_version, plan.old_hosts) = (upgrade.founding_version, vec![NodeId(1), NodeId(3)]);
-            plan.replicas = upgrade.replicas;
-            let set = OperatorAction::Default { name: "placement:member", value: Some("3") };
-            plan.operator_actions = vec![operator_action(2_000, set)];
-        }
+        Fault::NewCommandBeforeRaise => provoke_upgrade(plan),
         Fault::ReplyOvertakes => {
             plan.data_shards = 3;
             plan.load.pipelining_clients = 3;
@@ -284,6 +290,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::AppliedOutOfOrder
         | Fault::OnlyLeaderNotifies
         | Fault::OnlyLeaderExpires
+        | Fault::SkippedOperationExecuted
         | Fault::CaughtUpByStaleRead
         | Fault::ChangesSkipped
         | Fault::NewCommandBeforeRaise
@@ -391,7 +398,7 @@ fn caught(fault: Fault, checkers: &[&str]) {
 fn acknowledged_before_sync_is_caught() {
     caught(
         Fault::AcknowledgedBeforeSync,
-        &["agreement", "contradiction", "durability", "linearizability", "operations", "panic"],
+        &["agreement", "contradiction", "durability", "leaders", "linearizability", "operations", "panic"],
     );
 }
 
@@ -497,6 +504,11 @@ fn unequal_values_that_match_are_caught() {
 #[test]
 fn outcomes_not_in_a_snapshot_are_missed() {
     caught(Fault::OutcomesNotInSnapshot, &["operations", "replicas", "checkpoints"]);
+}
+
+#[test]
+fn skipped_operation_executed_is_caught() {
+    caught(Fault::SkippedOperationExecuted, &["operations"]);
 }
 
 #[test]

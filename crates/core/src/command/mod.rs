@@ -37,7 +37,7 @@ pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
 pub use denial::Denial;
 pub use division::{DivisionBlocker, DivisionCause, DivisionView, HostLoad};
 pub use migration::{Import, Move, MoveReply, MoveStep};
-pub use operation::{Expiry, ExpiryCondition, Operation, Set, SetCondition};
+pub use operation::{Expiry, ExpiryCondition, Operation, Set, SetCondition, hash_of};
 pub(crate) use operation::{expiry, put_expiry};
 pub use operations::{Operations, OperationsBuilder};
 pub use outcome::{

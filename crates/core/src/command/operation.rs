@@ -1,13 +1,16 @@
 //! Operations on single keys.
 //!
-//! Owns what can be done with a key, and the layout of one operation in the log and on the wire.
-//! [`Operations`](super::Operations) are a sequence of them.
+//! Owns what can be done with a key, the cluster version that it needs, and the layout of one
+//! operation in the log and on the wire. [`Operations`](super::Operations) are a sequence of them.
 
 use alloc::vec::Vec;
 
 use super::{Condition, ShardRefusal, validate_key, validate_value};
 use crate::codec::{self, DecodeError, Decoder, codes};
+use crate::decimal::Decimal;
+use crate::limits;
 use crate::types::{UnixMillis, Version};
+use crate::version::ClusterVersion;
 
 /// An operation on one key. It borrows the bytes of the key and the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +103,41 @@ pub enum Operation<'a> {
         /// Stored as decimal text.
         new: i64,
     },
+    /// Replaces the bytes of a value from an offset on. A shorter value is first filled with zero
+    /// bytes up to the offset; an absent key counts as empty. Answered by `Length`.
+    SetRange {
+        /// Created if it does not exist. Its expiry does not change.
+        key: &'a [u8],
+        /// Position of the first replaced byte, from 0.
+        offset: u64,
+        /// At least one byte. It may not end beyond
+        /// [`VALUE_BYTES_MAX`](crate::limits::VALUE_BYTES_MAX).
+        bytes: &'a [u8],
+    },
+    /// Adds to a decimal number; an absent key counts as zero. Answered by `Decimal` or `Rejected`.
+    AddDecimal {
+        /// Created if it does not exist. Its expiry does not change.
+        key: &'a [u8],
+        /// Negative to subtract.
+        delta: Decimal,
+    },
+    /// Removes a key if a condition on its value holds. Answered by `Deleted`, `Absent` or
+    /// `ConditionFailed`.
+    DeleteIf {
+        /// The key to remove. It need not exist.
+        key: &'a [u8],
+        /// Checked and applied atomically with the removal.
+        condition: SetCondition<'a>,
+    },
+    /// If a key exists, the next operations of the same command are not executed. Answered by
+    /// `Absent` if they are executed, else by `ConditionFailed`; each of them is then answered by
+    /// `Skipped`.
+    SkipIfExists {
+        /// The key, which does not change.
+        key: &'a [u8],
+        /// How many operations are skipped, as far as there are so many.
+        count: u64,
+    },
 }
 
 /// Stores a value with options. Answered by `Written` or `ConditionFailed`, or by `Replaced` if the
@@ -118,7 +156,7 @@ pub struct Set<'a> {
     pub previous: bool,
 }
 
-/// The state of the key in which a set is applied.
+/// The state of the key in which a set is applied, or a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetCondition<'a> {
     /// The condition on the key's version holds.
@@ -127,6 +165,10 @@ pub enum SetCondition<'a> {
     Equals(&'a [u8]),
     /// The key holds other bytes, or does not exist.
     Differs(&'a [u8]),
+    /// The key holds bytes with this [`hash_of`].
+    HashEquals(u64),
+    /// The key holds bytes with another [`hash_of`], or does not exist.
+    HashDiffers(u64),
 }
 
 /// The expiry of a key after a set.
@@ -176,6 +218,10 @@ const TAG_EXPIRE: u8 = 9;
 const TAG_EXCHANGE: u8 = 10;
 const TAG_COMPARE_EXCHANGE: u8 = 11;
 const TAG_EXPIRE_AFTER: u8 = 12;
+const TAG_SET_RANGE: u8 = 13;
+const TAG_ADD_DECIMAL: u8 = 14;
+const TAG_DELETE_IF: u8 = 15;
+const TAG_SKIP_IF_EXISTS: u8 = 16;
 
 /// Bytes of an encoded operation besides its key and value: tag, lengths, condition, expiry.
 const OVERHEAD_BYTES: usize = 24;
@@ -198,13 +244,43 @@ impl<'a> Operation<'a> {
             | Operation::Expire { key, .. }
             | Operation::ExpireAfter { key, .. }
             | Operation::Exchange { key, .. }
-            | Operation::CompareExchange { key, .. } => key,
+            | Operation::CompareExchange { key, .. }
+            | Operation::SetRange { key, .. }
+            | Operation::AddDecimal { key, .. }
+            | Operation::DeleteIf { key, .. }
+            | Operation::SkipIfExists { key, .. } => key,
         }
     }
 
     /// Whether it never changes state.
     pub fn is_read(&self) -> bool {
         matches!(self, Operation::Get { .. } | Operation::Describe { .. })
+    }
+
+    /// The cluster version from which on the log may hold the operation.
+    pub fn needed_version(&self) -> ClusterVersion {
+        match self {
+            Operation::SetRange { .. }
+            | Operation::AddDecimal { .. }
+            | Operation::DeleteIf { .. }
+            | Operation::SkipIfExists { .. }
+            | Operation::Set(Set {
+                condition: SetCondition::HashEquals(_) | SetCondition::HashDiffers(_),
+                ..
+            }) => ClusterVersion::WITH_VALUE_OPERATIONS,
+            Operation::Get { .. }
+            | Operation::Describe { .. }
+            | Operation::Put { .. }
+            | Operation::Set(_)
+            | Operation::Delete { .. }
+            | Operation::Take { .. }
+            | Operation::Add { .. }
+            | Operation::Append { .. }
+            | Operation::Expire { .. }
+            | Operation::ExpireAfter { .. }
+            | Operation::Exchange { .. }
+            | Operation::CompareExchange { .. } => ClusterVersion::FIRST,
+        }
     }
 
     /// Whether its effect depends on the time at which the shard's leader proposes it.
@@ -247,7 +323,9 @@ impl<'a> Operation<'a> {
             Operation::Put { key, value, condition: Condition::Always } => {
                 return 2 + codec::length_prefixed_bytes(key) + codec::length_prefixed_bytes(value);
             }
-            Operation::Put { value, .. } | Operation::Append { suffix: value, .. } => value,
+            Operation::Put { value, .. }
+            | Operation::Append { suffix: value, .. }
+            | Operation::SetRange { bytes: value, .. } => value,
             Operation::Set(set) => set.value,
             _ => &[],
         };
@@ -261,10 +339,14 @@ impl<'a> Operation<'a> {
             Operation::Put { value, .. } | Operation::Append { suffix: value, .. } => validate_value(value),
             Operation::Set(Set { value, condition, .. }) => {
                 validate_value(value)?;
-                match condition {
-                    SetCondition::Equals(other) | SetCondition::Differs(other) => validate_value(other),
-                    SetCondition::Version(_) => Ok(()),
-                }
+                condition.validate()
+            }
+            Operation::DeleteIf { condition, .. } => condition.validate(),
+            Operation::SetRange { bytes: &[], .. } => Err(ShardRefusal::invalid("no bytes to store")),
+            Operation::SetRange { offset, bytes, .. } => {
+                let end = offset.saturating_add(bytes.len() as u64);
+                let is_short = end <= limits::VALUE_BYTES_MAX as u64;
+                if is_short { Ok(()) } else { Err(ShardRefusal::invalid("value longer than 1 MiB")) }
             }
             _ => Ok(()),
         }
@@ -313,6 +395,23 @@ impl<'a> Operation<'a> {
                 codec::put_signed(out, expected);
                 codec::put_signed(out, new);
             }
+            Operation::SetRange { key, offset, bytes } => {
+                put_tagged(out, TAG_SET_RANGE, key);
+                codec::put_varint(out, offset);
+                codec::put_bytes(out, bytes);
+            }
+            Operation::AddDecimal { key, delta } => {
+                put_tagged(out, TAG_ADD_DECIMAL, key);
+                delta.encode(out);
+            }
+            Operation::DeleteIf { key, condition } => {
+                put_tagged(out, TAG_DELETE_IF, key);
+                condition.encode(out);
+            }
+            Operation::SkipIfExists { key, count } => {
+                put_tagged(out, TAG_SKIP_IF_EXISTS, key);
+                codec::put_varint(out, count);
+            }
         }
     }
 
@@ -344,6 +443,13 @@ impl<'a> Operation<'a> {
                 let expected = decoder.signed()?;
                 Operation::CompareExchange { key, expected, new: decoder.signed()? }
             }
+            TAG_SET_RANGE => {
+                let offset = decoder.varint()?;
+                Operation::SetRange { key, offset, bytes: decoder.bytes()? }
+            }
+            TAG_ADD_DECIMAL => Operation::AddDecimal { key, delta: Decimal::decode(decoder)? },
+            TAG_DELETE_IF => Operation::DeleteIf { key, condition: SetCondition::decode(decoder)? },
+            TAG_SKIP_IF_EXISTS => Operation::SkipIfExists { key, count: decoder.varint()? },
             _ => return Err(DecodeError::UnknownTag("operation")),
         })
     }
@@ -371,11 +477,29 @@ impl Condition {
     }
 }
 
-impl<'a> Set<'a> {
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_tagged(out, TAG_SET, self.key);
-        out.push(u8::from(self.previous));
-        match self.condition {
+impl<'a> SetCondition<'a> {
+    /// Whether it holds for a key with this version and value; `None` if there is no such key.
+    pub fn holds(self, held: Option<(Version, &[u8])>) -> bool {
+        match self {
+            SetCondition::Version(condition) => {
+                condition.holds(held.map_or(Version::ABSENT, |(version, _)| version))
+            }
+            SetCondition::Equals(value) => held.is_some_and(|(_, held)| held == value),
+            SetCondition::Differs(value) => held.is_none_or(|(_, held)| held != value),
+            SetCondition::HashEquals(hash) => held.is_some_and(|(_, held)| hash_of(held) == hash),
+            SetCondition::HashDiffers(hash) => held.is_none_or(|(_, held)| hash_of(held) != hash),
+        }
+    }
+
+    fn validate(self) -> Result<(), ShardRefusal> {
+        match self {
+            SetCondition::Equals(value) | SetCondition::Differs(value) => validate_value(value),
+            SetCondition::Version(_) | SetCondition::HashEquals(_) | SetCondition::HashDiffers(_) => Ok(()),
+        }
+    }
+
+    fn encode(self, out: &mut Vec<u8>) {
+        match self {
             SetCondition::Version(condition) => {
                 out.push(0);
                 condition.encode(out);
@@ -388,7 +512,40 @@ impl<'a> Set<'a> {
                 out.push(2);
                 codec::put_bytes(out, value);
             }
+            SetCondition::HashEquals(hash) => {
+                out.push(3);
+                codec::put_varint(out, hash);
+            }
+            SetCondition::HashDiffers(hash) => {
+                out.push(4);
+                codec::put_varint(out, hash);
+            }
         }
+    }
+
+    fn decode(decoder: &mut Decoder<'a>) -> Result<SetCondition<'a>, DecodeError> {
+        Ok(match decoder.u8()? {
+            0 => SetCondition::Version(Condition::decode(decoder)?),
+            1 => SetCondition::Equals(decoder.bytes()?),
+            2 => SetCondition::Differs(decoder.bytes()?),
+            3 => SetCondition::HashEquals(decoder.varint()?),
+            4 => SetCondition::HashDiffers(decoder.varint()?),
+            _ => return Err(DecodeError::UnknownTag("condition of a set")),
+        })
+    }
+}
+
+/// The hash by which a condition compares values: XXH3 with 64 bits, as Redis computes it for
+/// `DIGEST` and `IFDEQ`.
+pub fn hash_of(value: &[u8]) -> u64 {
+    twox_hash::XxHash3_64::oneshot(value)
+}
+
+impl<'a> Set<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_tagged(out, TAG_SET, self.key);
+        out.push(u8::from(self.previous));
+        self.condition.encode(out);
         match self.expiry {
             Expiry::Never => out.push(0),
             Expiry::Keep => out.push(1),
@@ -406,12 +563,7 @@ impl<'a> Set<'a> {
 
     fn decode(key: &'a [u8], decoder: &mut Decoder<'a>) -> Result<Set<'a>, DecodeError> {
         let previous = decoder.bool()?;
-        let condition = match decoder.u8()? {
-            0 => SetCondition::Version(Condition::decode(decoder)?),
-            1 => SetCondition::Equals(decoder.bytes()?),
-            2 => SetCondition::Differs(decoder.bytes()?),
-            _ => return Err(DecodeError::UnknownTag("condition of a set")),
-        };
+        let condition = SetCondition::decode(decoder)?;
         let expiry = match decoder.u8()? {
             0 => Expiry::Never,
             1 => Expiry::Keep,

@@ -14,6 +14,7 @@ use core::fmt;
 use super::Operation;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::types::UnixMillis;
+use crate::version::ClusterVersion;
 
 /// Encoded operations, in order. A command holds at least one.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -21,6 +22,7 @@ pub struct Operations {
     bytes: Bytes,
     count: usize,
     needs_clock: bool,
+    needed_version: ClusterVersion,
 }
 
 /// Builder of [`Operations`].
@@ -29,6 +31,7 @@ pub struct OperationsBuilder {
     bytes: Vec<u8>,
     count: usize,
     needs_clock: bool,
+    needed_version: ClusterVersion,
 }
 
 impl Operations {
@@ -76,6 +79,12 @@ impl Operations {
         self.needs_clock
     }
 
+    /// The cluster version from which on the log may hold all of them. Not known, and the first
+    /// one, for operations of a log entry.
+    pub fn needed_version(&self) -> ClusterVersion {
+        self.needed_version
+    }
+
     /// The operations as the log holds them, proposed at `now` by the clock of the shard's leader.
     /// Relative expiries become absolute. Expiries that have passed become [`UnixMillis`] 0, which
     /// removes the key at once.
@@ -94,17 +103,20 @@ impl Operations {
     /// them does not decode when it is applied, the node stops.
     pub(crate) fn decode_logged(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Operations, DecodeError> {
         let count = decoder.varint()? as usize;
-        Ok(Operations { count, bytes: decoder.shared(owner)?, needs_clock: false })
+        let (bytes, needed_version) = (decoder.shared(owner)?, ClusterVersion::FIRST);
+        Ok(Operations { count, bytes, needs_clock: false, needed_version })
     }
 
     /// Reads operations and checks that each of them decodes.
     pub(crate) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Operations, DecodeError> {
-        let mut needs_clock = false;
+        let (mut needs_clock, mut needed_version) = (false, ClusterVersion::FIRST);
         let (count, bytes) = decoder.packed(owner, "number of operations", |item| {
-            needs_clock |= Operation::decode(item)?.needs_clock();
+            let operation = Operation::decode(item)?;
+            needs_clock |= operation.needs_clock();
+            needed_version = needed_version.max(operation.needed_version());
             Ok(())
         })?;
-        Ok(Operations { count, bytes, needs_clock })
+        Ok(Operations { count, bytes, needs_clock, needed_version })
     }
 }
 
@@ -127,6 +139,7 @@ impl OperationsBuilder {
         operation.encode(&mut self.bytes);
         self.count += 1;
         self.needs_clock |= operation.needs_clock();
+        self.needed_version = self.needed_version.max(operation.needed_version());
     }
 
     /// Number of operations so far.
@@ -146,7 +159,8 @@ impl OperationsBuilder {
 
     /// Returns the operations.
     pub fn finish(self) -> Operations {
-        Operations { bytes: self.bytes.into(), count: self.count, needs_clock: self.needs_clock }
+        let OperationsBuilder { bytes, count, needs_clock, needed_version } = self;
+        Operations { bytes: bytes.into(), count, needs_clock, needed_version }
     }
 }
 
@@ -154,6 +168,7 @@ impl OperationsBuilder {
 mod tests {
     use super::*;
     use crate::command::{Condition, Expiry, ExpiryCondition, Set, SetCondition};
+    use crate::decimal::Decimal;
     use crate::types::Version;
     use alloc::vec;
 
@@ -187,6 +202,11 @@ mod tests {
             Operation::ExpireAfter { key, after_ms: 300, condition: ExpiryCondition::Later },
             Operation::Exchange { key, value: -1 },
             Operation::CompareExchange { key, expected: i64::MAX, new: 0 },
+            Operation::SetRange { key, offset: 300, bytes: b"v" },
+            Operation::AddDecimal { key, delta: Decimal::parse(b"-1.5").expect("a number") },
+            Operation::DeleteIf { key, condition: SetCondition::HashEquals(u64::MAX) },
+            Operation::DeleteIf { key, condition: SetCondition::HashDiffers(0) },
+            Operation::SkipIfExists { key, count: 300 },
         ]
     }
 

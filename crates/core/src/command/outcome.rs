@@ -10,6 +10,7 @@ use core::fmt;
 
 use super::operation::{expiry, put_expiry};
 use crate::codec::{self, DecodeError, Decoder, codes};
+use crate::decimal::Decimal;
 use crate::limits;
 use crate::types::{UnixMillis, Version};
 
@@ -74,7 +75,14 @@ pub enum OperationReply<'a> {
         /// The sum, as it was stored.
         value: i64,
     },
-    /// Answer to `Append`: the longer value is stored.
+    /// Answer to `AddDecimal`: the sum is stored.
+    Decimal {
+        /// The new version of the key.
+        version: Version,
+        /// The sum, as it was stored.
+        value: Decimal,
+    },
+    /// Answer to `Append` and `SetRange`: the value is stored.
     Length {
         /// The new version of the key.
         version: Version,
@@ -85,6 +93,8 @@ pub enum OperationReply<'a> {
     Exchanged(Exchange),
     /// The current state does not allow the operation; nothing changed.
     Rejected(Rejection),
+    /// An earlier operation of the same command skipped this one; nothing changed.
+    Skipped,
 }
 
 impl OperationReply<'_> {
@@ -95,12 +105,14 @@ impl OperationReply<'_> {
             | OperationReply::Deleted { .. }
             | OperationReply::Taken { .. }
             | OperationReply::Number { .. }
+            | OperationReply::Decimal { .. }
             | OperationReply::Length { .. } => true,
             OperationReply::Replaced { version, previous: _ } => version.is_some(),
             OperationReply::Exchanged(exchange) => exchange.swapped,
             OperationReply::Value { .. }
             | OperationReply::Described { .. }
             | OperationReply::Absent
+            | OperationReply::Skipped
             | OperationReply::ConditionFailed { .. }
             | OperationReply::Rejected(_) => false,
         }
@@ -134,6 +146,12 @@ pub enum Rejection {
     /// [`limits::REPLIES_BYTES_CLOSE`].
     #[error("the values read by one command are longer than 8 MiB together")]
     RepliesTooLong,
+    /// The key does not hold a [`Decimal`].
+    #[error("value is not a decimal number with a magnitude below 10^21")]
+    NotADecimal,
+    /// The sum would not be a [`Decimal`].
+    #[error("the sum would have a magnitude of 10^21 or more")]
+    DecimalOverflow,
 }
 
 /// Encoded replies, in the order of their operations.
@@ -176,6 +194,8 @@ const TAG_NUMBER: u8 = 10;
 const TAG_LENGTH: u8 = 11;
 const TAG_EXCHANGED: u8 = 12;
 const TAG_REJECTED: u8 = 13;
+const TAG_DECIMAL: u8 = 14;
+const TAG_SKIPPED: u8 = 15;
 
 impl<'a> OperationReply<'a> {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -213,6 +233,10 @@ impl<'a> OperationReply<'a> {
                 tagged(out, TAG_NUMBER, version);
                 codec::put_signed(out, value);
             }
+            OperationReply::Decimal { version, value } => {
+                tagged(out, TAG_DECIMAL, version);
+                value.encode(out);
+            }
             OperationReply::Length { version, value_bytes } => {
                 tagged(out, TAG_LENGTH, version);
                 codec::put_varint(out, value_bytes);
@@ -225,6 +249,7 @@ impl<'a> OperationReply<'a> {
                 out.push(TAG_REJECTED);
                 out.push(rejection.code());
             }
+            OperationReply::Skipped => out.push(TAG_SKIPPED),
         }
     }
 
@@ -232,6 +257,7 @@ impl<'a> OperationReply<'a> {
         let tag = decoder.u8()?;
         let version = match tag {
             TAG_ABSENT => return Ok(OperationReply::Absent),
+            TAG_SKIPPED => return Ok(OperationReply::Skipped),
             TAG_EXCHANGED => return Exchange::decode(decoder).map(OperationReply::Exchanged),
             TAG_REJECTED => return Rejection::from_code(decoder.u8()?).map(OperationReply::Rejected),
             _ => Version(decoder.varint()?),
@@ -256,6 +282,7 @@ impl<'a> OperationReply<'a> {
             }
             TAG_TAKEN => OperationReply::Taken { version, value: decoder.bytes()? },
             TAG_NUMBER => OperationReply::Number { version, value: decoder.signed()? },
+            TAG_DECIMAL => OperationReply::Decimal { version, value: Decimal::decode(decoder)? },
             TAG_LENGTH => OperationReply::Length { version, value_bytes: decoder.varint()? },
             _ => return Err(DecodeError::UnknownTag("reply to an operation")),
         })
@@ -281,6 +308,8 @@ codes!(Rejection as "rejection" {
     Rejection::Overflow => 2,
     Rejection::ValueTooLong => 3,
     Rejection::RepliesTooLong => 4,
+    Rejection::NotADecimal => 5,
+    Rejection::DecimalOverflow => 6,
 });
 
 /// Bytes of most replies without a value.
@@ -462,6 +491,8 @@ mod tests {
             OperationReply::Replaced { version: Some(version), previous: None },
             OperationReply::Taken { version, value: b"v" },
             OperationReply::Number { version, value: i64::MIN },
+            OperationReply::Decimal { version, value: Decimal::parse(b"-0.1").expect("a number") },
+            OperationReply::Skipped,
             OperationReply::Length { version, value_bytes: 1 << 20 },
             OperationReply::Exchanged(Exchange { swapped: true, old: -1, version }),
         ];

@@ -143,9 +143,8 @@ impl Write {
             Write::Registry(write) => write.needed_version(),
             Write::Config(write) => write.needed_version(),
             Write::Conditional(_) => ClusterVersion::WITH_TRANSACTIONS,
-            Write::Keys(_) | Write::Expire { .. } | Write::Restore(_) | Write::Checkpoint { .. } => {
-                ClusterVersion::FIRST
-            }
+            Write::Keys(transaction) => transaction.operations.needed_version(),
+            Write::Expire { .. } | Write::Restore(_) | Write::Checkpoint { .. } => ClusterVersion::FIRST,
             Write::Slots(step) => step.needed_version(),
         }
     }

@@ -82,7 +82,7 @@ impl Data {
 
     /// Sets the deliberate faults of the state.
     pub(super) fn set_faults(&mut self, faults: Faults) {
-        self.faults = faults;
+        (self.faults, self.kv.faults) = (faults, faults);
     }
 
     /// Restores keys of a backup. Configuration counts as keys do: a backup can be restored only

@@ -5,7 +5,7 @@
 
 use tidelock_core::clients::operation_queues::{OperationResult, TransactionOutcome};
 use tidelock_core::clients::pipeline::{HeldBytes, ReplyForms, ReplySink, TransactionResults};
-use tidelock_core::command::{OperationReply, Refusal, Rejection};
+use tidelock_core::command::{OperationReply, Refusal, Rejection, hash_of};
 use tidelock_core::types::{UnixMillis, Version};
 
 use super::encode::{Encoder, Protocol};
@@ -35,6 +35,17 @@ pub enum Render {
     },
     /// The type of the value.
     Type,
+    /// The bytes of the value between two positions, which count from the end if they are negative.
+    Range {
+        /// The first byte.
+        start: i64,
+        /// The last byte.
+        end: i64,
+    },
+    /// The hash of the value in hexadecimal digits, or null.
+    Hash,
+    /// The decimal number.
+    Decimal,
     /// Version and value.
     Versioned,
     /// The new version, or an error that names the given and the current one.
@@ -66,6 +77,10 @@ pub enum RenderMany {
     Count,
     /// `OK`.
     Ok,
+    /// The value that the first operation found, or null.
+    First,
+    /// 1 if no operation was skipped, else 0.
+    NoneSkipped,
 }
 
 /// One command in a transaction.
@@ -218,7 +233,12 @@ impl Gathered {
             (RenderMany::Count, OperationReply::Deleted { .. } | OperationReply::Described { .. }) => {
                 self.counted += 1;
             }
-            (RenderMany::Count | RenderMany::Ok, _) => {}
+            (RenderMany::First, OperationReply::Value { value, .. }) if self.parts == 1 => {
+                Encoder::new(&mut self.values, protocol).bulk(value);
+            }
+            (RenderMany::First, _) if self.parts == 1 => Encoder::new(&mut self.values, protocol).null(),
+            (RenderMany::NoneSkipped, OperationReply::Skipped) => self.counted += 1,
+            (RenderMany::Count | RenderMany::Ok | RenderMany::First | RenderMany::NoneSkipped, _) => {}
         }
     }
 
@@ -231,6 +251,8 @@ impl Gathered {
             }
             (None, RenderMany::Count) => encoder.integer(self.counted),
             (None, RenderMany::Ok) => encoder.ok(),
+            (None, RenderMany::First) => encoder.raw(&self.values),
+            (None, RenderMany::NoneSkipped) => encoder.integer(i64::from(self.counted == 0)),
         }
     }
 }
@@ -254,7 +276,17 @@ impl Render {
                 encoder.unsigned(version.0);
                 encoder.bulk(value);
             }
-            (Render::Value | Render::Ok | Render::Versioned, _) => encoder.null(),
+            (Render::Range { start, end }, OperationReply::Value { value, .. }) => {
+                encoder.bulk(range_of(value, start, end));
+            }
+            (Render::Range { .. }, _) => encoder.bulk(&[]),
+            (Render::Hash, OperationReply::Value { value, .. }) => {
+                encoder.bulk(format!("{:016x}", hash_of(value)).as_bytes());
+            }
+            (Render::Decimal, OperationReply::Decimal { value, .. }) => {
+                encoder.bulk(value.to_string().as_bytes());
+            }
+            (Render::Value | Render::Ok | Render::Versioned | Render::Hash, _) => encoder.null(),
             (Render::Previous, OperationReply::Replaced { previous: Some(value), .. }) => encoder.bulk(value),
             (Render::Previous, _) => encoder.null(),
             (Render::Number, OperationReply::Number { value, .. }) => encoder.integer(value),
@@ -282,6 +314,17 @@ impl Render {
             _ => encoder.error("ERR the store answered something else"),
         }
     }
+}
+
+/// The bytes from `start` to `end`, which count from the end of the value if they are negative.
+fn range_of(value: &[u8], start: i64, end: i64) -> &[u8] {
+    let length = value.len() as i64;
+    if start < 0 && end < 0 && start > end {
+        return &[];
+    }
+    let position = |from: i64| if from < 0 { from.saturating_add(length).max(0) } else { from };
+    let (start, end) = (position(start), position(end).min(length - 1));
+    if start > end { &[] } else { &value[start as usize..=end as usize] }
 }
 
 fn expiry(reply: OperationReply<'_>, form: ExpiryForm, now: UnixMillis) -> i64 {
@@ -319,11 +362,20 @@ pub fn refusal_text(refusal: &Refusal) -> String {
     format!("{code} {refusal}")
 }
 
+/// The error for an increment that is too large, or makes a number too large.
+pub const DECIMAL_OVERFLOW: &str =
+    "ERR increment would produce Infinity, or a number with a magnitude of 10^21 or more";
+
+/// The error for a value that would be too long.
+pub const VALUE_TOO_LONG: &str = "ERR string exceeds maximum allowed size (1 MiB)";
+
 fn rejection_text(rejection: Rejection) -> &'static str {
     match rejection {
         Rejection::NotANumber => "ERR value is not an integer or out of range",
         Rejection::Overflow => "ERR increment or decrement would overflow",
-        Rejection::ValueTooLong => "ERR string exceeds maximum allowed size (1 MiB)",
+        Rejection::ValueTooLong => VALUE_TOO_LONG,
+        Rejection::NotADecimal => "ERR value is not a valid float, or its magnitude is 10^21 or more",
+        Rejection::DecimalOverflow => DECIMAL_OVERFLOW,
         Rejection::RepliesTooLong => {
             "ERR the values read by one transaction, or beside writes by one pipeline, exceed 8 MiB; read fewer at a time"
         }

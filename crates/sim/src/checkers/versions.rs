@@ -5,7 +5,9 @@
 //! registry. It knows by its own list which command needs which version.
 
 use tidelock_core::auth::RateLimits;
-use tidelock_core::command::{AccessChange, AccessWrite, RegistryWrite, Write};
+use tidelock_core::command::{
+    AccessChange, AccessWrite, Operation, RegistryWrite, Set, SetCondition, Transaction, Write,
+};
 use tidelock_core::types::NodeId;
 use tidelock_core::version::{ClusterVersion, SupportedVersions};
 
@@ -88,6 +90,7 @@ impl Versions {
 fn needed_version(write: &Write) -> (ClusterVersion, bool) {
     let write = match write {
         Write::Registry(write) => write,
+        Write::Keys(transaction) => return (of_transaction(transaction), false),
         Write::Config(write) if !write.stamp.on_behalf_of.is_empty() => return (ClusterVersion(7), false),
         _ => return (ClusterVersion(1), false),
     };
@@ -103,6 +106,21 @@ fn needed_version(write: &Write) -> (ClusterVersion, bool) {
         RegistryWrite::RaiseVersion { to } => (*to, true),
         _ => (ClusterVersion(1), false),
     }
+}
+
+/// The version that operations on keys need.
+fn of_transaction(transaction: &Transaction) -> ClusterVersion {
+    let is_new = |operation: Operation<'_>| match operation {
+        Operation::SetRange { .. }
+        | Operation::AddDecimal { .. }
+        | Operation::DeleteIf { .. }
+        | Operation::SkipIfExists { .. } => true,
+        Operation::Set(Set { condition, .. }) => {
+            matches!(condition, SetCondition::HashEquals(_) | SetCondition::HashDiffers(_))
+        }
+        _ => false,
+    };
+    ClusterVersion(if transaction.operations.iter().any(is_new) { 7 } else { 1 })
 }
 
 /// The version that a change of roles, principals or tokens needs.

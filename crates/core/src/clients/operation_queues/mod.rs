@@ -19,11 +19,12 @@
 mod batch;
 
 use alloc::collections::VecDeque;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use crate::command::{
-    Consistency, Operation, OperationRepliesReader, OperationReply, OperationsBuilder, ReadReply, Refusal,
-    Reply, Request, Watch, WriteReply,
+    Consistency, Denial, Operation, OperationRepliesReader, OperationReply, OperationsBuilder, ReadReply,
+    Refusal, Reply, Request, Watch, WriteReply,
 };
 use crate::deliberate::{Fault, Faults};
 use crate::limits;
@@ -284,7 +285,12 @@ impl OperationQueues {
             // Slots moved: the operations no longer belong to one shard, and none was executed.
             // Each half of them may still belong to one: repeated halving soon yields commands of a
             // single shard. Later operations are already assigned by the new slot map.
-            Reply::Refused(Refusal::CrossShard) if count > 1 && !in_flight.is_transaction => {
+            //
+            // Or one of the operations is too new for the cluster's version, and none was executed.
+            // Halving refuses it alone.
+            Reply::Refused(Refusal::CrossShard) | Reply::Write(WriteReply::Denied(Denial::VersionTooLow))
+                if count > 1 && !in_flight.is_transaction =>
+            {
                 let mut halves = in_flight.halves();
                 if self.faults.has(Fault::HalvesReordered) {
                     halves.reverse();
@@ -292,6 +298,10 @@ impl OperationQueues {
                 self.put_back(index, halves.into_iter());
             }
             Reply::Refused(refusal) => queue.done.push_back(Done::Refused { refusal, left: count }),
+            Reply::Write(WriteReply::Denied(denial)) => {
+                let refusal = Refusal::Invalid(denial.to_string().into());
+                queue.done.push_back(Done::Refused { refusal, left: count });
+            }
             _ => {
                 let refusal = Refusal::invalid("the store answered something else");
                 queue.done.push_back(Done::Refused { refusal, left: count });

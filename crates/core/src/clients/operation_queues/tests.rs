@@ -106,6 +106,31 @@ fn reads_of_values_that_may_be_large_do_not_join_writes() {
 }
 
 #[test]
+fn an_operation_that_is_too_new_is_refused_alone() {
+    let mut queues = OperationQueues::new(Faults::NONE);
+    let too_new = || Reply::Write(WriteReply::Denied(Denial::VersionTooLow));
+    for key in [&b"a"[..], b"new", b"b"] {
+        queues.push(SHARD, &put(key));
+    }
+    assert_eq!(next(&mut queues), Some((3, false)));
+    complete(&mut queues, too_new());
+    assert_eq!(next(&mut queues), Some((1, false)), "the first half");
+    complete(&mut queues, replies(&[None]));
+    assert_eq!(next(&mut queues), Some((2, false)), "the second half");
+    complete(&mut queues, too_new());
+    assert_eq!(next(&mut queues), Some((1, false)));
+    complete(&mut queues, too_new());
+    assert_eq!(next(&mut queues), Some((1, false)));
+    complete(&mut queues, replies(&[None]));
+    let refused: Vec<bool> = core::iter::from_fn(|| {
+        queues.take(SHARD.0 as u32, |part| matches!(part, OperationResult::Refused(Refusal::Invalid(_))))
+    })
+    .collect();
+    assert_eq!(refused, [false, true, false]);
+    assert_eq!(queues.held_bytes(), 0);
+}
+
+#[test]
 fn nothing_joins_a_transaction() {
     let mut queues = OperationQueues::new(Faults::NONE);
     queues.push(SHARD, &put(b"a"));

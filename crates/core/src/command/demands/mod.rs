@@ -171,7 +171,13 @@ impl<'a> Effect<'a> {
             | Operation::Add { key, delta: _ }
             | Operation::Append { key, suffix: _ }
             | Operation::Exchange { key, value: _ }
-            | Operation::CompareExchange { key, expected: _, new: _ } => (key, true, true),
+            | Operation::CompareExchange { key, expected: _, new: _ }
+            // The reply shows the length of the whole value.
+            | Operation::SetRange { key, offset: _, bytes: _ }
+            | Operation::AddDecimal { key, delta: _ } => (key, true, true),
+            Operation::DeleteIf { key, condition } => (key, true, reads_to_set(condition)),
+            // The operations that it skips demand what they need whether or not they are executed.
+            Operation::SkipIfExists { key, count: _ } => (key, false, true),
             Operation::Expire { key, at: _, condition }
             | Operation::ExpireAfter { key, after_ms: _, condition } => {
                 (key, true, reads_to_expire(condition))
@@ -191,7 +197,10 @@ fn reads(condition: Condition) -> bool {
 fn reads_to_set(condition: SetCondition<'_>) -> bool {
     match condition {
         SetCondition::Version(condition) => reads(condition),
-        SetCondition::Equals(_) | SetCondition::Differs(_) => true,
+        SetCondition::Equals(_)
+        | SetCondition::Differs(_)
+        | SetCondition::HashEquals(_)
+        | SetCondition::HashDiffers(_) => true,
     }
 }
 

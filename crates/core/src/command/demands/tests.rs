@@ -9,6 +9,7 @@ use crate::auth::{
     AuthorityId, Caller, ClusterLevel, ConfigAccess, Grant, Grants, KeyAccess, Namespaces, PrivateKey,
     SecretDigest, TokenId,
 };
+use crate::decimal::Decimal;
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, UnixMillis, Version};
@@ -84,6 +85,19 @@ fn operations() -> Vec<(&'static str, Operation<'static>)> {
         Operation::Exchange { .. } => ["exchange a register": Operation::Exchange { key, value: 1 }],
         Operation::CompareExchange { .. } => [
             "compare and exchange a register": Operation::CompareExchange { key, expected: 1, new: 2 },
+        ],
+        Operation::SetRange { .. } => [
+            "replace a part of a value": Operation::SetRange { key, offset: 1, bytes: b"b" },
+        ],
+        Operation::AddDecimal { .. } => [
+            "add to a decimal number": Operation::AddDecimal { key, delta: Decimal::ZERO },
+        ],
+        Operation::DeleteIf { .. } => [
+            "delete a key if it holds another value, or a given one":
+                Operation::DeleteIf { key, condition: SetCondition::HashEquals(1) },
+        ],
+        Operation::SkipIfExists { .. } => [
+            "execute operations only if a key does not exist": Operation::SkipIfExists { key, count: 1 },
         ],
     })
 }

@@ -30,6 +30,7 @@ use uuid::Uuid;
 
 use super::copy_on_write::{CopyOnWrite, PreImage};
 use crate::command::{Condition, Item, Page, Restoration, StoredValue, WriteReply};
+use crate::deliberate::Faults;
 use crate::limits;
 use crate::types::{UnixMillis, Version};
 use expiry::Expiries;
@@ -59,6 +60,7 @@ pub struct KeyValue {
     pub(super) copy_on_write: Option<CopyOnWrite>,
     /// An unfinished copy for another shard.
     outgoing_slots: Option<Box<OutgoingSlots>>,
+    pub(super) faults: Faults,
 }
 
 impl KeyValue {

@@ -1,11 +1,12 @@
 //! Whole values: `GET`, `SET` and related commands.
 
-use tidelock_core::command::{Condition, Expiry, Operation, Set, SetCondition};
+use tidelock_core::command::{Condition, Expiry, ExpiryCondition, Operation, Set, SetCondition};
+use tidelock_core::limits::VALUE_BYTES_MAX;
 use tidelock_core::types::{UnixMillis, Version};
 
 use super::super::dispatch::wrong_arity;
 use super::super::frame::CommandArguments;
-use super::super::replies::{Render, RenderMany};
+use super::super::replies::{Render, RenderMany, VALUE_TOO_LONG};
 use super::super::session::{Failure, Session};
 use super::{Result, integer, is, syntax};
 
@@ -14,7 +15,8 @@ pub fn get(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     session.one(&Operation::Get { key: &arguments[1] }, Render::Value)
 }
 
-/// `SET key value [NX|XX|IFEQ value|IFNE value] [GET] [EX s|PX ms|EXAT s|PXAT ms|KEEPTTL]`
+/// `SET key value [NX|XX|IFEQ value|IFNE value|IFDEQ hash|IFDNE hash] [GET]
+/// [EX s|PX ms|EXAT s|PXAT ms|KEEPTTL]`
 pub fn set(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     let (key, value) = (&arguments[1], &arguments[2]);
     if arguments.len() == 3 {
@@ -48,36 +50,12 @@ impl<'a> Options<'a> {
                 options.set_condition(SetCondition::Version(Condition::Version(Version::ABSENT)))?;
             } else if is(option, "xx") {
                 options.set_condition(SetCondition::Version(Condition::Exists))?;
-            } else if is(option, "ifeq") {
-                options.set_condition(SetCondition::Equals(value()?))?;
-            } else if is(option, "ifne") {
-                options.set_condition(SetCondition::Differs(value()?))?;
+            } else if is_value_condition(option) {
+                options.set_condition(value_condition(option, value()?)?)?;
             } else if is(option, "keepttl") {
                 options.set_expiry(Expiry::Keep)?;
-            } else if is(option, "ex") {
-                options.set_expiry(ExpiryOption { unit_ms: 1_000, absolute: false }.expiry(
-                    session,
-                    value()?,
-                    "set",
-                )?)?;
-            } else if is(option, "px") {
-                options.set_expiry(ExpiryOption { unit_ms: 1, absolute: false }.expiry(
-                    session,
-                    value()?,
-                    "set",
-                )?)?;
-            } else if is(option, "exat") {
-                options.set_expiry(ExpiryOption { unit_ms: 1_000, absolute: true }.expiry(
-                    session,
-                    value()?,
-                    "set",
-                )?)?;
-            } else if is(option, "pxat") {
-                options.set_expiry(ExpiryOption { unit_ms: 1, absolute: true }.expiry(
-                    session,
-                    value()?,
-                    "set",
-                )?)?;
+            } else if let Some(expiry) = ExpiryOption::named(option) {
+                options.set_expiry(expiry.expiry(session, value()?, "set")?)?;
             } else {
                 return syntax();
             }
@@ -103,6 +81,13 @@ struct ExpiryOption {
 }
 
 impl ExpiryOption {
+    /// The option of this name: `EX`, `PX`, `EXAT` or `PXAT`.
+    fn named(option: &[u8]) -> Option<ExpiryOption> {
+        let options = [("ex", 1_000, false), ("px", 1, false), ("exat", 1_000, true), ("pxat", 1, true)];
+        let (_, unit_ms, absolute) = options.into_iter().find(|(name, ..)| is(option, name))?;
+        Some(ExpiryOption { unit_ms, absolute })
+    }
+
     /// The time of expiry. The leader of the key's shard evaluates relative times.
     fn expiry(self, session: &Session, text: &[u8], command: &str) -> Result<Expiry> {
         let begin = if self.absolute { 0 } else { session.context.clock.now().0 as i64 };
@@ -116,6 +101,32 @@ impl ExpiryOption {
         let millis = millis as u64;
         Ok(if self.absolute { Expiry::At(UnixMillis(millis)) } else { Expiry::After(millis) })
     }
+}
+
+fn is_value_condition(option: &[u8]) -> bool {
+    ["ifeq", "ifne", "ifdeq", "ifdne"].iter().any(|name| is(option, name))
+}
+
+/// The condition that compares the value of a key, or its hash, with `text`.
+pub(super) fn value_condition<'a>(option: &[u8], text: &'a [u8]) -> Result<SetCondition<'a>> {
+    Ok(match option {
+        _ if is(option, "ifeq") => SetCondition::Equals(text),
+        _ if is(option, "ifne") => SetCondition::Differs(text),
+        _ if is(option, "ifdeq") => SetCondition::HashEquals(hash(text)?),
+        _ if is(option, "ifdne") => SetCondition::HashDiffers(hash(text)?),
+        _ => return Err("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE".into()),
+    })
+}
+
+/// Parses the hash of a value, as `DIGEST` returns it.
+fn hash(text: &[u8]) -> Result<u64> {
+    let digits = std::str::from_utf8(text).ok().filter(|text| text.len() == 16 && is_hexadecimal(text));
+    let hash = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    hash.ok_or("ERR The digest must be exactly 16 hexadecimal characters".into())
+}
+
+fn is_hexadecimal(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// `SETEX key seconds value`
@@ -158,6 +169,30 @@ pub fn getset(session: &mut Session, arguments: CommandArguments<'_>) -> Result 
     session.one(&Operation::Set(set), Render::Previous)
 }
 
+/// `GETEX key [EX s|PX ms|EXAT s|PXAT ms|PERSIST]`: a read if it has no option.
+pub fn getex(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+    let key = &arguments[1];
+    let get = Operation::Get { key };
+    let mut options = arguments.from(2);
+    let Some(option) = options.next() else { return session.one(&get, Render::Value) };
+    let expire = if is(option, "persist") {
+        Operation::Expire { key, at: None, condition: ExpiryCondition::Some }
+    } else {
+        let expiry = ExpiryOption::named(option).ok_or(Failure::from(super::SYNTAX))?;
+        let time = options.next().ok_or(Failure::from(super::SYNTAX))?;
+        let condition = ExpiryCondition::Always;
+        match expiry.expiry(session, time, "getex")? {
+            Expiry::At(at) => Operation::Expire { key, at: Some(at), condition },
+            Expiry::After(after_ms) => Operation::ExpireAfter { key, after_ms, condition },
+            Expiry::Never | Expiry::Keep => return syntax(),
+        }
+    };
+    if options.next().is_some() {
+        return syntax();
+    }
+    session.together([get, expire].into_iter(), RenderMany::First)
+}
+
 /// `GETDEL key`
 pub fn getdel(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     session.one(&Operation::Take { key: &arguments[1] }, Render::Value)
@@ -181,6 +216,46 @@ pub fn mset(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
         .map(|pair| Operation::Put { key: pair[0], value: pair[1], condition })
         .collect();
     session.together(puts.into_iter(), RenderMany::Ok)
+}
+
+/// `MSETNX key value [key value …]`: all if none of the keys exists, else none.
+pub fn msetnx(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+    let pairs: Vec<&[u8]> = arguments.from(1).collect();
+    if !pairs.len().is_multiple_of(2) {
+        return Err(wrong_arity("msetnx"));
+    }
+    let (pairs, condition) = (pairs.chunks_exact(2), Condition::Always);
+    // Each check skips all operations behind it.
+    let behind = (0..2 * pairs.len() as u64).rev();
+    let checks =
+        pairs.clone().zip(behind).map(|(pair, count)| Operation::SkipIfExists { key: pair[0], count });
+    let puts = pairs.clone().map(|pair| Operation::Put { key: pair[0], value: pair[1], condition });
+    let operations: Vec<Operation<'_>> = checks.chain(puts).collect();
+    session.together(operations.into_iter(), RenderMany::NoneSkipped)
+}
+
+/// `DIGEST key`: the hash that `IFDEQ` and `IFDNE` compare.
+pub fn digest(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+    session.one(&Operation::Get { key: &arguments[1] }, Render::Hash)
+}
+
+/// `GETRANGE key start end`, `SUBSTR key start end`
+pub fn getrange(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+    let (start, end) = (integer(&arguments[2])?, integer(&arguments[3])?);
+    session.one(&Operation::Get { key: &arguments[1] }, Render::Range { start, end })
+}
+
+/// `SETRANGE key offset value`
+pub fn setrange(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+    let (key, bytes) = (&arguments[1], &arguments[3]);
+    let offset = u64::try_from(integer(&arguments[2])?).map_err(|_| "ERR offset is out of range")?;
+    if bytes.is_empty() {
+        return session.one(&Operation::Describe { key }, Render::Length);
+    }
+    if offset.saturating_add(bytes.len() as u64) > VALUE_BYTES_MAX as u64 {
+        return Err(VALUE_TOO_LONG.into());
+    }
+    session.one(&Operation::SetRange { key, offset, bytes }, Render::Number)
 }
 
 /// `STRLEN key`

@@ -9,8 +9,9 @@ use bytes::Bytes;
 use tidelock_core::command::{
     Comparison, Condition, ConditionalTransaction, Exchange, ExpectedState, Expiry, ExpiryCondition,
     KeptOutcome, Move, MoveStep, Operation, OperationReplies, OperationRepliesBuilder, OperationReply,
-    Operations, Rejection, Reply, RestoreWrite, Set, SetCondition, TransactionId, Write, WriteReply,
+    Operations, Rejection, Reply, RestoreWrite, Set, SetCondition, TransactionId, Write, WriteReply, hash_of,
 };
+use tidelock_core::decimal::Decimal;
 use tidelock_core::machine::config::Config;
 use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::types::{UnixMillis, Version};
@@ -266,7 +267,20 @@ impl ShardModel {
 
     fn answer_all(&mut self, operations: &Operations) -> OperationReplies {
         let mut replies = OperationRepliesBuilder::default();
-        operations.iter().for_each(|operation| self.answer(&operation, &mut replies));
+        // The position of the first operation that is executed.
+        let mut first = 0;
+        for (position, operation) in (0..).zip(operations.iter()) {
+            if position < first {
+                replies.push(&OperationReply::Skipped);
+                continue;
+            }
+            if let Operation::SkipIfExists { key, count } = operation
+                && self.keys.contains_key(key)
+            {
+                first = position + 1 + count;
+            }
+            self.answer(&operation, &mut replies);
+        }
         replies.finish()
     }
 
@@ -326,20 +340,54 @@ impl ShardModel {
             Operation::CompareExchange { key, expected, new } => {
                 answered(self.swap(key, Some(expected), new))
             }
+            Operation::SetRange { .. } | Operation::AddDecimal { .. } => {
+                self.edit(operation, before.as_ref())
+            }
+            Operation::DeleteIf { condition, .. } if !holds(condition, before.as_ref()) => failed,
+            Operation::DeleteIf { .. } | Operation::SkipIfExists { .. } if created => OperationReply::Absent,
+            Operation::DeleteIf { key, .. } => {
+                self.keys.remove(key);
+                OperationReply::Deleted { version: self.next() }
+            }
+            Operation::SkipIfExists { .. } => failed,
         };
         replies.push(&reply);
+    }
+
+    /// Executes an operation that changes a part of a value, or the number in it.
+    fn edit(&mut self, operation: &Operation<'_>, before: Option<&Held>) -> OperationReply<'static> {
+        let value = before.map_or(&[][..], |held| &held.value);
+        let expires = before.and_then(|held| held.expires);
+        match *operation {
+            Operation::SetRange { key, offset, bytes } => {
+                let (begin, end) = (offset as usize, offset as usize + bytes.len());
+                let byte = |position: usize| match position {
+                    _ if (begin..end).contains(&position) => bytes[position - begin],
+                    _ => value.get(position).copied().unwrap_or_default(),
+                };
+                let value: Vec<u8> = (0..value.len().max(end)).map(byte).collect();
+                let version = self.write(key, &value, expires);
+                OperationReply::Length { version, value_bytes: value.len() as u64 }
+            }
+            Operation::AddDecimal { key, delta } => {
+                let number = before.map_or(Ok(Decimal::ZERO), |held| Decimal::parse(&held.value));
+                match number.map(|number| number.checked_add(delta)) {
+                    Err(_) => OperationReply::Rejected(Rejection::NotADecimal),
+                    Ok(None) => OperationReply::Rejected(Rejection::DecimalOverflow),
+                    Ok(Some(value)) => {
+                        let version = self.write(key, value.to_string().as_bytes(), expires);
+                        OperationReply::Decimal { version, value }
+                    }
+                }
+            }
+            _ => unreachable!("invariant: no other operation edits a value"),
+        }
     }
 
     fn set<'a>(&mut self, set: &Set<'_>, before: Option<&'a Held>) -> OperationReply<'a> {
         let value = before.map(|held| &held.value[..]);
         let current = self.version(set.key);
-        let holds = match set.condition {
-            SetCondition::Version(Condition::Always) => true,
-            SetCondition::Version(Condition::Exists) => before.is_some(),
-            SetCondition::Version(Condition::Version(version)) => current == version,
-            SetCondition::Equals(other) => value == Some(other),
-            SetCondition::Differs(other) => value != Some(other),
-        };
+        let holds = holds(set.condition, before);
         let expires = match set.expiry {
             Expiry::Never => None,
             Expiry::Keep => before.and_then(|held| held.expires),
@@ -366,6 +414,21 @@ fn keys_of(write: &Write) -> Vec<Bytes> {
         Write::Conditional(transaction) => transaction.keys().map(Bytes::copy_from_slice).collect(),
         Write::Config(write) => vec![write.namespace.routing_key().clone()],
         _ => Vec::new(),
+    }
+}
+
+fn holds(condition: SetCondition<'_>, before: Option<&Held>) -> bool {
+    let value = before.map(|held| &held.value[..]);
+    match condition {
+        SetCondition::Version(Condition::Always) => true,
+        SetCondition::Version(Condition::Exists) => before.is_some(),
+        SetCondition::Version(Condition::Version(version)) => {
+            before.map_or(Version::ABSENT, |held| held.version) == version
+        }
+        SetCondition::Equals(other) => value == Some(other),
+        SetCondition::Differs(other) => value != Some(other),
+        SetCondition::HashEquals(hash) => value.map(hash_of) == Some(hash),
+        SetCondition::HashDiffers(hash) => value.map(hash_of) != Some(hash),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::command::{
     OperationReplies, OperationRepliesBuilder, OperationReply, Operations, Rejection, Set, SetCondition,
     Transaction, WriteReply,
 };
+use crate::decimal::{Decimal, DecimalError};
 use crate::deliberate::{Fault, Faults};
 use crate::limits;
 use crate::types::{UnixMillis, Version};
@@ -90,7 +91,21 @@ impl KeyValue {
         let awaited = if is_answered { operations.len() } else { 0 };
         let mut replies = OperationRepliesBuilder::for_replies(awaited, bytes_max);
         let mut room = limits::REPLIES_BYTES_CLOSE;
+        let mut skipped = 0;
         for operation in operations.iter() {
+            if skipped > 0 {
+                skipped -= 1;
+                if is_answered {
+                    replies.push(&OperationReply::Skipped);
+                }
+                continue;
+            }
+            if let Operation::SkipIfExists { key, count } = operation
+                && self.records.get(key).is_some()
+                && !self.faults.has(Fault::SkippedOperationExecuted)
+            {
+                skipped = count;
+            }
             if operation.is_read() && !is_answered {
                 continue;
             }
@@ -133,6 +148,13 @@ impl KeyValue {
             Operation::CompareExchange { key, expected, new } => {
                 exchanged(self.swap(key, Some(expected), new))
             }
+            Operation::SetRange { key, offset, bytes } => self.set_range(key, offset, bytes),
+            Operation::AddDecimal { key, delta } => self.add_decimal(key, delta),
+            Operation::DeleteIf { key, condition } => self.delete_if(key, condition),
+            Operation::SkipIfExists { key, .. } => match self.version(key) {
+                Version::ABSENT => OperationReply::Absent,
+                current => OperationReply::ConditionFailed { current },
+            },
         };
         answer(&reply);
     }
@@ -158,11 +180,7 @@ impl KeyValue {
     fn set(&mut self, set: &Set<'_>, room: &mut usize, answer: impl FnOnce(&OperationReply<'_>)) {
         let held = self.records.get(set.key);
         let current = held.map_or(Version::ABSENT, Record::version);
-        let holds = match set.condition {
-            SetCondition::Version(condition) => condition.holds(current),
-            SetCondition::Equals(value) => held.is_some_and(|record| record.value() == value),
-            SetCondition::Differs(value) => held.is_none_or(|record| record.value() != value),
-        };
+        let holds = set.condition.holds(held.map(Record::version_and_value));
         let previous: Option<Box<[u8]>> = held.filter(|_| set.previous).map(|record| record.value().into());
         if let Some(value) = &previous {
             if value.len() > *room {
@@ -225,6 +243,44 @@ impl KeyValue {
         value.extend_from_slice(held);
         value.extend_from_slice(suffix);
         OperationReply::Length { version: self.rewrite(key, &value), value_bytes: value_bytes as u64 }
+    }
+
+    fn set_range(&mut self, key: &[u8], offset: u64, bytes: &[u8]) -> OperationReply<'static> {
+        let held = self.records.get(key).map_or(&[][..], Record::value);
+        let offset =
+            usize::try_from(offset).expect("invariant: ranges are checked before they enter the log");
+        let mut value = Vec::with_capacity(held.len().max(offset + bytes.len()));
+        value.extend_from_slice(held);
+        value.resize(value.len().max(offset + bytes.len()), 0);
+        value[offset..offset + bytes.len()].copy_from_slice(bytes);
+        OperationReply::Length { version: self.rewrite(key, &value), value_bytes: value.len() as u64 }
+    }
+
+    fn add_decimal(&mut self, key: &[u8], delta: Decimal) -> OperationReply<'static> {
+        let held = match self.records.get(key).map(|record| Decimal::parse(record.value())) {
+            None => Ok(Decimal::ZERO),
+            Some(Ok(held)) => Ok(held),
+            Some(Err(DecimalError::NotANumber | DecimalError::TooLarge)) => Err(Rejection::NotADecimal),
+        };
+        let sum = held.and_then(|held| held.checked_add(delta).ok_or(Rejection::DecimalOverflow));
+        match sum {
+            Ok(value) => {
+                OperationReply::Decimal { version: self.rewrite(key, value.to_string().as_bytes()), value }
+            }
+            Err(rejection) => OperationReply::Rejected(rejection),
+        }
+    }
+
+    fn delete_if(&mut self, key: &[u8], condition: SetCondition<'_>) -> OperationReply<'static> {
+        let held = self.records.get(key).map(Record::version_and_value);
+        if !condition.holds(held) {
+            let current = held.map_or(Version::ABSENT, |(version, _)| version);
+            return OperationReply::ConditionFailed { current };
+        }
+        match held {
+            Some(_) => OperationReply::Deleted { version: self.remove(key).0 },
+            None => OperationReply::Absent,
+        }
     }
 
     fn set_expiry(

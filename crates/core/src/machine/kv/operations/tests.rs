@@ -1,7 +1,7 @@
 //! Tests of each operation on keys in every relevant state.
 
 use super::*;
-use crate::command::{Condition, Operation, OperationReply, Watch, WriteReply};
+use crate::command::{Condition, Operation, OperationReply, Watch, WriteReply, hash_of};
 use alloc::vec;
 use bytes::Bytes;
 
@@ -177,6 +177,102 @@ fn values_grow_up_to_their_limit() {
     let rest = vec![1; limits::VALUE_BYTES_MAX - 2];
     gives(&mut kv, append(&rest), length(3, limits::VALUE_BYTES_MAX as u64));
     gives(&mut kv, append(b"x"), OperationReply::Rejected(Rejection::ValueTooLong));
+}
+
+#[test]
+fn parts_of_values_are_replaced() {
+    let set_range = |offset, bytes| Operation::SetRange { key: KEY, offset, bytes };
+    let length = |version, value_bytes| OperationReply::Length { version: Version(version), value_bytes };
+    let mut kv = KeyValue::default();
+    gives(&mut kv, set_range(2, b"ab"), length(1, 4));
+    holds(&kv, b"\0\0ab", None);
+    run(&mut kv, Operation::Expire { key: KEY, at: Some(UnixMillis(9)), condition: ExpiryCondition::Always });
+    gives(&mut kv, set_range(0, b"xy"), length(3, 4));
+    holds(&kv, b"xyab", Some(9));
+    gives(&mut kv, set_range(3, b"12"), length(4, 5));
+    gives(&mut kv, set_range(7, b"3"), length(5, 8));
+    holds(&kv, b"xya12\0\x003", Some(9));
+    let last = limits::VALUE_BYTES_MAX as u64 - 1;
+    gives(&mut kv, set_range(last, b"z"), length(6, last + 1));
+    for (offset, bytes, is_valid) in [
+        (last, &b"z"[..], true),
+        (last, b"zz", false),
+        (last + 1, b"z", false),
+        (u64::MAX, b"z", false),
+        (0, b"", false),
+    ] {
+        assert_eq!(set_range(offset, bytes).validate().is_ok(), is_valid, "{offset} {bytes:?}");
+    }
+}
+
+#[test]
+fn decimal_numbers_are_added_to() {
+    let decimal = |text: &str| Decimal::parse(text.as_bytes()).expect("a number");
+    let add = |text| Operation::AddDecimal { key: KEY, delta: decimal(text) };
+    let sum = |version, text| OperationReply::Decimal { version: Version(version), value: decimal(text) };
+    let mut kv = KeyValue::default();
+    gives(&mut kv, add("0.1"), sum(1, "0.1"));
+    gives(&mut kv, add("0.2"), sum(2, "0.3"));
+    holds(&kv, b"0.3", None);
+    gives(&mut kv, add("-1.3"), sum(3, "-1"));
+    gives(
+        &mut kv,
+        Operation::Add { key: KEY, delta: 3 },
+        OperationReply::Number { version: Version(4), value: 2 },
+    );
+    gives(&mut kv, add("999999999999999999998"), OperationReply::Rejected(Rejection::DecimalOverflow));
+    holds(&kv, b"2", None);
+    for text in [&b""[..], b"a", b"1 ", b" 1", b"nan", b"inf", b"1e21"] {
+        gives(&mut holding(text), add("1"), OperationReply::Rejected(Rejection::NotADecimal));
+    }
+    gives(&mut holding(b"5.0e3"), add("200"), sum(2, "5200"));
+}
+
+#[test]
+fn keys_are_deleted_by_their_values() {
+    let delete = |condition| Operation::DeleteIf { key: KEY, condition };
+    let (old, other) = (hash_of(b"old"), hash_of(b"other"));
+    for (holds, fails) in [
+        (SetCondition::Equals(b"old"), SetCondition::Equals(b"other")),
+        (SetCondition::Differs(b"other"), SetCondition::Differs(b"old")),
+        (SetCondition::HashEquals(old), SetCondition::HashEquals(other)),
+        (SetCondition::HashDiffers(other), SetCondition::HashDiffers(old)),
+    ] {
+        let mut kv = holding(b"old");
+        gives(&mut kv, delete(fails), OperationReply::ConditionFailed { current: Version(1) });
+        gives(&mut kv, delete(holds), OperationReply::Deleted { version: Version(2) });
+        assert_eq!(kv.record_count(), 0);
+    }
+    let absent = OperationReply::ConditionFailed { current: Version::ABSENT };
+    gives(&mut KeyValue::default(), delete(SetCondition::HashEquals(old)), absent);
+    gives(&mut KeyValue::default(), delete(SetCondition::HashDiffers(old)), OperationReply::Absent);
+    // The value that the documentation of Redis shows.
+    assert_eq!(hash_of(b"Hello world"), 0xb6acb9d84a38ff74);
+}
+
+#[test]
+fn operations_are_skipped_if_a_key_exists() {
+    let (skip, other) = (Operation::SkipIfExists { key: KEY, count: 2 }, &b"other"[..]);
+    let put = |key| Operation::Put { key, value: b"v", condition: Condition::Always };
+    let operations = [skip, put(KEY), put(other), Operation::Describe { key: other }];
+    let transaction = Transaction::of(Operations::of(&operations));
+    let mut kv = KeyValue::default();
+    let WriteReply::Operations(replies) = kv.transact(&transaction, true) else { panic!("replies") };
+    let written = |version| OperationReply::Written { version: Version(version), created: true };
+    let described = OperationReply::Described { version: Version(2), expires: None, value_bytes: 1 };
+    assert!(replies.iter().eq([OperationReply::Absent, written(1), written(2), described]));
+
+    let (mut kv, mut silent) = (holding(b"old"), holding(b"old"));
+    let WriteReply::Operations(replies) = kv.transact(&transaction, true) else { panic!("replies") };
+    let failed = OperationReply::ConditionFailed { current: Version(1) };
+    let skipped = OperationReply::Skipped;
+    assert!(replies.iter().eq([failed, skipped, skipped, OperationReply::Absent]));
+    silent.transact(&transaction, false);
+    assert_eq!(kv.digest(), silent.digest());
+    assert_eq!(kv.digest(), holding(b"old").digest());
+
+    let beyond = Operation::SkipIfExists { key: KEY, count: u64::MAX };
+    gives(&mut kv, beyond, failed);
 }
 
 #[test]
