@@ -246,7 +246,7 @@ fn keys_are_deleted_by_their_values() {
     let absent = OperationReply::ConditionFailed { current: Version::ABSENT };
     gives(&mut KeyValue::default(), delete(SetCondition::HashEquals(old)), absent);
     gives(&mut KeyValue::default(), delete(SetCondition::HashDiffers(old)), OperationReply::Absent);
-    // The value that the documentation of Redis shows.
+    // As the reference implementation of XXH3 computes it.
     assert_eq!(hash_of(b"Hello world"), 0xb6acb9d84a38ff74);
 }
 
