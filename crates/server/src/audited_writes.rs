@@ -2,7 +2,8 @@
 //!
 //! Owns what becomes a line: one for each operation that has changed a key with one of the
 //! prefixes, whichever protocol it came by, once the client's node has the reply. An operation that
-//! changed nothing is not recorded. If the outcome is unknown, the line says so.
+//! changed nothing is not recorded. If the outcome is unknown, the line says so. The reply to a
+//! repeated transaction with an id is that of the first, so the repetition is recorded too.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

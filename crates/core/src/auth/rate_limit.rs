@@ -153,7 +153,7 @@ impl TokenBucket {
     fn set_rate(&mut self, rate_per_s: u64, now_ms: u64) {
         self.fill(now_ms);
         self.rate_per_s = rate_per_s;
-        // A negative level of a high rate would otherwise last long at a low rate.
+        // A debt of many tokens, made at a high rate, would take long to repay at a low one.
         self.level = self.level.clamp(-self.capacity(), self.capacity());
     }
 

@@ -104,7 +104,7 @@ impl AuditLog {
         }
     }
 
-    /// How many requests and connections were denied, where there were any.
+    /// The numbers of denied requests and connections, without those that are 0.
     pub fn denied_counts(&self) -> Vec<(ListenerProtocol, DeniedReason, u64)> {
         let count = |protocol: ListenerProtocol, reason: DeniedReason| {
             self.denied.0[protocol as usize][reason as usize].load(Ordering::Relaxed)

@@ -52,7 +52,8 @@ pub(super) struct Call<'a, S> {
     findings: &'a Findings,
 }
 
-/// What a handler finds out about its request, for the head of the answer and for the charge.
+/// What a handler reports besides its answer: for the header that names the leader, and for the
+/// charge against rate limits.
 #[derive(Default)]
 struct Findings {
     /// The shard that serves the request, if another node may lead it.

@@ -176,7 +176,7 @@ impl<'a> Effect<'a> {
             | Operation::SetRange { key, offset: _, bytes: _ }
             | Operation::AddDecimal { key, delta: _ } => (key, true, true),
             Operation::DeleteIf { key, condition } => (key, true, reads_to_set(condition)),
-            // The operations that it skips demand what they need whether or not they are executed.
+            // Only what it needs itself. The operations after it are checked even if it skips them.
             Operation::SkipIfExists { key, count: _ } => (key, false, true),
             Operation::Expire { key, at: _, condition }
             | Operation::ExpireAfter { key, after_ms: _, condition } => {
