@@ -41,8 +41,11 @@ impl ClusterVersion {
     /// Operations replace a part of a value, add decimal numbers, compare hashes of values, and
     /// depend on whether a key exists.
     pub const WITH_VALUE_OPERATIONS: ClusterVersion = ClusterVersion(7);
+    /// Nodes read each other's changes of keys for watchers. Logs contain leases, locks, and the
+    /// removal of all keys.
+    pub const WITH_COORDINATION: ClusterVersion = ClusterVersion(8);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_VALUE_OPERATIONS;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_COORDINATION;
 }
 
 impl Default for ClusterVersion {
