@@ -50,6 +50,11 @@ pub enum Fault {
     ShardRemovedWithSlots,
     /// A restore that discards another one also removes what clients have written.
     WritesDiscarded,
+    /// A replica does not notice that a watcher's revisions are older than the changes that it
+    /// keeps.
+    WatchGapIgnored,
+    /// The receiver of slots answers watchers as if it had always owned them.
+    WatchMissesMovedSlots,
     /// The receiver of slots accepts parts of a copy that a later leader of the giver has
     /// restarted.
     OldAttemptAccepted,
@@ -131,7 +136,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 48] = [
+    pub const ALL: [Fault; 50] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -150,6 +155,8 @@ impl Faults {
         Fault::OwnedBeforeLastRows,
         Fault::ShardRemovedWithSlots,
         Fault::WritesDiscarded,
+        Fault::WatchGapIgnored,
+        Fault::WatchMissesMovedSlots,
         Fault::OldAttemptAccepted,
         Fault::ScanByLaterMap,
         Fault::SlowDiskIgnored,

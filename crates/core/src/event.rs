@@ -23,14 +23,15 @@ use core::ops::Range;
 use crate::auth::Caller;
 pub use crate::command::PeerClock;
 pub use crate::command::config::ConfigUpdate;
-use crate::command::{Checkpoint, DivisionView, HostInfo, Refusal, Reply, Request};
+use crate::command::{ChangedKeys, Checkpoint, DivisionView, HostInfo, Refusal, Reply, Request};
 use crate::deliberate::Faults;
 use crate::founding::Founding;
+use crate::slots::slot_set::SlotSet;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
 use crate::storage::{LogHeld, WalBatch};
 use crate::trace::TraceEvent;
 use crate::types::{
-    LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence,
+    LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis, Version, WalSequence,
 };
 use crate::version::{ClusterVersion, SupportedVersions};
 
@@ -182,6 +183,9 @@ pub enum Event {
     SpanningTransactions(u64),
     /// How much of the log is kept, and for which shard. Sent at the start and after each change.
     LogHeld(LogHeld),
+    /// No client of this node watches keys any more. A read of changes makes the node report them
+    /// again.
+    KeysUnwatched,
     /// The node is about to stop: transfer leadership, accept no new leadership.
     Retire,
 }
@@ -221,6 +225,9 @@ pub struct Actions {
     pub trace: Vec<TraceEvent>,
     /// Configuration that changed on this node. The shell notifies the clients that watch it.
     pub config: Vec<ConfigUpdate>,
+    /// Keys that changed on this node since a client first asked for changes. The shell notifies the
+    /// clients that watch them.
+    pub keys: Vec<KeyReport>,
     /// Slots whose shards have no replica here, or had none in the previous report. Reported once
     /// each election timeout while there are any. This node gets no [`ConfigUpdate`] for them, so
     /// clients that watch configuration in these slots should query it.
@@ -231,6 +238,17 @@ pub struct Actions {
     /// Set if the node must stop after sending `frames`, which inform the other nodes. Its
     /// committed log and that of a peer contradict each other, and no later event can repair that.
     pub contradiction: Option<Contradiction>,
+}
+
+/// Changes of keys of one shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyReport {
+    /// The slots that the shard owns.
+    pub slots: SlotSet,
+    /// The report contains every change of these slots since the last one, up to this revision.
+    pub revision: Version,
+    /// Which keys.
+    pub keys: ChangedKeys,
 }
 
 /// Two replicas of a shard with contradicting logs: an entry is committed in one, and the other has

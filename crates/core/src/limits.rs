@@ -156,6 +156,20 @@ pub const SCAN_KEYS_MAX: usize = 100_000;
 /// memory, a larger one would make steps longer.
 pub const SCAN_CURSOR_ONE_IN: u64 = 64;
 
+/// Bytes of the latest changes of keys that a replica keeps for watchers: the keys and about three
+/// bytes for each change.
+pub const CHANGES_KEPT_BYTES: usize = 16 << 20;
+
+/// Number of changes that one read of changes looks at, of any keys. It bounds how long other
+/// requests wait.
+pub const CHANGES_READ_MAX: usize = 20_000;
+
+/// Number of keys of one read of a watcher of keys, and of one message to its client.
+pub const WATCH_ITEMS_MAX: usize = 256;
+
+/// A read of changes ends with the change that reaches this many bytes of keys and values.
+pub const CHANGES_BYTES_CLOSE: usize = 256 << 10;
+
 /// Longest name of a shard.
 pub const SHARD_NAME_BYTES_MAX: usize = 64;
 

@@ -131,6 +131,8 @@ pub enum SimEvent {
     Scan(usize),
     /// A client that watches configuration takes its next step.
     Watch(usize),
+    /// A client that watches keys takes its next step.
+    WatchKeys(usize),
     /// A client that pipelines takes its next step.
     Pipeline(usize),
     /// An importer takes its next step.

@@ -41,6 +41,7 @@ pub mod event_queue;
 pub mod faults;
 pub mod history;
 pub mod host;
+pub mod key_watcher;
 pub mod net;
 pub mod operator_actions;
 pub mod pipelines;

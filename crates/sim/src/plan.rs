@@ -103,6 +103,8 @@ pub struct Load {
     pub config_per_mille: u32,
     /// How clients behave that watch configuration. There are none if no client writes any.
     pub watching: WatcherHabits,
+    /// How many clients watch keys. They behave like those that watch configuration.
+    pub key_watchers: usize,
     /// Longest value, in bytes.
     pub value_bytes_max: usize,
     /// Whether clients stay with one node, or take any for each operation.
@@ -191,7 +193,7 @@ impl Plan {
                     &mut generator(seed, "imports"),
                     &mut generator(seed, "backups"),
                 ],
-                draw_watching(&mut generator(seed, "watching")),
+                (draw_watching(&mut generator(seed, "watching")), &mut generator(seed, "watching keys")),
             ),
             duration,
             faults: draw_faults(seed, severity),
@@ -286,6 +288,7 @@ impl Plan {
                 operations_per_mille: 0,
                 config_per_mille: 0,
                 value_bytes_max: 0,
+                key_watchers: 0,
                 sticky: false,
                 watching: WatcherHabits {
                     pause_max: millisecond,
@@ -471,7 +474,7 @@ fn draw_load(
     random: &mut fastrand::Rng,
     (operations, config): (&mut fastrand::Rng, &mut fastrand::Rng),
     [scans, pipelining, imports, backups]: [&mut fastrand::Rng; 4],
-    watching: WatcherHabits,
+    (watching, key_watching): (WatcherHabits, &mut fastrand::Rng),
 ) -> Load {
     Load {
         clients: random.usize(1..=12),
@@ -486,6 +489,7 @@ fn draw_load(
         operations_per_mille: *choose(operations, &[0, 100, 300, 300, 900]),
         config_per_mille: *choose(config, &[0, 0, 200, 800]),
         watching,
+        key_watchers: *choose(key_watching, &[0, 0, 1, 3]),
         value_bytes_max: *choose(random, &[8, 8, 200, 2_000, 20_000]),
         sticky: random.bool(),
     }

@@ -57,6 +57,8 @@ pub struct Tally {
     pub iterations: u64,
     /// Events that clients received which watch configuration.
     pub watched: u64,
+    /// Events that clients received that watch keys.
+    pub keys_watched: u64,
     /// Connections of such clients that continued after the last revision that they had received.
     pub watches_resumed: u64,
     /// Queries of such connections that were refused. For most of them no leader could be asked.
@@ -117,6 +119,7 @@ impl Tally {
         self.replaced += other.replaced;
         self.iterations += other.iterations;
         self.watched += other.watched;
+        self.keys_watched += other.keys_watched;
         self.watches_resumed += other.watches_resumed;
         self.watch_reads_refused += other.watch_reads_refused;
         self.deletions_watched += other.deletions_watched;

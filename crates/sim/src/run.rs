@@ -63,6 +63,7 @@ fn play(plan: &Plan, world: &mut World<'_>) -> Result<(), Violation> {
         iterations: &world.iterations,
         connections: world.pipelining.records(),
         watchers: &world.watchers,
+        key_watchers: &world.key_watchers,
         imports: &world.imports,
         ledger: world.ledger(),
         data_shards: (!operator_actions::moves(&plan.operator_actions) && !plan.automatic_division)

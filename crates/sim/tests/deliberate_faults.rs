@@ -98,6 +98,7 @@ fn provoke_upgrade(plan: &mut Plan) {
 fn provoke(plan: &mut Plan, fault: Fault) {
     match fault {
         Fault::ChangesSkipped | Fault::CaughtUpByStaleRead => provoke_watchers(plan, fault),
+        Fault::WatchGapIgnored | Fault::WatchMissesMovedSlots => provoke_key_watchers(plan, fault),
         Fault::OnlyLeaderNotifies | Fault::ImportWithoutCondition | Fault::ClaimedAuthorDropped => {
             plan.load.config_per_mille = 800;
         }
@@ -232,6 +233,17 @@ fn provoke_watchers(plan: &mut Plan, fault: Fault) {
     plan.load.watching = WatcherHabits { pause_max, absence_max: Micros::SECOND * 5, breaks_per_mille: 50 };
 }
 
+/// Watchers of keys that stay away while keys change, at nodes that restart or get slots.
+fn provoke_key_watchers(plan: &mut Plan, fault: Fault) {
+    plan.load.key_watchers = 6;
+    let (pause_max, absence_max) = (Micros::MILLISECOND * 20, Micros::SECOND * 2);
+    plan.load.watching = WatcherHabits { pause_max, absence_max, breaks_per_mille: 100 };
+    plan.snapshot_log_bytes_min = 500;
+    if fault == Fault::WatchMissesMovedSlots {
+        provoke_moves(plan, fault);
+    }
+}
+
 fn schedule_strikes(plan: &mut Plan, fault: Fault) {
     let random = &mut plan.generator("strikes");
     let mut at = Micros::SECOND;
@@ -285,7 +297,9 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
             [read_only.clone(), read_only, FullDisk { target, free_bytes: 0 }.into(), power]
         }
         Fault::LedBeforeDurable | Fault::MembershipNotPersisted => [power.clone(), power, torn, slow],
-        Fault::VoteNotPersisted | Fault::ReplicaIdReused => [power, blackout, isolate, break_links],
+        Fault::WatchGapIgnored | Fault::VoteNotPersisted | Fault::ReplicaIdReused => {
+            [power, blackout, isolate, break_links]
+        }
         Fault::ReadWithoutRound
         | Fault::AppliedOutOfOrder
         | Fault::OnlyLeaderNotifies
@@ -307,6 +321,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::HalvesReordered
         | Fault::ShardRemovedWithSlots
         | Fault::WritesDiscarded
+        | Fault::WatchMissesMovedSlots
         | Fault::DefaultIgnoredByNewShards
         | Fault::SpanningTransactionsIgnored
         | Fault::BackupOfTwoSlotMaps
@@ -429,6 +444,16 @@ fn owned_before_last_rows_is_caught() {
         Fault::OwnedBeforeLastRows,
         &["durability", "linearizability", "lineage", "operations", "replicas", "slots"],
     );
+}
+
+#[test]
+fn a_gap_before_the_kept_changes_is_caught() {
+    caught(Fault::WatchGapIgnored, &["key watches"]);
+}
+
+#[test]
+fn changes_missed_with_moved_slots_are_caught() {
+    caught(Fault::WatchMissesMovedSlots, &["key watches"]);
 }
 
 #[test]

@@ -5,9 +5,11 @@ mod asking;
 pub mod backup;
 pub mod checkpoint;
 pub mod import;
+pub mod key_watcher;
 pub mod operation_queues;
 pub mod pipeline;
 pub mod restore;
+pub mod watch_hub;
 pub mod watcher;
 
 pub use asking::{NextAction, Unanswered, snapshots_here};

@@ -24,6 +24,7 @@ mod reply;
 mod restoration;
 mod transaction;
 mod view;
+mod watch;
 mod write;
 
 use crate::limits;
@@ -54,6 +55,7 @@ pub use view::{
     Checkpoint, ClusterView, Explained, Explanation, HostView, HotKey, LoadView, PeerClock, RegistryView,
     ReplicaView, ShardLoad, ShardView, VersionView,
 };
+pub use watch::{ChangedKeys, KeyChange, KeyChanges, KeyContent, KeyScope};
 pub use write::{CheckedWrite, Write};
 
 /// What a client asks of any node.

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::{ConfigRead, Operations};
+use super::{ConfigRead, KeyScope, Operations};
+use crate::slots::slot_revisions::SlotRevisions;
 use crate::types::ShardId;
 
 /// A query of replicated state, of one shard or of all.
@@ -52,6 +53,19 @@ pub enum Read {
         /// Maximum number of items, 1 to [`crate::limits::LIST_PAGE_ITEMS_MAX`].
         limit: usize,
         /// Whether values are left out, so that a page costs less memory and bandwidth.
+        keys_only: bool,
+    },
+    /// The latest state of the keys that changed after some revisions. The shards' answers together
+    /// cover every slot once. Answered by [`ReadReply::Changes`](super::ReadReply::Changes).
+    Changes {
+        /// Which keys.
+        scope: KeyScope,
+        /// The revisions, of the slots in question. `None` asks for no changes, only for the present
+        /// revisions of all slots.
+        after: Option<SlotRevisions>,
+        /// Maximum number of changes of each shard, 1 to [`crate::limits::LIST_PAGE_ITEMS_MAX`].
+        limit: usize,
+        /// Whether values are left out.
         keys_only: bool,
     },
     /// One configuration namespace. Answered by [`ReadReply::Config`](super::ReadReply::Config).

@@ -40,6 +40,10 @@ pub enum Refusal {
          nothing was done"
     )]
     PermissionsUnknown,
+    /// A host of the cluster may run a release that does not know the request. It did not and will
+    /// not take effect.
+    #[error("the cluster's version is too low for this; nothing was done")]
+    VersionTooLow,
     /// The request breaks a limit or an invariant of the commands. It did not and will not take
     /// effect.
     #[error("invalid request: {0}")]

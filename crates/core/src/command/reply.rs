@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::config::{ConfigError, ConfigReply, ConfigWritten};
 use super::{
-    ClusterView, Denial, Explanation, LoadView, MoveReply, OperationReplies, OperationReply, Refusal,
-    RegistryView,
+    ClusterView, Denial, Explanation, KeyChanges, LoadView, MoveReply, OperationReplies, OperationReply,
+    Refusal, RegistryView,
 };
 use crate::audit::AuditRecord;
 use crate::auth::{Access, Authorities};
@@ -156,6 +156,8 @@ pub enum ReadReply {
     /// Answer to [`Read::List`](super::Read::List) and
     /// [`Read::ConfigNamespaces`](super::Read::ConfigNamespaces).
     Page(Page),
+    /// Answer to [`Read::Changes`](super::Read::Changes).
+    Changes(KeyChanges),
     /// Answer to [`Read::Config`](super::Read::Config).
     Config(Result<ConfigReply, ConfigError>),
 }

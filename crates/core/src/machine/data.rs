@@ -9,12 +9,13 @@ use uuid::Uuid;
 use super::config::moving::OutgoingConfig;
 use super::config::{self, Config};
 use super::kv::KeyValue;
+use super::kv::changes::ReportedChanges;
 use super::outcomes::Outcomes;
 use crate::codec::DecodeError;
 use crate::command::config::ConfigUpdate;
 use crate::command::{
-    ConfigRestoration, Read, ReadReply, Restoration, RestoreWrite, ShardAnswer, ShardError, ShardRefusal,
-    Write, WriteReply,
+    ChangedKeys, ConfigRestoration, Read, ReadReply, Restoration, RestoreWrite, ShardAnswer, ShardError,
+    ShardRefusal, Write, WriteReply,
 };
 use crate::deliberate::{Fault, Faults};
 use crate::types::Version;
@@ -72,6 +73,9 @@ impl Data {
                 ReadReply::Page(self.kv.list(prefix, after.as_deref(), *limit, *keys_only))
             }
             Read::Config(read) => ReadReply::Config(self.config.read(read)),
+            Read::Changes { scope, after, limit, keys_only } => {
+                ReadReply::Changes(self.kv.changes(scope, after.as_ref(), (*limit, *keys_only)))
+            }
             Read::ConfigNamespaces { prefix, after, limit } => {
                 let ownership = self.kv.ownership.as_deref();
                 let holds = |slot| ownership.is_none_or(|ownership| ownership.owned().contains(slot));
@@ -124,6 +128,16 @@ impl Data {
     /// Takes the configuration changes since the last call.
     pub(super) fn take_updates(&mut self) -> Vec<ConfigUpdate> {
         self.config.take_updates()
+    }
+
+    /// What watchers were told of, if everything up to now was reported.
+    pub(crate) fn reported(&self) -> ReportedChanges {
+        self.kv.reported_changes()
+    }
+
+    /// The keys that changed since a report; `None` if none did.
+    pub(crate) fn reportable(&self, reported: ReportedChanges) -> Option<(ChangedKeys, ReportedChanges)> {
+        self.kv.reportable_keys(reported)
     }
 
     /// Applies a block of a snapshot that holds no keys. Returns whether it was such a block.

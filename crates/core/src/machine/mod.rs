@@ -25,6 +25,7 @@ use crate::membership::Membership;
 use crate::types::{LogIndex, MigrationId, ShardId, UnixMillis};
 use crate::version::ClusterVersion;
 pub use data::Data;
+pub use kv::changes::ReportedChanges;
 pub use restore::{BlockKind, Restore, RestoreError, Restored, SnapshotScan, without_secrets};
 
 /// The state of one shard.

@@ -9,6 +9,7 @@ mod disks;
 mod dividing;
 pub mod force_new_cluster;
 mod frames;
+mod key_reports;
 mod local_replicas;
 mod log_compaction;
 mod members;
@@ -48,6 +49,7 @@ use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
 use clocks::PeerClocks;
 use disks::DiskHistory;
 use dividing::Dividing;
+use key_reports::KeyReports;
 use local_replicas::LocalReplicas;
 use members::AppliedRegistry;
 use migrating::Migrating;
@@ -90,6 +92,7 @@ pub struct Node {
     reported_remote_slots: Vec<Range<u16>>,
     /// The version of the slot map at the last report.
     reported_map: u64,
+    key_reports: KeyReports,
     frames_invalid: u64,
 }
 
@@ -132,6 +135,7 @@ impl Node {
             remote_slots: Vec::new(),
             reported_remote_slots: Vec::new(),
             reported_map: 1,
+            key_reports: KeyReports::default(),
             frames_invalid: 0,
             options,
         };
@@ -182,6 +186,7 @@ impl Node {
             Event::LogHeld(held) => self.log_held(held),
             Event::DiskStalled(reason) => self.disk_stalled(reason),
             Event::DiskRecovered => self.disk_recovered(),
+            Event::KeysUnwatched => self.key_reports.end(),
             Event::Retire => self.retiring = true,
         }
     }
@@ -322,6 +327,9 @@ impl Node {
                 self.router.write(requester, write, &mut self.groups);
             }
             Request::Read { read, consistency } => {
+                if matches!(read, Read::Changes { .. }) {
+                    self.begin_key_reports();
+                }
                 let requester = Requester { token: Some(token), caller };
                 self.router.read(requester, (read, consistency), &mut self.groups);
             }
@@ -507,6 +515,7 @@ impl Node {
         self.trace_leaderless();
         actions.trace.append(&mut self.output.trace);
         actions.config.append(&mut self.output.config);
+        actions.keys.append(&mut self.take_key_reports());
         actions.remote_slots.append(&mut self.remote_slots);
         actions.contradiction = actions.contradiction.or(self.output.contradiction.take());
         let peers = self.emit_peers(&mut actions.frames);

@@ -9,10 +9,12 @@ use super::{RequestId, TAG_CALLER};
 use crate::auth::Caller;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{
-    ConfigRead, ConfigReply, Consistency, Item, OperationReplies, Operations, Page, Read, ReadReply,
-    ScanStep, ShardAnswer, ShardError, ShardRefusal, StoredValue, expiry, put_expiry,
+    ConfigRead, ConfigReply, Consistency, Item, KeyChange, KeyChanges, KeyContent, KeyScope,
+    OperationReplies, Operations, Page, Read, ReadReply, ScanStep, ShardAnswer, ShardError, ShardRefusal,
+    StoredValue, expiry, put_expiry,
 };
 use crate::limits;
+use crate::slots::slot_revisions::SlotRevisions;
 use crate::slots::slot_set::SlotSet;
 use crate::types::{MigrationId, ShardId, Version};
 
@@ -83,11 +85,22 @@ pub(crate) fn put_read(out: &mut Vec<u8>, question: Question, (read, consistency
             out.push(7);
             put_selection(out, prefix, after.as_ref(), *limit);
         }
+        Read::Changes { scope, after, limit, keys_only } => {
+            out.push(9);
+            put_scope(out, scope);
+            out.push(u8::from(after.is_some()));
+            after.iter().for_each(|revisions| revisions.encode(out));
+            codec::put_varint(out, *limit as u64);
+            out.push(u8::from(*keys_only));
+        }
     }
 }
 
 /// Tag of the slots that a shard owned. The reply follows.
 const TAG_OWNED: u8 = 10;
+
+/// Tag of changes of keys.
+const TAG_CHANGES: u8 = 14;
 
 /// Appends the answer to a read.
 pub(crate) fn put_read_answer(
@@ -153,6 +166,10 @@ fn put_read_reply(out: &mut Vec<u8>, reply: &ReadReply) {
                 Err(error) => error.encode(out),
             }
         }
+        ReadReply::Changes(changes) => {
+            out.push(TAG_CHANGES);
+            put_changes(out, changes);
+        }
     }
 }
 
@@ -200,6 +217,12 @@ fn read(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Read, DecodeError> {
             operations: Operations::decode(decoder, owner)?,
             bytes_max: decoder.bounded(limits::REPLIES_BYTES_CLOSE as u64, "bytes of replies")? as usize,
         },
+        9 => Read::Changes {
+            scope: scope(decoder, owner)?,
+            after: if decoder.bool()? { Some(SlotRevisions::decode(decoder)?) } else { None },
+            limit: decoder.bounded(limits::LIST_PAGE_ITEMS_MAX as u64, "limit of changes")? as usize,
+            keys_only: decoder.bool()?,
+        },
         _ => return Err(DecodeError::UnknownTag("read")),
     })
 }
@@ -238,6 +261,7 @@ fn read_reply(tag: u8, decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<ReadR
         }
         8 => ReadReply::Count(decoder.varint()?),
         9 => ReadReply::Config(ConfigReply::decode(decoder)?),
+        TAG_CHANGES => ReadReply::Changes(changes(decoder, owner)?),
         _ => return Err(DecodeError::UnknownTag("answer to a read")),
     })
 }
@@ -253,6 +277,48 @@ fn selection(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<(Bytes, Option<
     let (prefix, after) = (decoder.shared(owner)?, optional(decoder, owner)?);
     let limit = decoder.bounded(limits::LIST_PAGE_ITEMS_MAX as u64, "limit of a list")?;
     Ok((prefix, after, limit as usize))
+}
+
+fn put_scope(out: &mut Vec<u8>, scope: &KeyScope) {
+    out.push(u8::from(matches!(scope, KeyScope::Prefix(_))));
+    codec::put_bytes(out, scope.bytes());
+}
+
+fn scope(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<KeyScope, DecodeError> {
+    let is_prefix = decoder.bool()?;
+    let bytes = decoder.shared(owner)?;
+    Ok(if is_prefix { KeyScope::Prefix(bytes) } else { KeyScope::Key(bytes) })
+}
+
+fn put_changes(out: &mut Vec<u8>, changes: &KeyChanges) {
+    out.push(u8::from(changes.has_gap));
+    out.push(u8::from(changes.has_more));
+    codec::put_varint(out, changes.changes.len() as u64);
+    for KeyChange { key, revision, content } in &changes.changes {
+        codec::put_bytes(out, key);
+        codec::put_varint(out, revision.0);
+        out.push(u8::from(content.is_some()));
+        if let Some(KeyContent { value, expires }) = content {
+            put_optional(out, value.as_ref());
+            put_expiry(out, *expires);
+        }
+    }
+    changes.through.encode(out);
+}
+
+fn changes(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<KeyChanges, DecodeError> {
+    let (has_gap, has_more) = (decoder.bool()?, decoder.bool()?);
+    let mut changes = Vec::new();
+    for _ in 0..decoder.bounded(limits::LIST_PAGE_ITEMS_MAX as u64, "number of changes")? {
+        let (key, revision) = (decoder.shared(owner)?, Version(decoder.varint()?));
+        let content = if decoder.bool()? {
+            Some(KeyContent { value: optional(decoder, owner)?, expires: expiry(decoder)? })
+        } else {
+            None
+        };
+        changes.push(KeyChange { key, revision, content });
+    }
+    Ok(KeyChanges { has_gap, has_more, changes, through: SlotRevisions::decode(decoder)? })
 }
 
 fn put_page(out: &mut Vec<u8>, page: &Page) {
@@ -296,6 +362,21 @@ mod tests {
     use crate::types::UnixMillis;
     use alloc::vec;
 
+    fn some_changes() -> KeyChanges {
+        let change = |content| KeyChange { key: Bytes::from_static(b"k"), revision: Version(7), content };
+        let value = Some(Bytes::from_static(b"v"));
+        KeyChanges {
+            has_gap: false,
+            has_more: true,
+            changes: vec![
+                change(None),
+                change(Some(KeyContent { value, expires: Some(UnixMillis(5)) })),
+                change(Some(KeyContent { value: None, expires: None })),
+            ],
+            through: SlotRevisions::at(&SlotSet::from(3..9), Version(7)),
+        }
+    }
+
     fn reads() -> Vec<Read> {
         let key = Bytes::from_static(b"k");
         let selection = || Selection { contains: "x".into(), offset: 3, limit: 9 };
@@ -311,6 +392,13 @@ mod tests {
             operations(limits::REPLIES_BYTES_CLOSE),
             operations(0),
             operations(limits::REPLIES_BYTES_CLOSE - 1),
+            Read::Changes {
+                scope: KeyScope::Prefix(key.clone()),
+                after: Some(some_changes().through),
+                limit: 100,
+                keys_only: true,
+            },
+            Read::Changes { scope: KeyScope::Key(key.clone()), after: None, limit: 1, keys_only: false },
             Read::Scan { shard: ShardId(3), after: u64::MAX, count: 10, version: 1 << 40 },
             Read::Count,
             Read::ConfigNamespaces { prefix: Bytes::new(), after: None, limit: 1 },
@@ -340,6 +428,8 @@ mod tests {
             ReadReply::Scanned(ScanStep { keys: vec![key.clone(), Bytes::new()], next: Some(6) }),
             ReadReply::Scanned(ScanStep { keys: vec![], next: None }),
             ReadReply::Count(1 << 50),
+            ReadReply::Changes(some_changes()),
+            ReadReply::Changes(KeyChanges { has_gap: true, ..KeyChanges::default() }),
             ReadReply::Config(Ok(ConfigReply::Unchanged { revision: 3 })),
             ReadReply::Config(Err(ConfigError::NoNamespace)),
         ];

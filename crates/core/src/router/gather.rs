@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use crate::command::{Item, Page, Read, ReadReply, Refusal, Reply, ShardError};
+use crate::command::{Item, KeyChanges, Page, Read, ReadReply, Refusal, Reply, ShardError};
 use crate::limits;
 use crate::slots::SLOTS;
 use crate::slots::slot_set::SlotSet;
@@ -31,6 +31,8 @@ enum Parts {
     Pages { limit: usize, pages: Vec<Page> },
     /// Counts, to add up.
     Count(u64),
+    /// Changes of keys, to put one after the other.
+    Changes(KeyChanges),
     /// An answer that makes all others useless.
     Failed(Result<Reply, SlotsNotCovered>),
 }
@@ -43,6 +45,7 @@ impl Gather {
                 Parts::Pages { limit: *limit, pages: Vec::with_capacity(shards) }
             }
             Read::Count => Parts::Count(0),
+            Read::Changes { .. } => Parts::Changes(KeyChanges::default()),
             Read::Get { .. } | Read::Operations { .. } | Read::Scan { .. } | Read::Config(_) => {
                 Parts::Failed(Ok(Reply::Refused(Refusal::invalid("a read of one shard"))))
             }
@@ -62,6 +65,7 @@ impl Gather {
         match (&mut self.parts, reply) {
             (Parts::Pages { pages, .. }, Ok(ReadReply::Page(page))) => pages.push(page),
             (Parts::Count(sum), Ok(ReadReply::Count(count))) => *sum += count,
+            (Parts::Changes(all), Ok(ReadReply::Changes(part))) => append(all, part, &owned),
             (Parts::Failed(_), _) => {}
             (parts, Ok(other)) => *parts = Parts::Failed(Ok(Reply::Read(other))),
             (parts, Err(ShardError::Refused(refusal))) => {
@@ -79,8 +83,19 @@ impl Gather {
             _ if !is_whole => Err(SlotsNotCovered),
             Parts::Pages { limit, pages } => Ok(Reply::Read(ReadReply::Page(merge(pages, limit)))),
             Parts::Count(sum) => Ok(Reply::Read(ReadReply::Count(sum))),
+            // A shard whose slots have just come is not asked for them yet.
+            Parts::Changes(changes) if changes.through.slots() != SlotSet::all() => Err(SlotsNotCovered),
+            Parts::Changes(changes) => Ok(Reply::Read(ReadReply::Changes(changes))),
         })
     }
+}
+
+/// Appends the changes of one shard, which owned these slots.
+fn append(all: &mut KeyChanges, part: KeyChanges, owned: &SlotSet) {
+    all.has_gap |= part.has_gap;
+    all.has_more |= part.has_more;
+    all.changes.extend(part.changes);
+    all.through.raise(&part.through.within(owned));
 }
 
 /// Merges pages that are each in key order and have no key in common.

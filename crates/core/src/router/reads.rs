@@ -4,6 +4,7 @@
 //! nothing; a lost request or reply only costs time. A node that answers for a peer never asks a
 //! third node.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -21,6 +22,7 @@ use crate::raft::{Groups, ReadDone};
 use crate::slots;
 use crate::slots::slot_set::SlotSet;
 use crate::types::{NodeId, ShardId};
+use crate::version::ClusterVersion;
 
 /// A read of a shard without a replica here.
 pub(super) struct Remote {
@@ -177,6 +179,20 @@ impl Router {
         stated.unwrap_or_else(|| slots::founding_share(shard, self.founding))
     }
 
+    /// What one of many shards is asked: of changes only those of its own slots, because revisions
+    /// of other shards may be much lower than its own.
+    fn part_for<'a>(&self, shard: ShardId, read: &'a Read) -> Cow<'a, Read> {
+        match read {
+            Read::Changes { scope, after: Some(after), limit, keys_only } => Cow::Owned(Read::Changes {
+                scope: scope.clone(),
+                after: Some(after.within(&self.slots.share(shard))),
+                limit: *limit,
+                keys_only: *keys_only,
+            }),
+            _ => Cow::Borrowed(read),
+        }
+    }
+
     /// Splits the answer of one of many shards into the slots that it covers and the reply.
     fn part(
         &self,
@@ -217,16 +233,22 @@ impl Router {
         let gather = Gather::new(&read, shards.len());
         let (local, remote): (Vec<ShardId>, Vec<ShardId>) =
             shards.into_iter().partition(|&shard| groups.member(shard).is_some());
-        let remote_read = |shard| Remote { shard, read: read.clone(), consistency, asked: None };
+        let remote_read = |shard| Remote {
+            shard,
+            read: self.part_for(shard, &read).into_owned(),
+            consistency,
+            asked: None,
+        };
         let remote = remote.into_iter().map(remote_read).collect();
         let Some(open) = self.get(request) else { return };
         let scatter_gather = ScatterGather { read: read.clone(), consistency, gather, remote };
         open.work = Work::ScatterGather(Box::new(scatter_gather));
         for shard in local {
             if consistency == Consistency::Linearizable {
-                groups.with(shard, |group| group.read(request, read.clone()));
+                let part = self.part_for(shard, &read).into_owned();
+                groups.with(shard, |group| group.read(request, part));
             } else if let Some(group) = groups.member(shard) {
-                let answer = group.read_stale(&read, self.slots.last_move(shard));
+                let answer = group.read_stale(&self.part_for(shard, &read), self.slots.last_move(shard));
                 self.part_done(request, shard, answer);
             }
         }
@@ -259,7 +281,8 @@ impl Router {
                 let mut gather = Gather::new(read, shards.len());
                 let mut whole = None;
                 for shard in shards {
-                    let answer = groups.member(shard)?.read_stale(read, self.slots.last_move(shard));
+                    let part = self.part_for(shard, read);
+                    let answer = groups.member(shard)?.read_stale(&part, self.slots.last_move(shard));
                     let (owned, reply) = self.part(shard, answer);
                     whole = gather.add(owned, reply);
                 }
@@ -285,6 +308,15 @@ impl Router {
                 if is_step { Ok(Scope::Shard(*shard)) } else { refuse("size of a step of a scan") }
             }
             Read::Config(config) => Ok(Scope::Shard(self.shard_of(config.namespace.routing_key()))),
+            Read::Changes { .. } if self.version < ClusterVersion::WITH_COORDINATION => {
+                Err(NoTarget::Refused(Refusal::VersionTooLow))
+            }
+            Read::Changes { limit, .. } if !(1..=limits::LIST_PAGE_ITEMS_MAX).contains(limit) => {
+                Err(NoTarget::Refused(Refusal::invalid("limit of changes")))
+            }
+            Read::Changes { scope, .. } => {
+                Ok(scope.slot().map_or(Scope::All, |slot| Scope::Shard(self.slots.shard_of(slot))))
+            }
             Read::List { .. } | Read::ConfigNamespaces { .. } | Read::Count => Ok(Scope::All),
         }
     }
@@ -513,6 +545,6 @@ fn reads_in(read: &Read) -> u64 {
     match read {
         Read::Operations { operations, .. } => operations.len() as u64,
         Read::Get { .. } | Read::List { .. } | Read::Scan { .. } | Read::Count => 1,
-        Read::Config(_) | Read::ConfigNamespaces { .. } => 1,
+        Read::Config(_) | Read::ConfigNamespaces { .. } | Read::Changes { .. } => 1,
     }
 }

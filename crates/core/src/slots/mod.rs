@@ -2,6 +2,7 @@
 //! clients compute the same slots. The founding shards share the slots evenly, in order.
 
 pub mod slot_map;
+pub mod slot_revisions;
 pub mod slot_set;
 
 use core::ops::Range;

@@ -369,6 +369,7 @@ impl From<Refusal> for Problem {
             Refusal::Unauthenticated => ProblemKind::Unauthenticated,
             Refusal::Forbidden(_) => ProblemKind::Forbidden,
             Refusal::PermissionsUnknown => ProblemKind::PermissionsUnknown,
+            Refusal::VersionTooLow => ProblemKind::ClusterVersion,
             Refusal::CrossShard | Refusal::Invalid(_) => ProblemKind::InvalidRequest,
         };
         match refusal {

@@ -357,7 +357,7 @@ pub fn refusal_text(refusal: &Refusal) -> String {
         Refusal::Unauthenticated => return "NOAUTH Authentication required.".into(),
         Refusal::Forbidden(_) => "NOPERM",
         Refusal::PermissionsUnknown => "MASTERDOWN",
-        Refusal::Invalid(_) => "ERR",
+        Refusal::VersionTooLow | Refusal::Invalid(_) => "ERR",
     };
     format!("{code} {refusal}")
 }

@@ -208,6 +208,7 @@ impl Builder<'_> {
     ) -> Result<(), Violation> {
         match (read, reply) {
             (Read::Operations { .. }, Reply::Read(ReadReply::Operations(_)))
+            | (Read::Changes { .. }, Reply::Read(ReadReply::Changes(_)))
             | (Read::Scan { .. }, Reply::Read(ReadReply::Scanned(_)) | Reply::SlotsMoved)
             | (Read::Count, Reply::Read(ReadReply::Count(_))) => Ok(()),
             (

@@ -8,6 +8,7 @@
 //! [`pipelines`] judges what the order of one connection's commands promises. [`operations`] also
 //! uses the log, for properties that a history alone does not show. [`config`] judges configuration
 //! by its revisions, and [`lives`] judges namespaces that are created and deleted, by the log.
+//! [`key_watches`] judges what watchers of keys received.
 //! [`backups`] judges each backup when it is restored. [`permissions`] and [`audit`] judge runs
 //! with principals.
 //!
@@ -21,6 +22,7 @@ pub mod backups;
 pub mod config;
 pub mod division;
 pub mod durability;
+pub mod key_watches;
 pub mod leaders;
 pub mod lineage;
 pub mod linearizability;
@@ -45,6 +47,7 @@ use std::cell::OnceCell;
 use tidelock_core::types::Version;
 
 use crate::history::{History, ImportedDocument, Iteration};
+use crate::key_watcher::KeyWatchingClient;
 use crate::pipelines::ConnectionRecord;
 use crate::watcher::WatchingClient;
 use lineage::Lineages;
@@ -88,6 +91,7 @@ const CHECKERS: &[&dyn Checker] = &[
     &pipelines::ConnectionOrder,
     &config::Configuration,
     &lives::NamespaceLives,
+    &key_watches::KeyWatches,
 ];
 
 /// What is known of a finished run.
@@ -100,6 +104,8 @@ pub struct FinishedRun<'a> {
     pub connections: &'a [ConnectionRecord],
     /// What each client received that watches configuration.
     pub watchers: &'a [WatchingClient],
+    /// What happened to each client that watches keys.
+    pub key_watchers: &'a [KeyWatchingClient],
     /// Imports of configuration that succeeded.
     pub imports: &'a [ImportedDocument],
     /// What the cluster committed.

@@ -19,10 +19,11 @@ use tidelock_core::address_book::AddressBook;
 use tidelock_core::audit::AuditTrail;
 use tidelock_core::auth::{Access, Caller};
 use tidelock_core::command::{
-    ConfigRead, Consistency, HostInfo, HostRole, Read, RegistryView, Reply, Request, Write as Command,
+    Consistency, HostInfo, HostRole, Read, RegistryView, Reply, Request, Write as Command,
 };
 use tidelock_core::event::{
-    Actions, ConfigUpdate, Contradiction, Event, NodeOptions, NodeStatus, OutgoingFrame, StallReason,
+    Actions, ConfigUpdate, Contradiction, Event, KeyReport, NodeOptions, NodeStatus, OutgoingFrame,
+    StallReason,
 };
 use tidelock_core::handshake::{HandshakeRefusal, HandshakeSide, Introduction, KnownPeer};
 use tidelock_core::membership::Membership;
@@ -153,6 +154,8 @@ pub struct Turn {
     pub config: Vec<ConfigUpdate>,
     /// The writes that it is about to log, if they are looked at.
     pub logged: Vec<Command>,
+    /// Keys that changed on this node.
+    pub keys: Vec<KeyReport>,
     /// Slots of shards of which it has no replica.
     pub remote_slots: Vec<Range<u16>>,
     /// The peers to which it keeps connections from now on, if they changed.
@@ -513,6 +516,7 @@ impl Host {
             turn.replies.append(&mut actions.replies);
             turn.trace.append(&mut actions.trace);
             turn.config.append(&mut actions.config);
+            turn.keys.append(&mut actions.keys);
             turn.remote_slots.append(&mut actions.remote_slots);
             turn.contradiction = turn.contradiction.or(actions.contradiction.take());
             if let Some(peers) = actions.peers.take() {
@@ -546,8 +550,8 @@ impl Host {
     }
 
     /// The result of a watcher's local read at this node, if it is up.
-    pub fn look(&mut self, read: ConfigRead) -> Option<Reply> {
-        self.process.as_mut()?.node.read_stale(&Caller::Node, &Read::Config(read))
+    pub fn look(&mut self, read: &Read) -> Option<Reply> {
+        self.process.as_mut()?.node.read_stale(&Caller::Node, read)
     }
 
     /// The answer to a stale read from the node's memory, if that is sufficient.

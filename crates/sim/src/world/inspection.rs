@@ -351,7 +351,8 @@ impl World<'_> {
                 }
             }
         }
-        self.read_configuration()
+        self.read_configuration()?;
+        self.compare_key_watchers()
     }
 
     /// Reads all configuration, with its history, through every node, and checks that no watcher
@@ -410,9 +411,52 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Checks that every client that watches keys soon knows the present state.
+    fn compare_key_watchers(&mut self) -> Result<(), Violation> {
+        for _ in 0..ELECTIONS_TO_SETTLE {
+            if self.ignorant_key_watcher()?.is_none() {
+                return Ok(());
+            }
+            self.pass_ticks(self.plan.timing.election_ticks)?;
+        }
+        match self.ignorant_key_watcher()? {
+            Some(text) => Err(Violation::new("key watches", text)),
+            None => Ok(()),
+        }
+    }
+
+    /// Compares what the clients know with a list of all keys. Returns the first difference.
+    fn ignorant_key_watcher(&mut self) -> Result<Option<String>, Violation> {
+        let node = self.nodes()[0];
+        let page = self.list(node, Consistency::Linearizable)?;
+        for (position, client) in self.key_watchers.iter().enumerate() {
+            let known = client.known();
+            if !known.is_live {
+                return Ok(Some(format!("key watcher {position} at {:?} is not served", client.node)));
+            }
+            let items = || page.items.iter().filter(|item| client.scope.contains(&item.key));
+            for item in items() {
+                let held = known.present.get(&item.key).map(|(version, content)| (*version, &content.value));
+                if held.is_none() && !known.is_whole && !known.absent.contains_key(&item.key) {
+                    continue;
+                }
+                if held != Some((item.version, &item.value)) {
+                    let text = format!("key watcher {position} knows {held:?} instead of {item:?}");
+                    return Ok(Some(text));
+                }
+            }
+            let is_there = |key: &Bytes| items().any(|item| item.key == *key);
+            if let Some(key) = known.present.keys().find(|key| !is_there(key)) {
+                let text = format!("key watcher {position} knows {key:?}, which does not exist");
+                return Ok(Some(text));
+            }
+        }
+        Ok(None)
+    }
+
     /// The answer to a watcher at a node, from the node itself or through it.
     fn read_at(&mut self, node: NodeId, read: ConfigRead) -> Result<Reply, Violation> {
-        if let Some(reply) = self.hosts[(node.0 - 1) as usize].look(read.clone()) {
+        if let Some(reply) = self.hosts[(node.0 - 1) as usize].look(&Read::Config(read.clone())) {
             return Ok(reply);
         }
         let request = Request::Read { read: Read::Config(read), consistency: Consistency::Linearizable };

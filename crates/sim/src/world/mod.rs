@@ -12,6 +12,7 @@ mod enrolment;
 mod handshakes;
 mod importing;
 pub mod inspection;
+mod key_watching;
 pub mod nemesis;
 mod observation;
 pub mod operators;
@@ -28,6 +29,7 @@ mod watching;
 
 use std::collections::BTreeMap;
 
+use tidelock_core::clients::watch_hub::WatchHub;
 use tidelock_core::command::{Consistency, Reply, Request};
 use tidelock_core::event::Event;
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
@@ -50,6 +52,7 @@ use crate::event_queue::{EventQueue, Micros, SimEvent};
 use crate::faults::{CrashKind, ShellBug};
 use crate::history::{Happened, History, ImportedDocument, Incarnation, Iteration, Outcome};
 use crate::host::Host;
+use crate::key_watcher::KeyWatchingClient;
 use crate::net::Network;
 use crate::plan::{DiskPace, Plan};
 use crate::report::{Report, Tally};
@@ -76,6 +79,9 @@ pub struct World<'p> {
     pub(crate) hosts: Vec<Host>,
     pub(crate) workload: Workload,
     pub(crate) watchers: Vec<WatchingClient>,
+    pub(crate) key_watchers: Vec<KeyWatchingClient>,
+    /// The watchers of keys at each host.
+    pub(crate) key_hubs: Vec<WatchHub>,
     pub(crate) scanners: Vec<Scanner>,
     pub(crate) iterations: Vec<Iteration>,
     pub(crate) pipelining: PipeliningClients,
@@ -138,6 +144,8 @@ impl<'p> World<'p> {
             addressing: Addressing::new(plan.hosts()),
             hosts: hosts.collect(),
             watchers: watchers(plan, &workload),
+            key_watchers: key_watching::key_watchers(plan, &workload),
+            key_hubs: (0..plan.hosts()).map(|_| WatchHub::default()).collect(),
             scanners: (0..plan.load.scanners)
                 .map(|number| Scanner::new(number, plan.generator(&format!("scanner {number}"))))
                 .collect(),
@@ -195,6 +203,7 @@ impl<'p> World<'p> {
         }
         self.start_scanners();
         self.start_watchers();
+        self.start_key_watchers();
         self.start_pipelining();
         self.start_importers();
         self.start_backup_clients();
@@ -339,6 +348,7 @@ impl<'p> World<'p> {
     fn forget_life(&mut self, incarnation: Incarnation) {
         let node = incarnation.node;
         self.break_watchers(node);
+        self.break_key_watchers(node);
         self.history.lose(incarnation);
         self.break_connections(incarnation);
         self.replies.forget(node);
@@ -394,6 +404,7 @@ impl<'p> World<'p> {
             SimEvent::Client(client) if self.is_loaded => self.client(client),
             SimEvent::Scan(scanner) if self.is_loaded => self.scan(scanner),
             SimEvent::Watch(watcher) => self.watch(watcher),
+            SimEvent::WatchKeys(watcher) => self.watch_keys(watcher),
             SimEvent::Pipeline(client) if self.is_loaded => self.pipeline(client),
             SimEvent::BackUp(client) if self.is_loaded => return self.back_up(client),
             SimEvent::Import(importer) if self.is_loaded => self.import(importer),
@@ -481,6 +492,8 @@ impl<'p> World<'p> {
         }
         self.notify_watchers(node, &turn.config);
         self.notify_remote_slots(node, &turn.remote_slots);
+        self.notify_key_watchers(node, &turn.keys);
+        self.notify_key_watchers_in(node, &turn.remote_slots);
         if let Some(peers) = turn.peers {
             self.net.set_peers(node, peers, &mut self.event_queue);
         }
@@ -506,6 +519,7 @@ impl<'p> World<'p> {
         }
         self.operator_hears(node, token, &reply)?;
         self.watcher_hears(token, &reply);
+        self.key_watcher_hears(token, &reply);
         if !matches!(reply, Reply::Refused(_))
             && let Some(shard) = self.written_shard(token)
         {

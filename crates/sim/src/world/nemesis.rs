@@ -93,6 +93,7 @@ impl World<'_> {
         }
         self.is_loaded = false;
         self.end_watch_pauses();
+        self.end_key_watch_pauses();
         self.net.set_conditions(NetworkConditions {
             delay_min: Micros(100),
             delay_max: Micros(1_000),

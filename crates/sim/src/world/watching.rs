@@ -131,7 +131,7 @@ impl World<'_> {
                     let node = connection.node;
                     let is_at_once = consistency == Consistency::Stale && !connection.is_on_other_worker;
                     let read = client.read(query);
-                    let reply = if is_at_once { host.look(read.clone()) } else { None };
+                    let reply = if is_at_once { host.look(&Read::Config(read.clone())) } else { None };
                     let asked = match reply {
                         Some(_) => None,
                         None => {

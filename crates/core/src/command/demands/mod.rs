@@ -20,7 +20,7 @@ use super::config::{ConfigOperation, Item, Policy, Query, Selection};
 use super::{
     AccessChange, AccessWrite, AdminAction, AuthorityChange, AuthorityWrite, Comparison, Condition,
     ConditionalTransaction, ConfigRead, ConfigRestoration, ConfigWrite, Discard, Expiry, ExpiryCondition,
-    HostChange, Move, MoveStep, Operation, Operations, Read, RegistryWrite, Request, Restoration,
+    HostChange, KeyScope, Move, MoveStep, Operation, Operations, Read, RegistryWrite, Request, Restoration,
     RestoreWrite, Set, SetCondition, ShardTags, Transaction, Watch, Write,
 };
 use crate::auth::{Demand, Scope, Verb};
@@ -323,6 +323,14 @@ fn of_read<'a, F: FnMut(&Demand<'a>) -> bool>(read: &'a Read, covers: &mut F) ->
         }
         Read::List { prefix, after: _, limit: _, keys_only: _ } => {
             demand(Verb::Read, Scope::Keys { prefix }, covers)
+        }
+        Read::Changes { scope, after: _, limit: _, keys_only: _ } => {
+            let scope = match scope {
+                KeyScope::Key(key) => Scope::Key(key),
+                KeyScope::Prefix(prefix) => Scope::Keys { prefix },
+            };
+            demand(Verb::Watch, scope, covers)?;
+            demand(Verb::Read, scope, covers)
         }
         Read::Config(ConfigRead { namespace, query }) => {
             of_query(query);

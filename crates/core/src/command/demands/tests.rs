@@ -117,6 +117,7 @@ fn reads() -> Vec<(&'static str, Read)> {
     };
     let both = Operations::of(&[Operation::Get { key: KEY }, Operation::Get { key: OTHER }]);
     let query = Query::Namespace;
+    let changes = |scope| Read::Changes { scope, after: None, limit: 10, keys_only: true };
     rows!(Read {
         Read::Get { .. } => ["read a key, also a stale read": Read::Get { key: Bytes::from_static(KEY) }],
         Read::Operations { .. } => [
@@ -127,6 +128,11 @@ fn reads() -> Vec<(&'static str, Read)> {
         Read::List { .. } => [
             "list keys with a prefix": page(b"app/"),
             "list all keys, also after a given one": page(b""),
+        ],
+        Read::Changes { .. } => [
+            "watch a key": changes(KeyScope::Key(Bytes::from_static(KEY))),
+            "watch the keys with a prefix": changes(KeyScope::Prefix(Bytes::from_static(b"app/"))),
+            "watch all keys": changes(KeyScope::Prefix(Bytes::new())),
         ],
         Read::Config(_) => ["query a namespace": Read::Config(ConfigRead { namespace: namespace(), query: query.clone() })],
         Read::ConfigNamespaces { .. } => [
@@ -439,6 +445,9 @@ fn narrowest(demand: &Demand<'_>) -> Option<Grant> {
     Some(match (demand.verb, demand.scope) {
         (Verb::Read, Scope::Key(key) | Scope::Keys { prefix: key }) => {
             Grant::Keys { access: KeyAccess::Read, prefix: key.to_vec() }
+        }
+        (Verb::Watch, Scope::Key(key) | Scope::Keys { prefix: key }) => {
+            Grant::Keys { access: KeyAccess::Watch, prefix: key.to_vec() }
         }
         (Verb::Write, Scope::Key(key)) => Grant::Keys { access: KeyAccess::Write, prefix: key.to_vec() },
         (Verb::Read, Scope::Namespace(name)) => config_grant(ConfigAccess::Read, name),

@@ -11,6 +11,7 @@
 //! Keys and values are copied out of the log when they are applied. A slice of an entry would keep
 //! the whole entry alive, with all commands of its batch, for as long as the key exists.
 
+pub(crate) mod changes;
 mod expiry;
 mod incoming_slots;
 mod operations;
@@ -33,6 +34,7 @@ use crate::command::{Condition, Item, Page, Restoration, StoredValue, WriteReply
 use crate::deliberate::Faults;
 use crate::limits;
 use crate::types::{UnixMillis, Version};
+use changes::ChangeRing;
 use expiry::Expiries;
 pub use operations::parse_number;
 use outgoing_slots::{KeyChange, OutgoingSlots};
@@ -51,6 +53,8 @@ pub struct KeyValue {
     expiries: Expiries,
     /// Which keys a scan may stop at. Derived from the keys, so it is in no snapshot.
     scan_cursors: ScanCursorIndex,
+    /// The latest changes, for watchers. Derived from the log, so it is in no snapshot.
+    changes_ring: ChangeRing,
     /// The backup that this whole state comes from. A restore sets it, the first write of a client
     /// clears it.
     pub(super) restoring: Option<Uuid>,
@@ -70,7 +74,13 @@ impl KeyValue {
         restoring: Option<Uuid>,
         ownership: Option<Ownership>,
     ) -> KeyValue {
-        KeyValue { revision, restoring, ownership: ownership.map(Box::new), ..KeyValue::default() }
+        KeyValue {
+            revision,
+            restoring,
+            ownership: ownership.map(Box::new),
+            changes_ring: ChangeRing::from_revision(revision),
+            ..KeyValue::default()
+        }
     }
 
     /// Registers a key of a snapshot, whose record [`KeyValue::fill`] will store.
@@ -108,7 +118,7 @@ impl KeyValue {
         }
         self.keep(key, old.map(|record| PreImage { record, expires: expired }));
         self.note(key, if is_new { KeyChange::Created } else { KeyChange::Replaced });
-        self.wrote(next);
+        self.wrote(next, key, false);
         (next, is_new)
     }
 
@@ -116,7 +126,7 @@ impl KeyValue {
     fn remove(&mut self, key: &[u8]) -> (Version, Option<Record>) {
         let next = Version(self.revision.0 + 1);
         let Some(record) = self.take_out(key) else { return (self.revision, None) };
-        self.wrote(next);
+        self.wrote(next, key, true);
         (next, Some(record))
     }
 
@@ -156,6 +166,7 @@ impl KeyValue {
                 self.store_row(restored);
             }
         }
+        self.changes_ring.restart(self.revision);
         WriteReply::Restored
     }
 
@@ -176,6 +187,7 @@ impl KeyValue {
         for key in first.map(|record| Box::from(record.key())).collect::<Vec<Box<[u8]>>>() {
             self.take_out(&key);
         }
+        self.changes_ring.restart(self.revision);
         let left = self.records.len() as u64;
         if left == 0 {
             self.restoring = Some(backup);
@@ -183,10 +195,11 @@ impl KeyValue {
         Some(left)
     }
 
-    /// Records that a client's write took a revision.
-    fn wrote(&mut self, revision: Version) {
+    /// Records that a change of a key took a revision.
+    fn wrote(&mut self, revision: Version, key: &[u8], is_removal: bool) {
         self.revision = revision;
         self.restoring = None;
+        self.changes_ring.push(revision, key, is_removal);
     }
 
     /// The value of a key, if the key exists.

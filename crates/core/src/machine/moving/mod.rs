@@ -63,14 +63,23 @@ impl Data {
                 operations.iter().all(|operation| ownership.owns(operation.key()))
             }
             Read::Config(read) => ownership.owns(read.namespace.routing_key()),
+            Read::Changes { scope, .. } => match scope.slot() {
+                Some(slot) => ownership.owned.contains(slot),
+                None => return self.answer_of(ownership, read),
+            },
             Read::Scan { .. } | Read::Count | Read::List { .. } | Read::ConfigNamespaces { .. } => {
-                return Ok(ShardAnswer { owned: Some(ownership.owned.clone()), reply: self.answer(read)? });
+                return self.answer_of(ownership, read);
             }
         };
         if !owns_all {
             return Err(ShardError::NotHere);
         }
         Ok(ShardAnswer { owned: None, reply: self.answer(read)? })
+    }
+
+    /// Answers a read of many keys together with the owned slots.
+    fn answer_of(&self, ownership: &Ownership, read: &Read) -> Result<ShardAnswer, ShardError> {
+        Ok(ShardAnswer { owned: Some(ownership.owned.clone()), reply: self.answer(read)? })
     }
 
     /// Applies a step.
@@ -183,6 +192,7 @@ impl Data {
                 ownership.owned = ownership.owned.union(&slots);
                 ownership.stage = Stage::Idle;
                 self.kv.raise_revision(revision);
+                self.kv.slots_arrived(&slots);
                 let taken = self.config.take_block(config);
                 assert!(taken.is_ok(), "invariant: it was checked: {taken:?}");
                 self.outcomes.import(outcomes);
@@ -314,7 +324,10 @@ impl Data {
 
     /// The step that makes the receiver of a complete copy the owner.
     pub fn own_step(&self, attempt: u64, sequence: u64) -> MoveStep {
-        let (revision, config) = (self.kv.revision, self.config.floor_block().into());
+        // Above every revision at which a watcher may have read the slots here: keys that expired
+        // during the move have none.
+        let revision = Version(self.kv.revision.0 + 1);
+        let config = self.config.floor_block().into();
         // The slots are frozen, so no more outcomes are added.
         let outcomes = match self.ownership_of().map(Ownership::stage) {
             Some(Stage::Frozen { slots, .. }) => self.outcomes.of_slots(slots),

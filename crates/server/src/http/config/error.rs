@@ -208,6 +208,7 @@ impl From<Refusal> for ApiError {
             Refusal::Invalid(_) | Refusal::CrossShard => StatusCode::BAD_REQUEST,
             Refusal::Unauthenticated => StatusCode::UNAUTHORIZED,
             Refusal::Forbidden(_) => StatusCode::FORBIDDEN,
+            Refusal::VersionTooLow => StatusCode::CONFLICT,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         let errcode = match refusal {
@@ -218,6 +219,7 @@ impl From<Refusal> for ApiError {
             Refusal::UnknownOutcome => 50400,
             Refusal::Unauthenticated => 40100,
             Refusal::Forbidden(_) => 40300,
+            Refusal::VersionTooLow => 40900,
             Refusal::Invalid(_) | Refusal::CrossShard => 40000,
         };
         let denied = DeniedReason::of(&refusal);

@@ -96,6 +96,7 @@ impl Run {
             iterations: &[],
             connections,
             watchers: &[],
+            key_watchers: &[],
             imports: &[],
             ledger: &self.ledger,
             data_shards,

@@ -1,0 +1,65 @@
+//! Reports of changed keys to the watchers of this node's clients.
+//!
+//! Owns which changes of which shards were reported. A node begins to report when one of its
+//! clients asks for changes, and ends when the shell says that no client watches keys. Reports
+//! cover the shards with a replica here; of the others, the shell is told by
+//! [`Actions::remote_slots`](crate::event::Actions::remote_slots) when to look.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::Node;
+use crate::command::ChangedKeys;
+use crate::deliberate::Fault;
+use crate::event::KeyReport;
+use crate::machine::ReportedChanges;
+use crate::raft::Group;
+use crate::types::ShardId;
+
+/// What was reported of each shard; `None` while no client watches keys.
+#[derive(Debug, Default)]
+pub(super) struct KeyReports {
+    reported: Option<BTreeMap<ShardId, ReportedChanges>>,
+}
+
+impl KeyReports {
+    /// No client watches keys any more.
+    pub fn end(&mut self) {
+        self.reported = None;
+    }
+}
+
+impl Node {
+    /// A client asks for changes. From here on they are reported.
+    pub(super) fn begin_key_reports(&mut self) {
+        if self.key_reports.reported.is_some() {
+            return;
+        }
+        let data = |group: &Group| Some((group.shard(), group.machine().data()?.reported()));
+        self.key_reports.reported = Some(self.groups.iter().filter_map(data).collect());
+    }
+
+    /// The keys that changed on this node since the last report.
+    pub(super) fn take_key_reports(&mut self) -> Vec<KeyReport> {
+        let Some(mut reported) = self.key_reports.reported.take() else { return Vec::new() };
+        let mut reports = Vec::new();
+        // A shard whose replica comes back is reported as a new one.
+        reported.retain(|shard, _| self.groups.find(*shard).is_some());
+        for group in self.groups.iter() {
+            let Some(data) = group.machine().data() else { continue };
+            let shard = group.shard();
+            let changed = match reported.get(&shard) {
+                None => Some((ChangedKeys::Any, data.reported())),
+                Some(before) => data.reportable(*before),
+            };
+            let Some((keys, now)) = changed else { continue };
+            reported.insert(shard, now);
+            let is_silent = self.options.faults.has(Fault::OnlyLeaderNotifies) && !group.leads();
+            if let Some((slots, _)) = self.owned_slots(shard).filter(|_| !is_silent) {
+                reports.push(KeyReport { slots, revision: now.revision(), keys });
+            }
+        }
+        self.key_reports.reported = Some(reported);
+        reports
+    }
+}
