@@ -39,6 +39,7 @@ pub mod slots;
 pub mod snapshots;
 pub mod transactions;
 pub mod version;
+pub mod watch;
 
 /// Name of the header with the URL of the node that leads a key's shard, in answers of other nodes.
 pub const LEADER_HEADER: &str = "tidelock-leader";

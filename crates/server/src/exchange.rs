@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidelock_core::auth::Caller;
 use tidelock_core::command::{Reply, Request};
-use tidelock_core::event::{ConfigUpdate, NodeStatus};
+use tidelock_core::event::{ConfigUpdate, KeyReport, NodeStatus};
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{ClientId, Token};
 use tokio::sync::{Notify, oneshot};
@@ -35,8 +35,10 @@ pub(crate) enum WorkerMessage {
     Reply(Token, Reply),
     /// A change of a namespace's configuration, for the watchers of that worker.
     News(ConfigUpdate),
-    /// Slots without a local replica, of whose changes this node is not notified: watchers of
-    /// configuration in them should check.
+    /// Changed keys, for the watchers of that worker.
+    Keys(Arc<KeyReport>),
+    /// Slots without a local replica, of whose changes this node is not notified: watchers in them
+    /// should check.
     RemoteSlots(Vec<Range<u16>>),
     /// The slot map, when it has changed.
     Slots(Arc<SlotMap>),

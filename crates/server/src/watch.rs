@@ -1,22 +1,19 @@
-//! Watchers of configuration containers, and waking them.
+//! The watchers of a worker's clients, and waking them.
 //!
-//! Owns the table of watchers and the path from a change of a container to the wakers of its
-//! watchers. It holds no content: a woken watcher reads the replica of this node. So a watcher
-//! costs an entry here and a connection, and nothing while nothing changes. Containers without a
-//! local replica are checked periodically, because this node is not notified of their changes. Each
+//! Owns their wakers and their number. Which changes concern whom is decided by the core's
+//! [`WatchHub`]. No content is held here: a woken watcher reads the replicas of this node. What has
+//! no replica here is checked periodically, because this node is not notified of its changes. Each
 //! worker has its own registry, so that watchers are not woken across threads one by one; the limit
 //! applies to all registries of a node together.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use slab::Slab;
-use tidelock_core::command::config::Name;
-use tidelock_core::event::ConfigUpdate;
-use tidelock_core::slots::slot_of;
+use tidelock_core::clients::key_watcher::KeyWatcher;
+use tidelock_core::clients::watch_hub::{WatchHub, Watched, WatcherId};
+use tidelock_core::event::{ConfigUpdate, KeyReport};
 
 /// Most watchers of one node at a time; a further one is refused. They are not counted among the
 /// other connections, so that they cannot crowd those out.
@@ -26,38 +23,37 @@ pub const WATCHERS_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 pub struct WatchRegistry {
     table: Mutex<WatchTable>,
-    /// Number of watchers of all workers.
-    count: Arc<AtomicUsize>,
+    counts: Arc<WatcherCounts>,
+}
+
+/// Number of watchers of all workers.
+#[derive(Debug, Default)]
+struct WatcherCounts {
+    all: AtomicUsize,
+    /// Those of keys.
+    keys: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct WatchTable {
-    watchers: Slab<WatchEntry>,
-    /// Positions of watchers by namespace, then by container.
-    by_container: HashMap<Name, HashMap<Arc<str>, Vec<usize>>>,
+    hub: WatchHub,
+    /// By the watcher's number.
+    wakers: Vec<Option<Waker>>,
     is_closed: bool,
-}
-
-#[derive(Debug)]
-struct WatchEntry {
-    /// Something may have changed since it last looked.
-    is_due: bool,
-    waker: Option<Waker>,
 }
 
 /// The registration of one watcher, removed when dropped.
 #[derive(Debug)]
 pub struct Watch {
     watch_registry: Arc<WatchRegistry>,
-    position: usize,
-    namespace: Name,
-    container: Arc<str>,
+    id: WatcherId,
+    is_of_keys: bool,
 }
 
 /// What a watcher is notified of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notification {
-    /// Its container may have changed: read it.
+    /// What it watches may have changed: read it.
     Look,
     /// The node stops: end the watch.
     Leave,
@@ -67,54 +63,49 @@ impl WatchRegistry {
     /// A watch registry for another worker of the same node, with a common limit.
     #[must_use]
     pub fn beside(&self) -> WatchRegistry {
-        WatchRegistry { table: Mutex::default(), count: self.count.clone() }
+        WatchRegistry { table: Mutex::default(), counts: self.counts.clone() }
     }
 
-    /// Registers a watcher of a container. Returns `None` if there are too many.
-    pub fn watch(self: &Arc<Self>, namespace: Name, container: Arc<str>) -> Option<Watch> {
-        if self.count.fetch_add(1, Ordering::Relaxed) >= WATCHERS_MAX {
-            self.count.fetch_sub(1, Ordering::Relaxed);
+    /// Registers a watcher. Returns `None` if there are too many.
+    pub fn watch(self: &Arc<Self>, watched: Watched) -> Option<Watch> {
+        if self.counts.all.fetch_add(1, Ordering::Relaxed) >= WATCHERS_MAX {
+            self.counts.all.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
+        let is_of_keys = matches!(watched, Watched::Keys(_));
+        if is_of_keys {
+            self.counts.keys.fetch_add(1, Ordering::SeqCst);
+        }
         let mut table = self.lock();
-        let position = table.watchers.insert(WatchEntry { is_due: false, waker: None });
-        let of_namespace = table.by_container.entry(namespace.clone()).or_default();
-        of_namespace.entry(container.clone()).or_default().push(position);
-        Some(Watch { watch_registry: self.clone(), position, namespace, container })
+        let id = table.hub.register(watched);
+        if table.wakers.len() <= id.0 {
+            table.wakers.resize(id.0 + 1, None);
+        }
+        Some(Watch { watch_registry: self.clone(), id, is_of_keys })
     }
 
     /// Wakes the watchers of the containers that changed.
-    pub fn notify(&self, news: &ConfigUpdate) {
-        let mut woken = Vec::new();
-        {
-            let mut table = self.lock();
-            let WatchTable { watchers, by_container, .. } = &mut *table;
-            let Some(of_namespace) = by_container.get(&news.namespace) else { return };
-            let positions = news.containers.iter().filter_map(|key| of_namespace.get(key)).flatten();
-            for &position in positions {
-                watchers[position].is_due = true;
-                woken.extend(watchers[position].waker.take());
-            }
-        }
-        woken.into_iter().for_each(Waker::wake);
+    pub fn notify(&self, update: &ConfigUpdate) {
+        self.wake(|hub, woken| hub.config_changed(update, |id| woken.push(id)));
     }
 
-    /// Wakes the watchers of namespaces in these slots.
+    /// Wakes the watchers of keys that changed.
+    pub fn notify_keys(&self, report: &KeyReport) {
+        self.wake(|hub, woken| hub.keys_changed(report, |id| woken.push(id)));
+    }
+
+    /// Wakes the watchers of configuration and keys in these slots.
     pub fn notify_slots(&self, slots: &[Range<u16>]) {
-        let mut woken = Vec::new();
-        {
-            let mut table = self.lock();
-            let WatchTable { watchers, by_container, .. } = &mut *table;
-            let is_concerned = |name: &Name| {
-                let slot = slot_of(name.routing_key());
-                slots.iter().any(|range| range.contains(&slot))
-            };
-            let concerned = by_container.iter().filter(|(name, _)| is_concerned(name));
-            for &position in concerned.flat_map(|(_, of_namespace)| of_namespace.values().flatten()) {
-                watchers[position].is_due = true;
-                woken.extend(watchers[position].waker.take());
-            }
-        }
+        self.wake(|hub, woken| hub.slots_changed(slots, |id| woken.push(id)));
+    }
+
+    fn wake(&self, change: impl FnOnce(&mut WatchHub, &mut Vec<WatcherId>)) {
+        let mut ids = Vec::new();
+        let mut table = self.lock();
+        let WatchTable { hub, wakers, .. } = &mut *table;
+        change(hub, &mut ids);
+        let woken: Vec<Waker> = ids.into_iter().filter_map(|id| wakers[id.0].take()).collect();
+        drop(table);
         woken.into_iter().for_each(Waker::wake);
     }
 
@@ -122,15 +113,19 @@ impl WatchRegistry {
     pub fn close(&self) {
         let mut table = self.lock();
         table.is_closed = true;
-        let woken: Vec<Waker> =
-            table.watchers.iter_mut().filter_map(|(_, watcher)| watcher.waker.take()).collect();
+        let woken: Vec<Waker> = table.wakers.iter_mut().filter_map(Option::take).collect();
         drop(table);
         woken.into_iter().for_each(Waker::wake);
     }
 
     /// Number of watchers on all workers of the node.
     pub fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+        self.counts.all.load(Ordering::Relaxed)
+    }
+
+    /// Whether a client of any worker of the node watches keys.
+    pub fn watches_keys(&self) -> bool {
+        self.counts.keys.load(Ordering::SeqCst) > 0
     }
 
     fn lock(&self) -> MutexGuard<'_, WatchTable> {
@@ -145,51 +140,56 @@ impl Watch {
         if table.is_closed {
             return Poll::Ready(Notification::Leave);
         }
-        let watcher = &mut table.watchers[self.position];
-        if std::mem::take(&mut watcher.is_due) {
+        if table.hub.take_due(self.id) {
             return Poll::Ready(Notification::Look);
         }
-        if !watcher.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-            watcher.waker = Some(context.waker().clone());
+        let waker = &mut table.wakers[self.id.0];
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            *waker = Some(context.waker().clone());
         }
         Poll::Pending
     }
 
-    /// The namespace of the watched container.
-    pub fn namespace(&self) -> &Name {
-        &self.namespace
-    }
-
-    /// Key of the watched container.
-    pub fn container(&self) -> &Arc<str> {
-        &self.container
+    /// Passes the heartbeat to the watcher of these keys, with the revisions up to which all
+    /// changes were notified.
+    pub fn heartbeat(&self, watcher: &mut KeyWatcher) {
+        let table = self.watch_registry.lock();
+        watcher.heartbeat(table.hub.matched(), table.hub.is_due(self.id));
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.watch_registry.count.fetch_sub(1, Ordering::Relaxed);
-        let mut table = self.watch_registry.lock();
-        table.watchers.remove(self.position);
-        let Some(of_namespace) = table.by_container.get_mut(&self.namespace) else { return };
-        if let Some(positions) = of_namespace.get_mut(&self.container) {
-            positions.retain(|position| *position != self.position);
-            if positions.is_empty() {
-                of_namespace.remove(&self.container);
-            }
+        let counts = &self.watch_registry.counts;
+        counts.all.fetch_sub(1, Ordering::Relaxed);
+        if self.is_of_keys {
+            counts.keys.fetch_sub(1, Ordering::SeqCst);
         }
-        if of_namespace.is_empty() {
-            table.by_container.remove(&self.namespace);
+        let mut table = self.watch_registry.lock();
+        table.hub.remove(self.id);
+        table.wakers[self.id.0] = None;
+        if table.hub.is_empty() {
+            table.wakers = Vec::new();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use tidelock_core::command::config::Name;
+    use tidelock_core::command::{ChangedKeys, KeyScope};
+    use tidelock_core::slots::slot_set::SlotSet;
+    use tidelock_core::types::Version;
+
     use super::*;
 
     fn name() -> Name {
         Name::new("ns").unwrap()
+    }
+
+    fn container(key: &str) -> Watched {
+        Watched::Container { namespace: name(), key: key.into() }
     }
 
     fn news(container: &str) -> ConfigUpdate {
@@ -199,16 +199,12 @@ mod tests {
     #[test]
     fn those_who_watch_it_are_called_once() {
         let watch_registry = Arc::new(WatchRegistry::default());
-        let (first, second) = (
-            watch_registry.watch(name(), "a".into()).unwrap(),
-            watch_registry.watch(name(), "b".into()).unwrap(),
-        );
+        let first = watch_registry.watch(container("a")).unwrap();
+        let second = watch_registry.watch(container("b")).unwrap();
         let context = Context::from_waker(Waker::noop());
         assert_eq!(first.poll_notification(&context), Poll::Pending);
         watch_registry.notify(&news("a"));
         watch_registry.notify(&news("a"));
-        watch_registry
-            .notify(&ConfigUpdate { namespace: Name::new("other").unwrap(), containers: vec!["b".into()] });
         assert_eq!(first.poll_notification(&context), Poll::Ready(Notification::Look));
         assert_eq!(first.poll_notification(&context), Poll::Pending);
         assert_eq!(second.poll_notification(&context), Poll::Pending);
@@ -217,34 +213,37 @@ mod tests {
     }
 
     #[test]
-    fn those_in_some_slots_are_called() {
+    fn watchers_of_keys_are_counted_and_called() {
         let watch_registry = Arc::new(WatchRegistry::default());
-        let watch = watch_registry.watch(name(), "a".into()).unwrap();
+        let other = Arc::new(watch_registry.beside());
+        assert!(!watch_registry.watches_keys());
+        let watch = other.watch(Watched::Keys(KeyScope::Prefix(Bytes::from_static(b"a")))).unwrap();
+        assert!(watch_registry.watches_keys());
         let context = Context::from_waker(Waker::noop());
-        let slot = slot_of(b"ns");
-        watch_registry.notify_slots(&[0..slot, slot + 1..u16::MAX]);
-        assert_eq!(watch.poll_notification(&context), Poll::Pending, "its own slot is not among them");
-        watch_registry.notify_slots(&[0..1, slot..slot + 1]);
-        assert_eq!(watch.poll_notification(&context), Poll::Ready(Notification::Look));
         assert_eq!(watch.poll_notification(&context), Poll::Pending);
+        let keys = ChangedKeys::Keys(vec![Bytes::from_static(b"ab")]);
+        other.notify_keys(&KeyReport { slots: SlotSet::all(), revision: Version(1), keys });
+        assert_eq!(watch.poll_notification(&context), Poll::Ready(Notification::Look));
+        drop(watch);
+        assert!(!watch_registry.watches_keys());
     }
 
     #[test]
     fn a_place_is_given_up_and_places_are_limited() {
         let watch_registry = Arc::new(WatchRegistry::default());
         let watches: Vec<Watch> =
-            (0..WATCHERS_MAX).map(|_| watch_registry.watch(name(), "a".into()).unwrap()).collect();
-        assert!(watch_registry.watch(name(), "a".into()).is_none());
+            (0..WATCHERS_MAX).map(|_| watch_registry.watch(container("a")).unwrap()).collect();
+        assert!(watch_registry.watch(container("a")).is_none());
         let other = Arc::new(watch_registry.beside());
-        assert!(other.watch(name(), "a".into()).is_none(), "they are counted together");
+        assert!(other.watch(container("a")).is_none(), "they are counted together");
         drop(watches);
-        let watch = other.watch(name(), "a".into()).unwrap();
+        let watch = other.watch(container("a")).unwrap();
         assert_eq!((watch_registry.count(), other.count()), (1, 1));
         watch_registry.notify(&news("a"));
         let context = Context::from_waker(Waker::noop());
         assert_eq!(watch.poll_notification(&context), Poll::Pending, "each registry is told for itself");
         drop(watch);
         assert_eq!(watch_registry.count(), 0);
-        assert!(watch_registry.lock().by_container.is_empty());
+        assert!(watch_registry.lock().hub.is_empty() && watch_registry.lock().wakers.is_empty());
     }
 }

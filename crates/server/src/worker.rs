@@ -506,6 +506,13 @@ impl Worker {
             self.0.watch_registry.notify(&news);
             self.broadcast(|| WorkerMessage::News(news.clone()));
         }
+        for report in actions.keys.drain(..).map(Arc::new) {
+            self.0.watch_registry.notify_keys(&report);
+            self.broadcast(|| WorkerMessage::Keys(report.clone()));
+            if !self.0.watch_registry.watches_keys() {
+                self.0.node.borrow_mut().handle(Event::KeysUnwatched);
+            }
+        }
         if !actions.remote_slots.is_empty() {
             self.0.watch_registry.notify_slots(&actions.remote_slots);
             self.broadcast(|| WorkerMessage::RemoteSlots(actions.remote_slots.clone()));

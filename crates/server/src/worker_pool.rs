@@ -37,12 +37,14 @@ use crate::tls::TlsAcceptor;
 use crate::transport::TransportCounters;
 use crate::turns::TurnGauges;
 use crate::worker::Worker;
+use uuid::Uuid;
 
 /// What the servers of all workers of a node share.
 #[derive(Clone)]
 pub(crate) struct SharedContext {
     pub workers: usize,
     pub descriptors: descriptors::DescriptorBudget,
+    pub cluster: Uuid,
     pub addresses: NodeAddresses,
     pub allowed_hosts: AllowedHosts,
     pub warnings: Vec<String>,
@@ -109,6 +111,7 @@ impl WorkerContext {
         resp.protected_mode = shared.protected_mode;
         let http = HttpContext {
             options: HttpOptions { connections_max: descriptors.http_max, ..HttpOptions::default() },
+            cluster: shared.cluster,
             allowed_hosts: shared.allowed_hosts,
             addresses: shared.addresses,
             warnings: shared.warnings,

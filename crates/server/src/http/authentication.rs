@@ -74,7 +74,7 @@ impl Endpoint {
     /// What the endpoint needs from its caller.
     pub fn demand(self) -> EndpointDemand {
         match self {
-            Endpoint::Keys(Keys::Get | Keys::Put | Keys::Delete | Keys::List)
+            Endpoint::Keys(Keys::Get | Keys::Put | Keys::Delete | Keys::List | Keys::Watch)
             | Endpoint::Registers(Registers::Get | Registers::Exchange | Registers::CompareExchange)
             | Endpoint::Transactions(Transactions::Execute)
             | Endpoint::Raftdb(Raftdb::Get | Raftdb::Put)

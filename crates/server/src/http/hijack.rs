@@ -20,8 +20,8 @@ use hyper::header::{CONNECTION, HeaderValue};
 use hyper::{Method, Version};
 use tokio::io::AsyncWriteExt;
 
-use super::config::Events;
 use super::connections::{ConnectionEntry, HttpConnection, WatchedStream};
+use super::events::Events;
 use super::response::{AnswerBody, Response};
 use crate::accept::CloseMode;
 use crate::tls::MaybeTlsStream;

@@ -49,6 +49,7 @@ mod connections;
 mod cross_origin;
 mod drive;
 mod duration;
+mod events;
 mod fields;
 mod form;
 mod health;
@@ -78,6 +79,7 @@ mod transactions;
 mod ttl;
 mod uri;
 mod version;
+mod watch;
 
 pub use authority::AllowedHosts;
 pub use config::Documents;
@@ -101,6 +103,7 @@ use crate::throttle::FailureThrottle;
 use crate::tls::TlsAcceptor;
 use crate::transport::TransportCounters;
 use crate::turns::TurnGauges;
+use uuid::Uuid;
 
 /// Longest request line and headers together, in bytes: holds the longest key with every byte
 /// percent-encoded (12 KiB) and ordinary headers.
@@ -174,6 +177,8 @@ pub struct NodeAddresses {
 pub struct HttpContext {
     /// Limits of connections, heads, bodies and times.
     pub options: HttpOptions,
+    /// The id of the cluster, which cursors of watches contain.
+    pub cluster: Uuid,
     /// The host names that this node answers for.
     pub allowed_hosts: AllowedHosts,
     /// Shown on the welcome page.

@@ -15,7 +15,7 @@ use super::problem::Problem;
 use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
-use super::{list, ttl, uri};
+use super::{list, ttl, uri, watch};
 use crate::requests::{self, Written};
 use crate::store::Store;
 
@@ -26,6 +26,7 @@ pub(super) enum Keys {
     Put,
     Delete,
     List,
+    Watch,
 }
 
 pub(super) async fn answer<S: Store>(
@@ -38,6 +39,7 @@ pub(super) async fn answer<S: Store>(
         Keys::Put => put(call, uri::key(raw_key)?).await,
         Keys::Delete => delete(call, uri::key(raw_key)?).await,
         Keys::List => list::answer(call).await,
+        Keys::Watch => watch::answer(call).await,
     }
 }
 

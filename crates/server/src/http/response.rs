@@ -12,8 +12,8 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CONNECTION, CONTENT_TYPE, ETAG, HeaderValue};
 use tidelock_core::types::Version;
 
-use super::config::Events;
 use super::connections::HttpConnection;
+use super::events::Events;
 use super::stream_permission::PermissionLost;
 use crate::audit_log::DeniedReason;
 use crate::backup::BackupParts;

@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::authentication::Authentication;
-use super::config::Events;
 use super::connections::{ConnectionEntry, ConnectionTimeouts, Connections, WatchedStream};
+use super::events::Events;
 use super::hijack::{self, HijackedConnection};
 use super::problem::{Problem, ProblemKind};
 use super::response::AllowsPauses;

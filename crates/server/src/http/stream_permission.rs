@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidelock_core::auth::{Demand, Scope, Verb};
+use tidelock_core::command::KeyScope;
 use tidelock_core::command::config::Name;
 use tokio::time::sleep;
 
@@ -20,6 +21,8 @@ use crate::clock::WallClock;
 pub(super) enum StreamDemand {
     /// To read a namespace.
     ReadNamespace(Name),
+    /// To watch keys.
+    WatchKeys(KeyScope),
     /// `cluster:admin`.
     Administer,
 }
@@ -29,6 +32,12 @@ impl StreamDemand {
         match self {
             StreamDemand::ReadNamespace(name) => {
                 Demand { verb: Verb::Read, scope: Scope::Namespace(name.as_str()) }
+            }
+            StreamDemand::WatchKeys(KeyScope::Key(key)) => {
+                Demand { verb: Verb::Watch, scope: Scope::Key(key) }
+            }
+            StreamDemand::WatchKeys(KeyScope::Prefix(prefix)) => {
+                Demand { verb: Verb::Watch, scope: Scope::Keys { prefix } }
             }
             StreamDemand::Administer => Demand { verb: Verb::Administer, scope: Scope::Cluster },
         }

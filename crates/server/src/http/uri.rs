@@ -21,6 +21,11 @@ pub(super) fn key(raw: &str) -> Result<Bytes, Problem> {
         Cow::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
         Cow::Owned(bytes) => Bytes::from(bytes),
     };
+    checked_key(key)
+}
+
+/// Refuses bytes that cannot be a key.
+pub(super) fn checked_key(key: Bytes) -> Result<Bytes, Problem> {
     if key.is_empty() {
         return Err(Problem::invalid("the key is empty"));
     }

@@ -400,6 +400,7 @@ impl NodeParts {
             warnings: warnings(settings),
             insecure_listeners: insecure_listeners(settings),
             protected_mode: protected_mode(settings),
+            cluster: self.identity.identity().cluster_id,
             disk_error: self.worker.disk_error(),
             clients: clients::Clients::new(ClientDescriptors::new(descriptors.clients_max)),
             turns: self.worker.turn_gauges(),

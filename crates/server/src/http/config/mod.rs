@@ -48,7 +48,6 @@ pub use cache::Documents;
 pub(super) use error::ApiError;
 pub(super) use formats::Format;
 use queries::TypedQuery;
-pub(super) use stream::Events;
 
 /// Operations on configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,12 +21,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
 use tidelock_core::auth::{Demand, Scope, Verb};
+use tidelock_core::clients::watch_hub::Watched;
 use tidelock_core::clients::watcher::{Notice, WatchError, WatchStep, Watcher};
 use tidelock_core::command::config::{ConfigReply, DocumentChange as Event, Name, Query};
 use tidelock_core::command::{ConfigRead, Consistency};
 use tidelock_core::deliberate::Faults;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
+use super::super::events::{EventSource, Events};
 use super::super::problem::{Problem, ProblemKind};
 use super::super::response::{self, Response};
 use super::super::service::Call;
@@ -50,6 +52,13 @@ const EVENT_BYTES: usize = 1 << 10;
 const WAIT: Duration = Duration::from_secs(30);
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
+/// The registration of a client, and what it watches.
+struct ContainerWatch {
+    watch: Watch,
+    namespace: Name,
+    container: Arc<str>,
+}
+
 /// `GET …/containers/:key/watch`: events, or a long poll if `index` or `wait` is given.
 pub(super) async fn watch<S: Store>(
     call: Call<'_, S>,
@@ -60,15 +69,17 @@ pub(super) async fn watch<S: Store>(
     let (index, wait) = (number(parameters, "index")?, text(parameters, "wait")?);
     // Registered before the first read, so that no change is missed in between.
     let watch_registry = call.store().watch_registry();
-    let Some(watch) = watch_registry.watch(namespace, key) else {
+    let watched = Watched::Container { namespace: namespace.clone(), key: key.clone() };
+    let Some(watch) = watch_registry.watch(watched) else {
         return Err(ApiError::overloaded("as many watchers as this node serves are there; nothing was done"));
     };
-    let mut permission_lost = call.permission_lost(StreamDemand::ReadNamespace(watch.namespace().clone()));
+    let watch = ContainerWatch { watch, namespace, container: key };
+    let mut permission_lost = call.permission_lost(StreamDemand::ReadNamespace(watch.namespace.clone()));
     if index.is_some() || wait.is_some() {
         let wait = wait.map_or(Ok(WAIT), |text| duration(&text))?;
         return tokio::select! {
             biased;
-            () = &mut permission_lost => Err(withdrawn(watch.namespace()).into()),
+            () = &mut permission_lost => Err(withdrawn(&watch.namespace).into()),
             polled = poll(call.store(), &watch, index, wait) => polled,
         };
     }
@@ -77,7 +88,7 @@ pub(super) async fn watch<S: Store>(
         id.ok_or_else(|| ApiError::invalid("Last-Event-ID must be a revision"))
     });
     let last = last.transpose()?;
-    let mut watcher = Watcher::new(watch.container().clone(), last, Faults::NONE);
+    let mut watcher = Watcher::new(watch.container.clone(), last, Faults::NONE);
     let first = advance(call.store(), &watch, &mut watcher).await?;
     let mut events = EventStream {
         store: call.store().clone(),
@@ -92,7 +103,7 @@ pub(super) async fn watch<S: Store>(
         heartbeat: Box::pin(sleep(HEARTBEAT)),
     };
     first.into_iter().for_each(|notice| events.take(notice));
-    let mut response = response::events(Events(Box::new(events)));
+    let mut response = response::events(Events::new(events));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
@@ -117,13 +128,13 @@ fn duration(text: &str) -> Result<Duration, ApiError> {
 /// notification.
 async fn advance<S: Store>(
     store: &S,
-    watch: &Watch,
+    watch: &ContainerWatch,
     watcher: &mut Watcher,
 ) -> Result<Option<Notice>, ApiError> {
     loop {
         match watcher.next_step() {
             WatchStep::Ask { query, consistency } => {
-                watcher.answered(look_up(store, watch.namespace(), query, consistency).await);
+                watcher.answered(look_up(store, &watch.namespace, query, consistency).await);
             }
             WatchStep::Tell(notice) => return Ok(Some(notice)),
             WatchStep::Wait => return Ok(None),
@@ -150,15 +161,15 @@ async fn look_up<S: Store>(
 /// else when the time is over.
 async fn poll<S: Store>(
     store: &S,
-    watch: &Watch,
+    watch: &ContainerWatch,
     index: Option<u64>,
     wait: Duration,
 ) -> Result<Response, ApiError> {
-    let mut watcher = Watcher::new(watch.container().clone(), index, Faults::NONE);
+    let mut watcher = Watcher::new(watch.container.clone(), index, Faults::NONE);
     let mut notice = advance(store, watch, &mut watcher).await?;
     let deadline = Instant::now() + wait;
     while notice.is_none() {
-        let notification = poll_fn(|context| watch.poll_notification(context));
+        let notification = poll_fn(|context| watch.watch.poll_notification(context));
         match timeout(deadline.saturating_duration_since(Instant::now()), notification).await {
             Ok(watch::Notification::Look) => watcher.notified(),
             Ok(watch::Notification::Leave) | Err(_) => break,
@@ -167,22 +178,9 @@ async fn poll<S: Store>(
     }
     let Notice { gap_after, changes } = notice.unwrap_or_default();
     let index = changes.last().map_or(index.unwrap_or_default(), |event| event.revision);
-    let shown = changes.iter().map(|event| show::event(watch.namespace(), watch.container(), event));
+    let shown = changes.iter().map(|event| show::event(&watch.namespace, &watch.container, event));
     let (gap, changes) = (gap_after.is_some(), shown.collect());
     Ok(show::respond(tidelock_api::config::Changes { index, gap, changes }))
-}
-
-/// The body of an answer that streams events.
-pub(in crate::http) struct Events(Box<dyn Source>);
-
-trait Source {
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>>;
-}
-
-impl Events {
-    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        self.0.poll_next(context)
-    }
 }
 
 /// A lookup in progress.
@@ -191,7 +189,7 @@ type Asking = Pin<Box<dyn Future<Output = Result<ConfigReply, WatchError>>>>;
 /// The events of one watcher.
 struct EventStream<S> {
     store: S,
-    watch: Watch,
+    watch: ContainerWatch,
     watcher: Watcher,
     outbox: VecDeque<Bytes>,
     /// Changes that are not encoded yet. Each is encoded once the client has taken the one before
@@ -217,7 +215,7 @@ impl<S: Store> EventStream<S> {
     /// Queues a notice to be sent.
     fn take(&mut self, notice: Notice) {
         if let Some(after) = notice.gap_after {
-            let data = show::gap(self.watch.namespace(), self.watch.container(), after);
+            let data = show::gap(&self.watch.namespace, &self.watch.container, after);
             self.outbox.push_back(encode("event: gap\ndata: ".to_owned(), &data));
         }
         self.events.extend(notice.changes);
@@ -231,7 +229,7 @@ impl<S: Store> EventStream<S> {
         if reservation.poll_grow_to(document_bytes + EVENT_BYTES, context).is_pending() {
             return Poll::Pending;
         }
-        let (namespace, key) = (self.watch.namespace(), self.watch.container());
+        let (namespace, key) = (&self.watch.namespace, &self.watch.container);
         let name = if event.found.is_some() { "change" } else { "deleted" };
         let head = format!("id: {}\nevent: {name}\ndata: ", event.revision);
         let bytes = encode(head, &show::event(namespace, key, event));
@@ -246,12 +244,12 @@ impl<S: Store> EventStream<S> {
     }
 
     fn ask(&self, query: Query, consistency: Consistency) -> Asking {
-        let (store, namespace) = (self.store.clone(), self.watch.namespace().clone());
+        let (store, namespace) = (self.store.clone(), self.watch.namespace.clone());
         Box::pin(async move { look_up(&store, &namespace, query, consistency).await })
     }
 }
 
-impl<S: Store> Source for EventStream<S> {
+impl<S: Store> EventSource for EventStream<S> {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         // Before what is queued: nothing more is shown.
         if self.permission_lost.as_mut().poll(context).is_ready() {
@@ -289,7 +287,7 @@ impl<S: Store> Source for EventStream<S> {
                 WatchStep::Tell(notice) => self.take(notice),
                 // The shard has no reachable replica now. The client reconnects and finds one.
                 WatchStep::End(_) => return Poll::Ready(None),
-                WatchStep::Wait => match self.watch.poll_notification(context) {
+                WatchStep::Wait => match self.watch.watch.poll_notification(context) {
                     Poll::Ready(watch::Notification::Leave) => return Poll::Ready(None),
                     Poll::Ready(watch::Notification::Look) => self.watcher.notified(),
                     Poll::Pending if self.heartbeat.as_mut().poll(context).is_ready() => {

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use tidelock_api::{
     atomics, audit, auth, authorities, certificate, checkpoints, clients, cluster, config, keys, load,
-    membership, problem, shards, slots, snapshots, transactions, version,
+    membership, problem, shards, slots, snapshots, transactions, version, watch,
 };
 use tidelock_core::limits;
 
@@ -44,7 +44,7 @@ type Bodies = (
     (config::Pair, config::PairContent, config::ListedContainer, config::Container),
     (config::ContainerContent, config::Publication, config::RollbackRequest, config::PolicyRequest),
     (config::NamespaceDiff, config::ContainerDiff, audit::AuditRecords),
-    (transactions::TransactionRequest, transactions::TransactionAnswer<'static>),
+    (transactions::TransactionRequest, transactions::TransactionAnswer<'static>, watch::KeyChanges),
 );
 
 /// All schemas.
