@@ -21,6 +21,7 @@ mod serve;
 mod time;
 mod tls;
 mod txn;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Dev(args) => dev::run(&args),
         Command::Kv(args) => kv::run(args),
         Command::Txn(args) => txn::run(&args),
+        Command::Watch(args) => watch::run(&args),
         Command::Config(args) => config::run(*args),
         Command::Atomic(args) => atomic::run(args),
         Command::Cluster(args) => cluster::run(args),

@@ -225,8 +225,8 @@ pub struct Actions {
     pub trace: Vec<TraceEvent>,
     /// Configuration that changed on this node. The shell notifies the clients that watch it.
     pub config: Vec<ConfigUpdate>,
-    /// Keys that changed on this node since a client first asked for changes. The shell notifies the
-    /// clients that watch them.
+    /// Keys that changed on this node since a client first asked for changes. The shell notifies
+    /// the clients that watch them.
     pub keys: Vec<KeyReport>,
     /// Slots whose shards have no replica here, or had none in the previous report. Reported once
     /// each election timeout while there are any. This node gets no [`ConfigUpdate`] for them, so

@@ -1,4 +1,4 @@
-//! The command line of `kv`, `txn` and `atomic`.
+//! The command line of `kv`, `txn`, `watch` and `atomic`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -126,6 +126,36 @@ pub struct TxnArgs {
     /// The file with the transaction; - or nothing reads it from standard input
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
+}
+
+/// Arguments of `watch`.
+#[derive(Debug, Args)]
+#[command(after_help = "Print each change of a key that begins with service/, from now on:\n  \
+    tidelock watch service/\n\n\
+    Print the present keys first, then go on for ever, as JSON:\n  \
+    tidelock watch service/ --state --output json")]
+pub struct WatchKeysArgs {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// The beginning of the keys; '' for all keys
+    #[arg(value_name = "PREFIX")]
+    pub name: KeyArg,
+    /// Watch the one key of this name, instead of a prefix
+    #[arg(long)]
+    pub key: bool,
+    /// Print the present keys first
+    #[arg(long, conflicts_with = "after")]
+    pub state: bool,
+    /// Leave values out
+    #[arg(long)]
+    pub keys: bool,
+    /// Go on from this cursor of an answer of GET /v1/watch
+    #[arg(long, value_name = "CURSOR")]
+    pub after: Option<String>,
+    /// End after so many lines
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
 }
 
 /// Arguments of `atomic`.

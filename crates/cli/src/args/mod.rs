@@ -34,7 +34,9 @@ pub use config::{
     ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs, ExportArgs, Format, HistoryArgs,
     ImportArgs, ItemArgs, NsCommand, PairCommand, PublishArgs, RollbackArgs, TermsArgs, WatchArgs,
 };
-pub use keys::{AtomicArgs, AtomicCommand, DelArgs, GetArgs, KvArgs, KvCommand, ListArgs, PutArgs, TxnArgs};
+pub use keys::{
+    AtomicArgs, AtomicCommand, DelArgs, GetArgs, KvArgs, KvCommand, ListArgs, PutArgs, TxnArgs, WatchKeysArgs,
+};
 pub use tls::{AuthorityArgs, AuthorityCommand, ClientCertificateArgs, InitArgs, TlsArgs, TlsCommand};
 
 /// A replicated key-value store: every acknowledged write is on the disks of a majority, every read
@@ -97,6 +99,11 @@ pub enum Command {
     /// and prints the answer, which is JSON with either --output. Exits with 1 if a comparison did
     /// not hold and `else` happened; the answer is printed as well then.
     Txn(TxnArgs),
+    /// Print keys as they change
+    ///
+    /// Each line is the last state of one key; states in between may be left out. No key that has
+    /// changed is left out, also when nodes stop and come back. Ctrl-C ends it.
+    Watch(WatchKeysArgs),
     /// Typed configuration with history: namespaces, pairs, containers
     Config(Box<ConfigArgs>),
     /// Read and exchange numbers atomically

@@ -32,6 +32,7 @@ mod full_disk;
 mod harness;
 mod imports;
 mod joining;
+mod key_watches;
 mod lifecycle;
 mod limits;
 mod linearizable;

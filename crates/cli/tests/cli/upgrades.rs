@@ -32,6 +32,9 @@ const FIRST: u64 = 1;
 /// The first cluster version with roles, principals, tokens and limits.
 const WITH_LIMITS: u64 = 6;
 
+/// The first cluster version with transactions and claimed authors.
+const WITH_TRANSACTIONS: u64 = 7;
+
 fn compat(version: u64, file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/compat/v{version}")).join(file)
 }
@@ -156,9 +159,11 @@ fn a_cluster_of_the_release_before_versions_waits_for_all_its_nodes_and_for_its_
 
 #[test]
 fn directories_with_principals_and_tokens_are_read() {
-    for (name, count) in [("one", 1), ("three", 3)] {
-        let mut cluster = Cluster::at(&hosts(17)[..count]);
-        let [root, shop] = unpack((WITH_LIMITS, name), &cluster).expect("the release has tokens");
+    let releases = [(WITH_LIMITS, 17), (WITH_TRANSACTIONS, 18)];
+    let sets = releases.into_iter().flat_map(|release| [(release, "one", 1), (release, "three", 3)]);
+    for ((release, network), name, count) in sets {
+        let mut cluster = Cluster::at(&hosts(network)[..count]);
+        let [root, shop] = unpack((release, name), &cluster).expect("the release has tokens");
         for number in cluster.numbers() {
             cluster.add_flags(number, &["--tag", ZONES[number - 1]]);
             cluster.spawn(number);
@@ -179,13 +184,19 @@ fn directories_with_principals_and_tokens_are_read() {
         assert!(records.contains("authentication.require") && records.contains("slots.move"), "{records}");
         assert_eq!(send("PUT /v1/auth", &root, br#"{"required":false}"#).status, 200);
         read_back(&cluster, 1, false);
+        if release == WITH_TRANSACTIONS {
+            assert_eq!(cluster.get(1, "/v1/keys/%7Bt%7Dpaid").text(), "yes");
+            let history = Shell::by_way_of(&cluster, &[1]).done(&["config", "history", "settings"]);
+            assert!(String::from_utf8_lossy(&history).contains("root for ann"));
+        }
         eventually("the version rises", || (version(&cluster, 1) == ClusterVersion::NEWEST.0).then_some(()));
     }
 }
 
 #[test]
 fn backups_of_earlier_releases_are_restored() {
-    for (release, name) in [(FIRST, "one"), (FIRST, "three"), (WITH_LIMITS, "one"), (WITH_LIMITS, "three")] {
+    let releases = [FIRST, WITH_LIMITS, WITH_TRANSACTIONS];
+    for (release, name) in releases.into_iter().flat_map(|release| [(release, "one"), (release, "three")]) {
         let cluster = Cluster::start(1);
         let file = compat(release, &format!("{name}.backup"));
         Shell::of(&cluster).done(&["backup", "restore", file.to_str().expect("text")]);

@@ -12,8 +12,8 @@
 //! node's own replicas when a change was notified.
 //!
 //! Invariant: between two positions that a client is sent, it is sent the last state of each key
-//! that changed between them, or [`KeyEvent::Reset`] and then the state of all keys in the scope. No
-//! state of a key is sent twice.
+//! that changed between them, or [`KeyEvent::Reset`] and then the state of all keys in the scope.
+//! No state of a key is sent twice on a connection.
 
 use alloc::vec::Vec;
 use bytes::Bytes;

@@ -1,8 +1,8 @@
 //! The watchers of one worker's clients, and which of them a change concerns.
 //!
 //! Owns the table of watchers, the match of changes with it, and up to which revisions all changes
-//! were matched. It holds no content: a watcher that is due reads. So a watcher costs an entry here,
-//! and nothing while nothing that it watches changes. A changed key costs one search for each
+//! were matched. It holds no content: a watcher that is due reads. So a watcher costs an entry
+//! here, and nothing while nothing that it watches changes. A changed key costs one search for each
 //! length of a watched prefix.
 //!
 //! A watcher registers before its first read. Every later change is then matched with it, so as

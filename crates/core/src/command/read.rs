@@ -60,8 +60,8 @@ pub enum Read {
     Changes {
         /// Which keys.
         scope: KeyScope,
-        /// The revisions, of the slots in question. `None` asks for no changes, only for the present
-        /// revisions of all slots.
+        /// The revisions, of the slots in question. `None` asks for no changes, only for the
+        /// present revisions of all slots.
         after: Option<SlotRevisions>,
         /// Maximum number of changes of each shard, 1 to [`crate::limits::LIST_PAGE_ITEMS_MAX`].
         limit: usize,

@@ -130,7 +130,7 @@ impl Data {
         self.config.take_updates()
     }
 
-    /// What watchers were told of, if everything up to now was reported.
+    /// The state of the reports, if everything up to now was reported.
     pub(crate) fn reported(&self) -> ReportedChanges {
         self.kv.reported_changes()
     }

@@ -114,6 +114,7 @@ scripts! {
     transactions_name_what_is_wrong
     values_are_limited
     versions_are_shown_and_held
+    watches_name_what_is_wrong
     welcome_names_the_routes
 }
 

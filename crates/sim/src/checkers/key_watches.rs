@@ -45,11 +45,12 @@ impl Checker for KeyWatches {
 /// What a client was told.
 #[derive(Default)]
 struct Told {
-    /// The last revision of each key that it was told of since the last reset.
+    /// The last revision of each key that it was sent since the last reset.
     since_reset: BTreeMap<Bytes, Version>,
-    /// The last revision of each key that it was ever told of.
+    /// The last revision of each key that it was ever sent.
     ever: BTreeMap<Bytes, Version>,
-    /// The keys that it was told of on the present connection since the last reset.
+    /// The last revision of each key that it was sent on the present connection since the last
+    /// reset.
     here: BTreeMap<Bytes, Version>,
     /// Changes up to here were not promised, because the client did not want the state.
     begin: Option<SlotRevisions>,
@@ -148,8 +149,8 @@ impl Told {
             let promised = begin.of(slot).unwrap_or(Version::ABSENT);
             let Some(last) = last.filter(|last| last.version > promised) else { continue };
             let known = self.since_reset.get(key).copied().unwrap_or(Version::ABSENT);
-            // A key that was gone before the state was sent is not mentioned. It may have been deleted
-            // without an answer.
+            // A key that was gone before the state was sent is not mentioned. It may have been
+            // deleted without an answer.
             let may_be_gone = !last.is_put || !lineage.unknown_deletes.is_empty();
             let is_known = known >= last.version || may_be_gone && known == Version::ABSENT;
             if !is_known {

@@ -329,8 +329,8 @@ fn of_read<'a, F: FnMut(&Demand<'a>) -> bool>(read: &'a Read, covers: &mut F) ->
                 KeyScope::Key(key) => Scope::Key(key),
                 KeyScope::Prefix(prefix) => Scope::Keys { prefix },
             };
-            demand(Verb::Watch, scope, covers)?;
-            demand(Verb::Read, scope, covers)
+            demand(Verb::Read, scope, covers)?;
+            demand(Verb::Watch, scope, covers)
         }
         Read::Config(ConfigRead { namespace, query }) => {
             of_query(query);

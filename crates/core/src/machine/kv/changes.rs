@@ -1,9 +1,9 @@
 //! The latest changes of keys, for watchers.
 //!
-//! Owns a ring of (revision, key, whether the key was removed), limited in bytes, and the answers to
-//! [`Read::Changes`](crate::command::Read::Changes). The ring holds no values: an answer shows the
-//! present state of each changed key, and leaves a change out if the key has changed again since.
-//! So a watcher that reads late is told the last state once.
+//! Owns a ring of (revision, key, whether the key was removed), limited in bytes, and the answers
+//! to [`Read::Changes`](crate::command::Read::Changes). The ring holds no values: an answer shows
+//! the present state of each changed key, and leaves a change out if the key has changed again
+//! since. So a watcher that reads late is sent the last state once.
 //!
 //! The ring is derived from the log, and is in no snapshot. It therefore begins at the revision of
 //! the snapshot with which a replica began. Slots that another shard gave to this one begin at the

@@ -169,8 +169,8 @@ impl<S: Store> WatchClient<S> {
         }
     }
 
-    /// One answer: the changes after the client's cursor, as soon as there are any, or none when the
-    /// time is over.
+    /// One answer: the changes after the client's cursor, as soon as there are any, or none when
+    /// the time is over.
     async fn poll(&self, start: Option<WatchStart>, wait: Duration) -> Result<Response, Problem> {
         let Some(start) = start.filter(|start| *start != WatchStart::Now) else {
             return self.present_cursor().await;
