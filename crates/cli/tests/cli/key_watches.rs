@@ -116,7 +116,7 @@ fn the_command_prints_changes_while_slots_move() {
     shell.done(&["cluster", "add-shard"]);
     shell.done(&["cluster", "rebalance"]);
     // Keys of slots that moved are printed again with the present state, never with an older one.
-    let mut known = vec![0; 40];
+    let mut known = [0; 40];
     for round in 1..4 {
         for number in 0..40 {
             let target = format!("/v1/keys/key-{number:02}");

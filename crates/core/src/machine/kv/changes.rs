@@ -15,7 +15,6 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::KeyValue;
-use crate::codec::{self, Decoder};
 use crate::command::{ChangedKeys, KeyChange, KeyChanges, KeyContent, KeyScope};
 use crate::deliberate::Fault;
 use crate::limits;
@@ -26,6 +25,10 @@ use crate::types::Version;
 
 /// Bytes of a block of the ring. The oldest block is dropped as a whole.
 const BLOCK_BYTES: usize = 64 << 10;
+
+/// Bytes of a change before the key.
+const HEAD_BYTES: usize = 6;
+const _: () = assert!(limits::KEY_BYTES_MAX <= u16::MAX as usize);
 
 /// Number of blocks.
 const BLOCKS_MAX: usize = limits::CHANGES_KEPT_BYTES / BLOCK_BYTES;
@@ -42,8 +45,10 @@ pub(super) struct ChangeRing {
     breaks: u64,
 }
 
-/// Changes with rising revisions. For each: twice the difference to the first revision of the
-/// block, plus one if the key was removed; the key with its length.
+/// Changes with rising revisions. For each: a number of 32 bits, which is twice the difference to
+/// the first revision of the block, plus one if the key was removed; the length of the key (16
+/// bits); the key. Integers are little-endian: every write adds a change, and they cost less than
+/// varints.
 #[derive(Debug)]
 struct Block {
     first: Version,
@@ -80,13 +85,20 @@ impl ChangeRing {
 
     /// Adds a change. Revisions rise.
     pub fn push(&mut self, revision: Version, key: &[u8], is_removal: bool) {
-        let is_full = self.blocks.back().is_none_or(|block| block.bytes.len() >= BLOCK_BYTES);
-        if is_full {
+        let has_room = |block: &Block| {
+            block.bytes.len() < BLOCK_BYTES && revision.0 - block.first.0 <= u64::from(u32::MAX >> 1)
+        };
+        if !self.blocks.back().is_some_and(has_room) {
             self.begin_block(revision);
         }
         let block = self.blocks.back_mut().expect("invariant: a block was added just now");
-        codec::put_varint(&mut block.bytes, (revision.0 - block.first.0) << 1 | u64::from(is_removal));
-        codec::put_bytes(&mut block.bytes, key);
+        let number = (revision.0 - block.first.0) as u32 * 2 + u32::from(is_removal);
+        let mut head = [0; HEAD_BYTES];
+        head[..4].copy_from_slice(&number.to_le_bytes());
+        head[4..].copy_from_slice(&(key.len() as u16).to_le_bytes());
+        block.bytes.reserve(HEAD_BYTES + key.len());
+        block.bytes.extend_from_slice(&head);
+        block.bytes.extend_from_slice(key);
         block.last = revision;
     }
 
@@ -133,15 +145,16 @@ impl ChangeRing {
 
 impl Block {
     fn changes(&self) -> impl Iterator<Item = LoggedChange<'_>> {
-        let mut decoder = Decoder::new(&self.bytes);
+        let mut rest = &self.bytes[..];
         core::iter::from_fn(move || {
-            if decoder.rest().is_empty() {
-                return None;
-            }
-            let number = decoder.varint().expect("invariant: a block holds whole changes");
-            let key = decoder.bytes().expect("invariant: a block holds whole changes");
-            let revision = Version(self.first.0 + (number >> 1));
-            Some(LoggedChange { revision, key, is_removal: number & 1 == 1 })
+            let (number, behind) = rest.split_first_chunk()?;
+            let (length, behind) =
+                behind.split_first_chunk().expect("invariant: a block holds whole changes");
+            let (key, behind) = behind.split_at(usize::from(u16::from_le_bytes(*length)));
+            rest = behind;
+            let number = u32::from_le_bytes(*number);
+            let revision = Version(self.first.0 + u64::from(number / 2));
+            Some(LoggedChange { revision, key, is_removal: number % 2 == 1 })
         })
     }
 }

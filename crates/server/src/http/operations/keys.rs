@@ -23,6 +23,7 @@ const VERSIONS: &str = r#"^(\*|(W/)?"[0-9]{1,20}"( *, *(W/)?"[0-9]{1,20}")*)$"#;
 
 pub(super) fn operations() -> Vec<Operation> {
     let mut all = keys();
+    all.push(watch());
     all.extend(registers());
     all.push(transactions());
     all
@@ -93,30 +94,33 @@ fn keys() -> Vec<Operation> {
             stale(),
         ])
         .gives_json(schema_of::<api::keys::KeyPage>(), "The page, and where the next one begins"),
-        KEYS.operation(
-            "get /v1/watch",
-            Keys::Watch,
-            "watchKeys",
-            "Keys as they change: events, or one answer with `wait`",
-        )
-        .asks([
-            query("prefix", text(), "Keys that begin with this; all keys if it is empty"),
-            query("prefix_b64", matching(api::BASE64), "The same, in base64"),
-            query("key", text(), "One key, instead of a prefix"),
-            query("key_b64", matching(api::BASE64), "The same, in base64"),
-            query("after", text(), "The cursor from which to go on, or `now`; else the state comes first"),
-            header("Last-Event-ID", text(), "The cursor of the last event, in place of `after`"),
-            query("keys_only", flag(), "Leave values out"),
-            query("wait", matching(duration::PATTERN), "Give one answer, at the latest after this time"),
-        ])
-        .gives(
-            200,
-            [("text/event-stream", text()), (JSON, schema_of::<api::watch::KeyChanges>())],
-            "Server-sent events reset, put, delete, live and progress, whose data are as in `changes`; or with `wait` \
-             one answer",
-        )
-        .fails([409]),
     ]
+}
+
+fn watch() -> Operation {
+    KEYS.operation(
+        "get /v1/watch",
+        Keys::Watch,
+        "watchKeys",
+        "Keys as they change: events, or one answer with `wait`",
+    )
+    .asks([
+        query("prefix", text(), "Keys that begin with this; all keys if it is empty"),
+        query("prefix_b64", matching(api::BASE64), "The same, in base64"),
+        query("key", text(), "One key, instead of a prefix"),
+        query("key_b64", matching(api::BASE64), "The same, in base64"),
+        query("after", text(), "The cursor from which to go on, or `now`; else the state comes first"),
+        header("Last-Event-ID", text(), "The cursor of the last event, in place of `after`"),
+        query("keys_only", flag(), "Leave values out"),
+        query("wait", matching(duration::PATTERN), "Give one answer, at the latest after this time"),
+    ])
+    .gives(
+        200,
+        [("text/event-stream", text()), (JSON, schema_of::<api::watch::KeyChanges>())],
+        "Server-sent events reset, put, delete, live and progress, whose data are as in `changes`; or with `wait` \
+         one answer",
+    )
+    .fails([409])
 }
 
 fn registers() -> Vec<Operation> {
