@@ -13,7 +13,7 @@
 //!
 //! Invariant: between two positions that a client is sent, it is sent the last state of each key
 //! that changed between them, or [`KeyEvent::Reset`] and then the state of all keys in the scope.
-//! No state of a key is sent twice on a connection.
+//! On a connection, no state of a key is sent twice without a reset in between.
 
 use alloc::vec::Vec;
 use bytes::Bytes;

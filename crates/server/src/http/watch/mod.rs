@@ -183,6 +183,8 @@ impl<S: Store> WatchClient<S> {
             if notice.events.contains(&KeyEvent::Reset) {
                 return self.present_cursor().await;
             }
+            // More changes of the same read follow.
+            let is_part = !notice.events.is_empty() && notice.position.is_none();
             changes.extend(notice.events.into_iter().filter_map(|event| match event {
                 KeyEvent::Changed(change) => Some(change),
                 KeyEvent::Reset | KeyEvent::Live | KeyEvent::Progress => None,
@@ -190,14 +192,15 @@ impl<S: Store> WatchClient<S> {
             if changes.iter().map(encode::change_bytes).sum::<usize>() > POLL_BYTES_MAX {
                 return self.present_cursor().await;
             }
-            match notice.position {
-                Some(position) => cursor = Some(cursor::encode(self.cluster, &position)),
-                // More changes of the same read follow.
-                None if !changes.is_empty() => continue,
-                None => {}
+            if is_part {
+                continue;
             }
-            if let Some(cursor) = cursor.as_ref().filter(|_| !changes.is_empty()) {
-                return Ok(self.respond(&changes, (cursor, false)));
+            if let Some(position) = notice.position {
+                let next = cursor::encode(self.cluster, &position);
+                if !changes.is_empty() {
+                    return Ok(self.respond(&changes, (&next, false)));
+                }
+                cursor = Some(next);
             }
             let notification = poll_fn(|context| self.watch.poll_notification(context));
             match timeout(deadline.saturating_duration_since(Instant::now()), notification).await {
