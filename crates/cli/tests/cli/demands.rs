@@ -272,7 +272,7 @@ fn every_request_is_admitted_with_exactly_its_permissions() {
     let mut matrix = DemandMatrix::start();
     check_coverage(&matrix.guarded, &rows);
     let everything: &[&str] =
-        &["read keys:", "write keys:", "read config:*", "write config:*", "cluster:admin"];
+        &["read keys:", "write keys:", "watch keys:", "read config:*", "write config:*", "cluster:admin"];
     let everything = matrix.token(&everything.iter().map(ToString::to_string).collect());
     for row in &mut rows {
         let demands = matrix.demands(row);

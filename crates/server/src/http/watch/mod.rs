@@ -18,7 +18,7 @@ use hyper::header::{CACHE_CONTROL, HeaderValue};
 use tidelock_core::auth::{Demand, Scope, Verb};
 use tidelock_core::clients::key_watcher::{KeyEvent, KeyNotice, KeyWatchStep, KeyWatcher, WatchStart};
 use tidelock_core::clients::watch_hub::Watched;
-use tidelock_core::command::{KeyChange, KeyScope, Refusal, Reply, Request};
+use tidelock_core::command::{Consistency, KeyChange, KeyScope, Read, Refusal, Reply, Request};
 use tidelock_core::limits;
 use tidelock_core::types::UnixMillis;
 use tokio::time::{Instant, Sleep, sleep, timeout};
@@ -76,6 +76,7 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         keys_only,
     };
     if let Some(wait) = wait {
+        client.check_permission().await?;
         return tokio::select! {
             biased;
             () = &mut permission_lost => Err(client.withdrawn()),
@@ -135,7 +136,19 @@ struct WatchClient<S> {
 }
 
 impl<S: Store> WatchClient<S> {
-    /// The refusal of a poll that lacks the permission, or loses it while it waits.
+    /// Lets the core name the permission that is missing, by a read that asks no other node.
+    async fn check_permission(&self) -> Result<(), Problem> {
+        let (scope, consistency) = (self.scope.clone(), Consistency::Stale);
+        let read = Read::Changes { scope, after: None, limit: 1, keys_only: true };
+        match self.store.submit(Request::Read { read, consistency }).await {
+            Reply::Refused(refusal @ (Refusal::Forbidden(_) | Refusal::Unauthenticated)) => {
+                Err(refusal.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The refusal of a poll that loses the permission while it waits.
     fn withdrawn(&self) -> Problem {
         let scope = match &self.scope {
             KeyScope::Key(key) => Scope::Key(key),
