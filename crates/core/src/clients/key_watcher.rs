@@ -41,7 +41,7 @@ pub struct KeyWatcher {
     is_due: bool,
     /// The last read was refused for a reason that may pass.
     is_refused: bool,
-    phase: Phase,
+    phase: KeyWatchPhase,
 }
 
 /// Where a client begins.
@@ -62,7 +62,7 @@ pub enum KeyWatchStep {
     Ask {
         /// A read of keys in the scope.
         read: Read,
-        /// Whether this node's own replicas may answer.
+        /// `Stale`: this node's own replicas answer, without asking the leader.
         consistency: Consistency,
     },
     /// Send this to the client.
@@ -97,28 +97,28 @@ pub enum KeyEvent {
 }
 
 #[derive(Debug)]
-enum Phase {
+enum KeyWatchPhase {
     Idle,
-    Planned(Question),
-    Asked(Question),
-    /// The notice is sent next, then the question.
-    Answered(KeyNotice, Option<Question>),
+    Planned(KeyLookup),
+    Asked(KeyLookup),
+    /// The notice is sent next, then the lookup.
+    Answered(KeyNotice, Option<KeyLookup>),
     Ended(Refusal),
 }
 
 #[derive(Clone, Debug)]
-enum Question {
+enum KeyLookup {
     /// The present revisions, to go on from there or to send the state first.
     Begin { with_state: bool },
     /// The keys of the state after this key, or all.
     State { after: Option<Bytes> },
     /// The changes after the position.
-    Changes(Purpose),
+    Changes(LookupReason),
 }
 
 /// Why changes are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
+enum LookupReason {
     /// A client comes back with a position.
     Resume,
     /// The state was sent. What has changed meanwhile follows.
@@ -130,17 +130,17 @@ enum Purpose {
 impl KeyWatcher {
     /// A watcher of a client that begins at `start`.
     pub fn new(scope: KeyScope, keys_only: bool, start: WatchStart) -> KeyWatcher {
-        let (question, position) = match start {
-            WatchStart::State => (Question::Begin { with_state: true }, SlotRevisions::default()),
-            WatchStart::Now => (Question::Begin { with_state: false }, SlotRevisions::default()),
+        let (lookup, position) = match start {
+            WatchStart::State => (KeyLookup::Begin { with_state: true }, SlotRevisions::default()),
+            WatchStart::Now => (KeyLookup::Begin { with_state: false }, SlotRevisions::default()),
             WatchStart::After(position) => {
                 let slots = slots_of(&scope);
                 let position = position.within(&slots);
                 // A position of other keys says nothing of these.
                 if position.slots() == slots {
-                    (Question::Changes(Purpose::Resume), position)
+                    (KeyLookup::Changes(LookupReason::Resume), position)
                 } else {
-                    (Question::Begin { with_state: true }, SlotRevisions::default())
+                    (KeyLookup::Begin { with_state: true }, SlotRevisions::default())
                 }
             }
         };
@@ -151,26 +151,28 @@ impl KeyWatcher {
             is_live: false,
             is_due: false,
             is_refused: false,
-            phase: Phase::Planned(question),
+            phase: KeyWatchPhase::Planned(lookup),
         }
     }
 
     /// The next step. The shell takes it when the client can take more.
     pub fn next_step(&mut self) -> KeyWatchStep {
-        match core::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Planned(question) => self.ask(question),
-            Phase::Idle if core::mem::take(&mut self.is_due) => self.ask(Question::Changes(Purpose::Follow)),
-            Phase::Idle => KeyWatchStep::Wait,
-            Phase::Asked(question) => {
-                self.phase = Phase::Asked(question);
+        match core::mem::replace(&mut self.phase, KeyWatchPhase::Idle) {
+            KeyWatchPhase::Planned(lookup) => self.ask(lookup),
+            KeyWatchPhase::Idle if core::mem::take(&mut self.is_due) => {
+                self.ask(KeyLookup::Changes(LookupReason::Follow))
+            }
+            KeyWatchPhase::Idle => KeyWatchStep::Wait,
+            KeyWatchPhase::Asked(lookup) => {
+                self.phase = KeyWatchPhase::Asked(lookup);
                 KeyWatchStep::Wait
             }
-            Phase::Answered(notice, question) => {
-                self.phase = question.map_or(Phase::Idle, Phase::Planned);
+            KeyWatchPhase::Answered(notice, lookup) => {
+                self.phase = lookup.map_or(KeyWatchPhase::Idle, KeyWatchPhase::Planned);
                 KeyWatchStep::Tell(notice)
             }
-            Phase::Ended(refusal) => {
-                self.phase = Phase::Ended(refusal.clone());
+            KeyWatchPhase::Ended(refusal) => {
+                self.phase = KeyWatchPhase::Ended(refusal.clone());
                 KeyWatchStep::End(refusal)
             }
         }
@@ -185,7 +187,7 @@ impl KeyWatcher {
     /// sent that; `is_due` says whether a notification waits. A read that was refused is repeated.
     pub fn heartbeat(&mut self, matched: &SlotRevisions, is_due: bool) {
         self.is_due |= core::mem::take(&mut self.is_refused) | is_due;
-        if self.is_live && !self.is_due && matches!(self.phase, Phase::Idle) {
+        if self.is_live && !self.is_due && matches!(self.phase, KeyWatchPhase::Idle) {
             self.position.raise(&matched.within(&self.position.slots()));
             self.tell_with_position([KeyEvent::Progress].into());
         }
@@ -196,18 +198,18 @@ impl KeyWatcher {
     /// # Panics
     /// If no read is open.
     pub fn answered(&mut self, reply: Reply) {
-        let Phase::Asked(question) = core::mem::replace(&mut self.phase, Phase::Idle) else {
+        let KeyWatchPhase::Asked(lookup) = core::mem::replace(&mut self.phase, KeyWatchPhase::Idle) else {
             unreachable!("invariant: each read gets one reply");
         };
         let reply = match reply {
             Reply::Read(reply) => reply,
-            Reply::Refused(refusal) => return self.refused(question, refusal),
+            Reply::Refused(refusal) => return self.refused(lookup, refusal),
             _ => return self.end(mismatched()),
         };
-        match (question, reply) {
-            (Question::Begin { with_state }, ReadReply::Changes(changes)) => self.begin(with_state, changes),
-            (Question::State { .. }, ReadReply::Page(page)) => self.state(page),
-            (Question::State { .. }, ReadReply::Value(value)) => {
+        match (lookup, reply) {
+            (KeyLookup::Begin { with_state }, ReadReply::Changes(changes)) => self.begin(with_state, changes),
+            (KeyLookup::State { .. }, ReadReply::Page(page)) => self.state(page),
+            (KeyLookup::State { .. }, ReadReply::Value(value)) => {
                 let key = self.scope.bytes().clone();
                 let item = value.map(|StoredValue { version, value, expires }| Item {
                     key,
@@ -217,26 +219,28 @@ impl KeyWatcher {
                 });
                 self.state(Page { items: item.into_iter().collect(), next: None });
             }
-            (Question::Changes(purpose), ReadReply::Changes(changes)) => self.changes(purpose, changes),
+            (KeyLookup::Changes(reason), ReadReply::Changes(changes)) => self.changes(reason, changes),
             _ => self.end(mismatched()),
         }
     }
 
-    fn ask(&mut self, question: Question) -> KeyWatchStep {
+    fn ask(&mut self, lookup: KeyLookup) -> KeyWatchStep {
         let changes = |after| Read::Changes {
             scope: self.scope.clone(),
             after,
             limit: limits::WATCH_ITEMS_MAX,
             keys_only: self.keys_only,
         };
-        let (read, consistency) = match &question {
-            Question::Begin { .. } => (changes(None), Consistency::Linearizable),
-            Question::Changes(Purpose::Follow) => (changes(Some(self.position.clone())), Consistency::Stale),
+        let (read, consistency) = match &lookup {
+            KeyLookup::Begin { .. } => (changes(None), Consistency::Linearizable),
+            KeyLookup::Changes(LookupReason::Follow) => {
+                (changes(Some(self.position.clone())), Consistency::Stale)
+            }
             // Another replica than the one that said the position may answer.
-            Question::Changes(_) => (changes(Some(self.position.clone())), Consistency::Linearizable),
-            Question::State { after } => (self.read_of_state(after.clone()), Consistency::Linearizable),
+            KeyLookup::Changes(_) => (changes(Some(self.position.clone())), Consistency::Linearizable),
+            KeyLookup::State { after } => (self.read_of_state(after.clone()), Consistency::Linearizable),
         };
-        self.phase = Phase::Asked(question);
+        self.phase = KeyWatchPhase::Asked(lookup);
         KeyWatchStep::Ask { read, consistency }
     }
 
@@ -262,7 +266,7 @@ impl KeyWatcher {
         self.position = position;
         if with_state {
             let notice = KeyNotice { events: [KeyEvent::Reset].into(), position: None };
-            self.phase = Phase::Answered(notice, Some(Question::State { after: None }));
+            self.phase = KeyWatchPhase::Answered(notice, Some(KeyLookup::State { after: None }));
         } else {
             self.become_live(Vec::new());
         }
@@ -275,39 +279,42 @@ impl KeyWatcher {
         };
         let known = page.items.into_iter().filter(is_known);
         let events: Vec<KeyEvent> = known.map(|item| KeyEvent::Changed(change_of(item))).collect();
-        let question = match page.next {
-            None => Question::Changes(Purpose::CatchUp),
-            after => Question::State { after },
+        let lookup = match page.next {
+            None => KeyLookup::Changes(LookupReason::CatchUp),
+            after => KeyLookup::State { after },
         };
-        self.tell_and_ask(events, question);
+        self.tell_and_ask(events, lookup);
     }
 
-    fn tell_and_ask(&mut self, events: Vec<KeyEvent>, question: Question) {
+    fn tell_and_ask(&mut self, events: Vec<KeyEvent>, lookup: KeyLookup) {
         self.phase = if events.is_empty() {
-            Phase::Planned(question)
+            KeyWatchPhase::Planned(lookup)
         } else {
-            Phase::Answered(KeyNotice { events, position: None }, Some(question))
+            KeyWatchPhase::Answered(KeyNotice { events, position: None }, Some(lookup))
         };
     }
 
-    fn changes(&mut self, purpose: Purpose, changes: KeyChanges) {
+    fn changes(&mut self, reason: LookupReason, changes: KeyChanges) {
         let KeyChanges { has_gap, has_more, changes, through } = changes;
-        // While a backup is restored, no revision says which keys a client knows. The state was
-        // sent, so only changes after the present revisions can be missing, and they are notified.
-        let is_restored = purpose == Purpose::CatchUp && is_reached(&through, &self.position);
+        // One shard answers for all of its slots, and the watcher knows those of the scope.
+        let through = through.within(&self.position.slots());
+        // A shard that holds only a backup always answers with a gap, because keys that are restored
+        // later may have lower versions. The state was sent just now, and the restore of further
+        // keys is notified.
+        let is_restored = reason == LookupReason::CatchUp && self.position.reaches(&through);
         // A linearizable read is not behind: the position comes from another state of the cluster.
-        let is_foreign = purpose == Purpose::Resume && !is_reached(&self.position, &through);
+        let is_foreign = reason == LookupReason::Resume && !through.reaches(&self.position);
         if has_gap && !is_restored || is_foreign {
             self.is_live = false;
-            self.phase = Phase::Planned(Question::Begin { with_state: true });
+            self.phase = KeyWatchPhase::Planned(KeyLookup::Begin { with_state: true });
             return;
         }
-        self.position.raise(&through.within(&self.position.slots()));
+        self.position.raise(&through);
         let events: Vec<KeyEvent> = changes.into_iter().map(KeyEvent::Changed).collect();
         if has_more {
             // A key whose later change follows may be missing so far, so this is no position for
             // the client.
-            self.tell_and_ask(events, Question::Changes(purpose));
+            self.tell_and_ask(events, KeyLookup::Changes(reason));
         } else if !self.is_live {
             self.become_live(events);
         } else if !events.is_empty() {
@@ -324,16 +331,16 @@ impl KeyWatcher {
 
     fn tell_with_position(&mut self, events: Vec<KeyEvent>) {
         let position = Some(self.position.clone());
-        self.phase = Phase::Answered(KeyNotice { events, position }, None);
+        self.phase = KeyWatchPhase::Answered(KeyNotice { events, position }, None);
     }
 
     /// Ends the watch, unless the next heartbeat may repeat the read.
-    fn refused(&mut self, question: Question, refusal: Refusal) {
+    fn refused(&mut self, lookup: KeyLookup, refusal: Refusal) {
         let may_pass = matches!(
             refusal,
             Refusal::NoLeader | Refusal::Overloaded | Refusal::DiskUnavailable | Refusal::UnknownOutcome
         );
-        if may_pass && matches!(question, Question::Changes(Purpose::Follow)) {
+        if may_pass && matches!(lookup, KeyLookup::Changes(LookupReason::Follow)) {
             self.is_refused = true;
         } else {
             self.end(refusal);
@@ -341,20 +348,13 @@ impl KeyWatcher {
     }
 
     fn end(&mut self, refusal: Refusal) {
-        self.phase = Phase::Ended(refusal);
+        self.phase = KeyWatchPhase::Ended(refusal);
     }
 }
 
 /// The slots in which keys of the scope can be.
 fn slots_of(scope: &KeyScope) -> SlotSet {
     scope.slot().map_or_else(SlotSet::all, |slot| SlotSet::from(slot..slot + 1))
-}
-
-/// Whether `through` is at least `position` in every slot.
-fn is_reached(position: &SlotRevisions, through: &SlotRevisions) -> bool {
-    let mut raised = through.clone();
-    raised.raise(position);
-    raised.within(&position.slots()) == through.within(&position.slots())
 }
 
 fn change_of(Item { key, version, value, expires }: Item) -> KeyChange {

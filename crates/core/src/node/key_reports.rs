@@ -2,8 +2,9 @@
 //!
 //! Owns which changes of which shards were reported. A node begins to report when one of its
 //! clients asks for changes, and ends when the shell says that no client watches keys. Reports
-//! cover the shards with a replica here; of the others, the shell is told by
-//! [`Actions::remote_slots`](crate::event::Actions::remote_slots) when to look.
+//! cover the shards with a replica here. For the others, the node names their slots once each
+//! election timeout ([`Actions::remote_slots`](crate::event::Actions::remote_slots)), and watchers
+//! of these slots read.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

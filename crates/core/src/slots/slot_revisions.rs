@@ -87,6 +87,13 @@ impl SlotRevisions {
         self.ranges = merged;
     }
 
+    /// Whether every slot of `other` has at least the same revision here.
+    pub fn reaches(&self, other: &SlotRevisions) -> bool {
+        let mut raised = self.clone();
+        raised.raise(other);
+        raised == *self
+    }
+
     /// Appends the value.
     pub fn encode(&self, out: &mut Vec<u8>) {
         codec::put_varint(out, self.ranges.len() as u64);
@@ -161,6 +168,9 @@ mod tests {
                 *held = (*held).max(*revision);
             }
             assert_eq!(by_slot(&raised), expected);
+            let is_reached =
+                others.iter().all(|(slot, revision)| ones.get(slot).is_some_and(|own| own >= revision));
+            assert_eq!(one.reaches(&other), is_reached);
             let slots = other.slots();
             let mut part = ones.clone();
             part.retain(|slot, _| slots.contains(*slot));

@@ -26,9 +26,12 @@ use crate::types::Version;
 /// Bytes of a block of the ring. The oldest block is dropped as a whole.
 const BLOCK_BYTES: usize = 64 << 10;
 
+/// Bytes of a block from one mark to the next.
+const MARK_BYTES: usize = 4 << 10;
+
 /// Bytes of a change before the key.
 const HEAD_BYTES: usize = 6;
-const _: () = assert!(limits::KEY_BYTES_MAX <= u16::MAX as usize);
+const _: () = assert!(HEAD_BYTES + limits::KEY_BYTES_MAX <= BLOCK_BYTES);
 
 /// Number of blocks.
 const BLOCKS_MAX: usize = limits::CHANGES_KEPT_BYTES / BLOCK_BYTES;
@@ -39,10 +42,10 @@ pub(super) struct ChangeRing {
     blocks: VecDeque<Block>,
     /// All changes after this revision are in the ring.
     begin: Version,
-    /// Slots that came from another shard, and the revision at which they came.
-    arrivals: Vec<(SlotSet, Version)>,
-    /// Counts the changes of state that the ring does not contain.
-    breaks: u64,
+    /// Slots that came from another shard, and the shard's revision when they came.
+    arrived: SlotRevisions,
+    /// How often the state has changed in a way that the ring does not contain.
+    gaps: u64,
 }
 
 /// Changes with rising revisions. For each: a number of 32 bits, which is twice the difference to
@@ -54,6 +57,8 @@ struct Block {
     first: Version,
     last: Version,
     bytes: Vec<u8>,
+    /// Some changes and where they begin, so that a search need not go through the whole block.
+    marks: Vec<(Version, usize)>,
 }
 
 /// One change in the ring.
@@ -63,11 +68,11 @@ struct LoggedChange<'a> {
     is_removal: bool,
 }
 
-/// Which changes of a shard the node has passed on to its watchers.
+/// How far the changes of a shard were reported to the watchers of this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReportedChanges {
     revision: Version,
-    breaks: u64,
+    gaps: u64,
 }
 
 impl ReportedChanges {
@@ -85,18 +90,21 @@ impl ChangeRing {
 
     /// Adds a change. Revisions rise.
     pub fn push(&mut self, revision: Version, key: &[u8], is_removal: bool) {
+        let bytes = HEAD_BYTES + key.len();
         let has_room = |block: &Block| {
-            block.bytes.len() < BLOCK_BYTES && revision.0 - block.first.0 <= u64::from(u32::MAX >> 1)
+            block.bytes.len() + bytes <= BLOCK_BYTES && revision.0 - block.first.0 <= u64::from(u32::MAX >> 1)
         };
         if !self.blocks.back().is_some_and(has_room) {
             self.begin_block(revision);
         }
         let block = self.blocks.back_mut().expect("invariant: a block was added just now");
         let number = (revision.0 - block.first.0) as u32 * 2 + u32::from(is_removal);
+        if block.bytes.len() >= block.marks.len() * MARK_BYTES {
+            block.marks.push((revision, block.bytes.len()));
+        }
         let mut head = [0; HEAD_BYTES];
         head[..4].copy_from_slice(&number.to_le_bytes());
         head[4..].copy_from_slice(&(key.len() as u16).to_le_bytes());
-        block.bytes.reserve(HEAD_BYTES + key.len());
         block.bytes.extend_from_slice(&head);
         block.bytes.extend_from_slice(key);
         block.last = revision;
@@ -105,47 +113,51 @@ impl ChangeRing {
     /// Adds a block, in place of the oldest one if there are too many.
     #[cold]
     fn begin_block(&mut self, first: Version) {
-        let mut bytes = Vec::new();
+        let mut reused = None;
         if self.blocks.len() == BLOCKS_MAX
             && let Some(oldest) = self.blocks.pop_front()
         {
             self.begin = oldest.last;
-            self.arrivals.retain(|(_, revision)| *revision > oldest.last);
-            bytes = oldest.bytes;
-            bytes.clear();
+            reused = Some((oldest.bytes, oldest.marks));
         }
-        self.blocks.push_back(Block { first, last: first, bytes });
+        let (mut bytes, mut marks) = reused.unwrap_or_else(|| (Vec::with_capacity(BLOCK_BYTES), Vec::new()));
+        bytes.clear();
+        marks.clear();
+        self.blocks.push_back(Block { first, last: first, bytes, marks });
     }
 
-    /// The state changed to this revision by something else than single changes.
+    /// The state was replaced, by a restore or its end, and now has this revision.
     pub fn restart(&mut self, revision: Version) {
-        let breaks = self.breaks + 1;
-        *self = ChangeRing { breaks, ..ChangeRing::from_revision(revision) };
+        let gaps = self.gaps + 1;
+        *self = ChangeRing { gaps, ..ChangeRing::from_revision(revision) };
     }
 
     /// Slots came from another shard; the shard's revision is now `revision`.
-    pub fn slots_arrived(&mut self, slots: SlotSet, revision: Version) {
-        self.breaks += 1;
-        self.arrivals.push((slots, revision));
+    pub fn slots_arrived(&mut self, slots: &SlotSet, revision: Version) {
+        self.gaps += 1;
+        self.arrived.raise(&SlotRevisions::at(slots, revision));
     }
 
-    /// Whether all changes of `slots` after `revision` are known.
-    fn reaches(&self, slots: &SlotSet, revision: Version) -> bool {
-        let came_later = |(arrived, at): &(SlotSet, Version)| revision < *at && arrived.overlaps(slots);
-        self.begin <= revision && !self.arrivals.iter().any(came_later)
+    /// Whether all changes after these revisions are in the ring.
+    fn is_whole_after(&self, revisions: &SlotRevisions) -> bool {
+        let is_kept = revisions.lowest().is_none_or(|lowest| self.begin <= lowest);
+        is_kept && revisions.reaches(&self.arrived.within(&revisions.slots()))
     }
 
     /// The changes after a revision.
     fn after(&self, revision: Version) -> impl Iterator<Item = LoggedChange<'_>> {
         let first = self.blocks.partition_point(|block| block.last <= revision);
-        let changes = self.blocks.iter().skip(first).flat_map(Block::changes);
+        let changes = self.blocks.iter().skip(first).flat_map(move |block| block.changes_from(revision));
         changes.skip_while(move |change| change.revision <= revision)
     }
 }
 
 impl Block {
-    fn changes(&self) -> impl Iterator<Item = LoggedChange<'_>> {
-        let mut rest = &self.bytes[..];
+    /// The changes from the last mark on that is at or before a revision.
+    fn changes_from(&self, revision: Version) -> impl Iterator<Item = LoggedChange<'_>> {
+        let behind = self.marks.partition_point(|(marked, _)| *marked <= revision);
+        let start = behind.checked_sub(1).map_or(0, |last| self.marks[last].1);
+        let mut rest = &self.bytes[start..];
         core::iter::from_fn(move || {
             let (number, behind) = rest.split_first_chunk()?;
             let (length, behind) =
@@ -209,15 +221,10 @@ impl KeyValue {
     }
 
     fn has_gap(&self, after: &SlotRevisions) -> bool {
-        // Keys of a backup keep their versions, which are at most the revision. So as long as a
-        // restore goes on, a revision does not say which of them a watcher knows.
+        // The keys of a backup keep their versions, which are at most the shard's revision. So until
+        // a client writes, a revision does not say which of them a watcher knows.
         let is_restored = self.restoring.is_some();
-        let reaches = |range: &core::ops::Range<u16>, revision| {
-            self.changes_ring.reaches(&SlotSet::from(range.clone()), revision)
-        };
-        is_restored
-            || !self.faults.has(Fault::WatchGapIgnored)
-                && !after.ranges().iter().all(|(range, revision)| reaches(range, *revision))
+        is_restored || !self.faults.has(Fault::WatchGapIgnored) && !self.changes_ring.is_whole_after(after)
     }
 
     /// The state that a change left, unless the key has changed again since.
@@ -240,7 +247,7 @@ impl KeyValue {
 
     /// What is to be reported from now on, if nothing was reported before.
     pub(crate) fn reported_changes(&self) -> ReportedChanges {
-        ReportedChanges { revision: self.revision, breaks: self.changes_ring.breaks }
+        ReportedChanges { revision: self.revision, gaps: self.changes_ring.gaps }
     }
 
     /// The keys that changed since the last report, and the new state of the reports; `None` if
@@ -254,7 +261,7 @@ impl KeyValue {
             return None;
         }
         let ring = &self.changes_ring;
-        let is_whole = ring.breaks == reported.breaks && ring.begin <= reported.revision;
+        let is_whole = ring.gaps == reported.gaps && ring.begin <= reported.revision;
         if !is_whole || now.revision < reported.revision || self.restoring.is_some() {
             return Some((ChangedKeys::Any, now));
         }
@@ -265,7 +272,7 @@ impl KeyValue {
     /// The slots became this shard's.
     pub(in crate::machine) fn slots_arrived(&mut self, slots: &SlotSet) {
         if !self.faults.has(Fault::WatchMissesMovedSlots) {
-            self.changes_ring.slots_arrived(slots.clone(), self.revision);
+            self.changes_ring.slots_arrived(slots, self.revision);
         }
     }
 }
@@ -293,7 +300,7 @@ mod tests {
         kv.changes(&all(), Some(&at(revision)), (1_000, false))
     }
 
-    /// Keys, revisions, and whether the key exists.
+    /// Each change of an answer: its key, its revision, and whether the key exists after it.
     fn shown(changes: &KeyChanges) -> Vec<(&[u8], u64, bool)> {
         let shown = |change: &'_ KeyChange| (change.revision.0, change.content.is_some());
         changes.changes.iter().map(|change| (&change.key[..], shown(change).0, shown(change).1)).collect()
@@ -351,8 +358,8 @@ mod tests {
         kv.revision = Version(count);
         let ring = &kv.changes_ring;
         let bytes: usize = ring.blocks.iter().map(|block| block.bytes.len()).sum();
-        assert!(bytes <= limits::CHANGES_KEPT_BYTES + BLOCKS_MAX * 2_000, "{bytes}");
-        assert!(bytes > limits::CHANGES_KEPT_BYTES - 2 * BLOCK_BYTES, "{bytes}");
+        assert!(bytes <= limits::CHANGES_KEPT_BYTES, "{bytes}");
+        assert!(bytes > limits::CHANGES_KEPT_BYTES * 9 / 10, "{bytes}");
         let begin = ring.begin.0;
         assert!(!after(&kv, begin).has_gap);
         assert_eq!(kv.changes_ring.after(Version(begin)).count() as u64, count - begin);
