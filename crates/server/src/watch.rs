@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use tidelock_core::clients::key_watcher::KeyWatcher;
 use tidelock_core::clients::watch_hub::{WatchHub, Watched, WatcherId};
 use tidelock_core::event::{ConfigUpdate, KeyReport};
+use tidelock_core::slots::slot_revisions::SlotRevisions;
 
 /// Most watchers of one node at a time; a further one is refused. They are not counted among the
 /// other connections, so that they cannot crowd those out.
@@ -150,11 +150,11 @@ impl Watch {
         Poll::Pending
     }
 
-    /// Passes the heartbeat to the watcher of these keys, with the revisions up to which all
-    /// changes were notified.
-    pub fn heartbeat(&self, watcher: &mut KeyWatcher) {
+    /// Calls `use_matched` with the revisions up to which all changes were matched with the
+    /// watchers of keys, and whether a notification waits for this one.
+    pub fn with_matched<R>(&self, use_matched: impl FnOnce(&SlotRevisions, bool) -> R) -> R {
         let table = self.watch_registry.lock();
-        watcher.heartbeat(table.hub.matched(), table.hub.is_due(self.id));
+        use_matched(table.hub.matched(), table.hub.is_due(self.id))
     }
 }
 

@@ -39,8 +39,11 @@ pub struct KeyWatcher {
     is_live: bool,
     /// Something may have changed since the latest read.
     is_due: bool,
-    /// The last read was refused for a reason that may pass.
-    is_refused: bool,
+    /// The changes that were notified have revisions up to these.
+    notified: SlotRevisions,
+    /// The last read was refused for a reason that may pass, or its answer did not contain what was
+    /// notified. The next heartbeat repeats it.
+    must_repeat: bool,
     phase: KeyWatchPhase,
 }
 
@@ -150,7 +153,8 @@ impl KeyWatcher {
             position,
             is_live: false,
             is_due: false,
-            is_refused: false,
+            notified: SlotRevisions::default(),
+            must_repeat: false,
             phase: KeyWatchPhase::Planned(lookup),
         }
     }
@@ -178,16 +182,19 @@ impl KeyWatcher {
         }
     }
 
-    /// Keys of the scope may have changed. A notification during a read leads to another one.
-    pub fn notified(&mut self) {
+    /// Keys of the scope may have changed, at revisions up to `matched`. A notification during a
+    /// read leads to another one.
+    pub fn notified(&mut self, matched: &SlotRevisions) {
         self.is_due = true;
+        self.notified.raise(&matched.within(&slots_of(&self.scope)));
     }
 
     /// The heartbeat is due. If nothing has changed up to the revisions `matched`, the client is
-    /// sent that; `is_due` says whether a notification waits. A read that was refused is repeated.
+    /// sent that; `is_due` says whether a notification waits.
     pub fn heartbeat(&mut self, matched: &SlotRevisions, is_due: bool) {
-        self.is_due |= core::mem::take(&mut self.is_refused) | is_due;
-        if self.is_live && !self.is_due && matches!(self.phase, KeyWatchPhase::Idle) {
+        self.is_due |= core::mem::take(&mut self.must_repeat);
+        let is_current = self.is_live && !self.is_due && !is_due;
+        if is_current && matches!(self.phase, KeyWatchPhase::Idle) {
             self.position.raise(&matched.within(&self.position.slots()));
             self.tell_with_position([KeyEvent::Progress].into());
         }
@@ -309,6 +316,13 @@ impl KeyWatcher {
             self.phase = KeyWatchPhase::Planned(KeyLookup::Begin { with_state: true });
             return;
         }
+        if reason == LookupReason::Follow && !has_more && !self.is_due {
+            // The replica that was notified may be gone, and another one behind it.
+            self.must_repeat = !through.reaches(&self.notified);
+            if !self.must_repeat {
+                self.notified = SlotRevisions::default();
+            }
+        }
         self.position.raise(&through);
         let events: Vec<KeyEvent> = changes.into_iter().map(KeyEvent::Changed).collect();
         if has_more {
@@ -341,7 +355,7 @@ impl KeyWatcher {
             Refusal::NoLeader | Refusal::Overloaded | Refusal::DiskUnavailable | Refusal::UnknownOutcome
         );
         if may_pass && matches!(lookup, KeyLookup::Changes(LookupReason::Follow)) {
-            self.is_refused = true;
+            self.must_repeat = true;
         } else {
             self.end(refusal);
         }
@@ -449,7 +463,7 @@ mod tests {
         // k2 changed after the position, so it comes as a change.
         watcher.answered(page(vec![item("k1", 4), item("k2", 6)], Some("k2")));
         tells(&mut watcher, vec![KeyEvent::Changed(change("k1", 4))], None);
-        watcher.notified();
+        watcher.notified(&SlotRevisions::default());
         asks_for_state(&mut watcher, Some("k2"));
         watcher.answered(page(vec![item("k3", 7)], Some("k3")));
         asks_for_state(&mut watcher, Some("k3"));
@@ -471,11 +485,11 @@ mod tests {
         asks_for_changes(&mut watcher, Some(5), Consistency::Linearizable);
         watcher.answered(changes(vec![change("k1", 6)], 9));
         tells(&mut watcher, vec![KeyEvent::Changed(change("k1", 6)), KeyEvent::Live], Some(9));
-        watcher.notified();
+        watcher.notified(&SlotRevisions::default());
         asks_for_changes(&mut watcher, Some(9), Consistency::Stale);
         watcher.answered(changes(vec![], 7));
         assert_eq!(watcher.next_step(), KeyWatchStep::Wait, "the replica is behind and will notify");
-        watcher.notified();
+        watcher.notified(&SlotRevisions::default());
         asks_for_changes(&mut watcher, Some(9), Consistency::Stale);
         watcher.answered(changes(vec![change("k1", 10)], 10));
         tells(&mut watcher, vec![KeyEvent::Changed(change("k1", 10))], Some(10));
@@ -503,7 +517,7 @@ mod tests {
     #[test]
     fn more_changes_than_an_answer_holds_are_read_on() {
         let mut watcher = live(1);
-        watcher.notified();
+        watcher.notified(&SlotRevisions::default());
         asks_for_changes(&mut watcher, Some(1), Consistency::Stale);
         let (has_more, through) = (true, at(2));
         let part = KeyChanges { has_more, through, changes: vec![change("k1", 2)], ..KeyChanges::default() };
@@ -521,17 +535,35 @@ mod tests {
         watcher.heartbeat(&at(7), false);
         tells(&mut watcher, vec![KeyEvent::Progress], Some(7));
         watcher.heartbeat(&at(9), true);
+        assert_eq!(watcher.next_step(), KeyWatchStep::Wait, "the notification comes first");
+        watcher.notified(&at(8));
         asks_for_changes(&mut watcher, Some(7), Consistency::Stale);
         watcher.heartbeat(&at(9), false);
         watcher.answered(changes(vec![], 8));
         watcher.heartbeat(&at(6), false);
         tells(&mut watcher, vec![KeyEvent::Progress], Some(8));
-        watcher.notified();
+        watcher.notified(&SlotRevisions::default());
         asks_for_changes(&mut watcher, Some(8), Consistency::Stale);
         watcher.answered(Reply::Refused(Refusal::NoLeader));
         assert_eq!(watcher.next_step(), KeyWatchStep::Wait);
         watcher.heartbeat(&at(20), false);
         asks_for_changes(&mut watcher, Some(8), Consistency::Stale);
+    }
+
+    #[test]
+    fn an_answer_without_what_was_notified_is_no_answer_to_it() {
+        let mut watcher = live(1);
+        watcher.notified(&at(5));
+        asks_for_changes(&mut watcher, Some(1), Consistency::Stale);
+        // A peer that is behind, after the replica here was removed.
+        watcher.answered(changes(vec![], 3));
+        assert_eq!(watcher.next_step(), KeyWatchStep::Wait);
+        watcher.heartbeat(&at(5), false);
+        asks_for_changes(&mut watcher, Some(3), Consistency::Stale);
+        watcher.answered(changes(vec![change("k1", 4)], 5));
+        tells(&mut watcher, vec![KeyEvent::Changed(change("k1", 4))], Some(5));
+        watcher.heartbeat(&at(6), false);
+        tells(&mut watcher, vec![KeyEvent::Progress], Some(6));
     }
 
     #[test]
@@ -542,7 +574,7 @@ mod tests {
         assert_eq!(watcher.next_step(), KeyWatchStep::End(Refusal::NoLeader));
         assert_eq!(watcher.next_step(), KeyWatchStep::End(Refusal::NoLeader), "for good");
         let mut watcher = live(1);
-        watcher.notified();
+        watcher.notified(&SlotRevisions::default());
         asks_for_changes(&mut watcher, Some(1), Consistency::Stale);
         watcher.answered(Reply::Refused(Refusal::Unauthenticated));
         assert_eq!(watcher.next_step(), KeyWatchStep::End(Refusal::Unauthenticated));

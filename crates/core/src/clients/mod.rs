@@ -5,6 +5,7 @@ mod asking;
 pub mod backup;
 pub mod checkpoint;
 pub mod import;
+pub mod key_poll;
 pub mod key_watcher;
 pub mod operation_queues;
 pub mod pipeline;

@@ -42,9 +42,9 @@ impl Checker for KeyWatches {
     }
 }
 
-/// What a client was told.
+/// What a client was sent.
 #[derive(Default)]
-struct Told {
+struct SentChanges {
     /// The last revision of each key that it was sent since the last reset.
     since_reset: BTreeMap<Bytes, Version>,
     /// The last revision of each key that it was ever sent.
@@ -57,22 +57,22 @@ struct Told {
 }
 
 fn judge(client: &KeyWatchingClient, lineages: &Lineages) -> Result<(), String> {
-    let mut told = Told::default();
+    let mut sent = SentChanges::default();
     for record in &client.records {
         match record {
             KeyWatchRecord::Connected(start) => {
-                told.here.clear();
+                sent.here.clear();
                 if !matches!(start, WatchStart::After(_)) {
-                    told.since_reset.clear();
-                    told.begin = None;
+                    sent.since_reset.clear();
+                    sent.begin = None;
                 }
             }
             KeyWatchRecord::Received { events, position } => {
                 for event in events {
-                    told.hear(event, (&client.scope, lineages))?;
+                    sent.hear(event, (&client.scope, lineages))?;
                 }
                 if let Some(position) = position {
-                    told.judge_position(position, (&client.scope, lineages))?;
+                    sent.judge_position(position, (&client.scope, lineages))?;
                 }
             }
         }
@@ -80,7 +80,7 @@ fn judge(client: &KeyWatchingClient, lineages: &Lineages) -> Result<(), String> 
     Ok(())
 }
 
-impl Told {
+impl SentChanges {
     fn hear(&mut self, event: &KeyEvent, (scope, lineages): (&KeyScope, &Lineages)) -> Result<(), String> {
         match event {
             KeyEvent::Reset => {

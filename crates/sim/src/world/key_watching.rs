@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use tidelock_core::clients::key_watcher::KeyWatchStep;
 use tidelock_core::clients::watch_hub::{WatchHub, Watched, WatcherId};
-use tidelock_core::command::{Consistency, KeyScope, Reply, Request};
+use tidelock_core::command::{Consistency, KeyScope, Read, Reply, Request};
 use tidelock_core::event::{Event, KeyReport};
 use tidelock_core::types::{NodeId, Token};
 
@@ -18,6 +18,9 @@ use crate::faults::choose;
 use crate::key_watcher::KeyWatchingClient;
 use crate::plan::Plan;
 use crate::workload::Workload;
+
+/// Longest time of a poll.
+const POLL_MAX: Micros = Micros(1_000_000);
 
 /// Longest pause of a client while a healed cluster is inspected.
 const PAUSE_MAX_HEALED: Micros = Micros(20_000);
@@ -45,7 +48,7 @@ impl World<'_> {
         }
     }
 
-    /// Ends the pauses of all clients once the cluster heals.
+    /// Lets clients read and connect soon, once the faults have ended.
     pub(crate) fn end_key_watch_pauses(&mut self) {
         for position in 0..self.key_watchers.len() {
             self.watch_keys_after(position, PAUSE_MAX_HEALED);
@@ -60,34 +63,63 @@ impl World<'_> {
         if client.next_step != now {
             return;
         }
-        let Some(connection) = &mut client.connection else { return self.connect_key_watcher(position) };
+        let Some(connection) = &mut client.connection else {
+            return match client.read_of_keys() {
+                Some(read) => self.read_watched_keys(position, read),
+                None => self.connect_key_watcher(position),
+            };
+        };
         if is_loaded && client.random.u32(0..1_000) < habits.breaks_per_mille {
             return self.disconnect_key_watcher(position);
         }
-        let unread = connection.unread();
-        if unread == 0 {
+        if connection.unread() == 0 {
             let hub = &self.key_hubs[(connection.node.0 - 1) as usize];
-            connection.heartbeat(hub.matched(), hub.is_due(connection.id));
+            let is_due = hub.is_due(connection.id);
+            match connection.ends {
+                None => connection.heartbeat(hub.matched(), is_due),
+                Some(ends) if ends <= now => connection.time_over(hub.matched(), is_due),
+                Some(_) => {}
+            }
         }
+        let (unread, is_answered) = (connection.unread(), connection.is_answered());
         let count = client.random.usize(0..=unread);
         let events = client.take(if is_loaded { count } else { unread });
         self.tally.keys_watched += events as u64;
         self.note(&[40, position as u64, events as u64], || {
             format!("key watcher {position} has read {events} events")
         });
+        let is_read = self.key_watchers[position].connection.as_ref().is_some_and(|open| open.unread() == 0);
+        if is_answered && is_read {
+            return self.disconnect_key_watcher(position);
+        }
         self.serve_key_watcher(position);
         self.watch_keys_after(position, habits.pause_max);
+    }
+
+    /// A client whose poll was answered with a reset reads the keys.
+    fn read_watched_keys(&mut self, position: usize, read: Read) {
+        let up = self.hosts.iter().filter(|host| host.is_running()).map(|host| host.node());
+        let up: Vec<NodeId> = up.collect();
+        if self.key_watchers[position].listing.is_none() && !up.is_empty() {
+            let node = *choose(&mut self.key_watchers[position].random, &up);
+            let request = Request::Read { read, consistency: Consistency::Linearizable };
+            self.key_watchers[position].listing = Some(self.ask(node, request, false));
+        }
+        self.watch_keys_after(position, self.plan.load.watching.absence_max);
     }
 
     /// A client connects, often to the node that served it before.
     fn connect_key_watcher(&mut self, position: usize) {
         let up: Vec<NodeId> = self.hosts.iter().filter(|host| host.is_up()).map(|host| host.node()).collect();
+        let now = self.event_queue.now();
         let client = &mut self.key_watchers[position];
         let same = client.node.filter(|node| up.contains(node) && client.random.bool());
         if !up.is_empty() {
             let node = same.unwrap_or_else(|| *choose(&mut client.random, &up));
             let id = self.key_hubs[(node.0 - 1) as usize].register(Watched::Keys(client.scope.clone()));
-            client.connect(node, id);
+            let waits = Micros(client.random.u64(1..=POLL_MAX.0));
+            let is_poll = client.random.u8(0..4) == 0;
+            client.connect((node, id), is_poll.then(|| now + waits));
             self.note(&[41, position as u64, node.0], || {
                 format!("key watcher {position} comes to node {node}")
             });
@@ -114,6 +146,8 @@ impl World<'_> {
                 self.disconnect_key_watcher(position);
             }
         }
+        // Answers of the node are lost; those of others are read again, too.
+        self.key_watchers.iter_mut().for_each(|client| client.listing = None);
         self.key_hubs[(node.0 - 1) as usize] = WatchHub::default();
     }
 
@@ -134,8 +168,9 @@ impl World<'_> {
             if !host.is_running() {
                 return;
             }
-            if connection.unread() == 0 && self.key_hubs[(node.0 - 1) as usize].take_due(id) {
-                connection.notified();
+            let hub = &mut self.key_hubs[(node.0 - 1) as usize];
+            if connection.unread() == 0 && hub.take_due(id) {
+                connection.notified(hub.matched());
             }
             match connection.next_step() {
                 KeyWatchStep::Ask { read, consistency } => {
@@ -185,6 +220,9 @@ impl World<'_> {
 
     /// Handles an answer that may be for a watcher of keys.
     pub(crate) fn key_watcher_hears(&mut self, token: Token, reply: &Reply) {
+        if let Some(client) = self.key_watchers.iter_mut().find(|client| client.listing == Some(token)) {
+            return client.keys_read(reply);
+        }
         let is_asked = |client: &KeyWatchingClient| {
             client.connection.as_ref().is_some_and(|connection| connection.asked == Some(token))
         };

@@ -10,7 +10,7 @@
 //! revision at which they came: their keys keep older versions, and keys that expired during the
 //! move left without a revision. A question about earlier changes is answered with a gap.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -213,6 +213,7 @@ impl KeyValue {
                 break;
             }
         }
+        leave_last_removals(&mut answer.changes);
         answer.has_more = changes.next().is_some();
         if answer.has_more {
             answer.through = SlotRevisions::at(&slots, last);
@@ -277,6 +278,16 @@ impl KeyValue {
     }
 }
 
+/// Leaves only the last removal of each key. A put that a later one replaced was left out before.
+fn leave_last_removals(changes: &mut Vec<KeyChange>) {
+    let mut removed = BTreeSet::new();
+    let mut is_last: Vec<bool> = Vec::with_capacity(changes.len());
+    for change in changes.iter().rev() {
+        is_last.push(change.content.is_some() || removed.insert(&change.key[..]));
+    }
+    changes.retain(|_| is_last.pop().unwrap_or(true));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,11 +330,14 @@ mod tests {
         assert_eq!(shown(&after(&kv, 4)), [(&b"b"[..], 5, false)]);
         assert_eq!(after(&kv, 5), KeyChanges { through: at(5), ..KeyChanges::default() });
         assert_eq!(after(&kv, 9).through, at(5), "a replica that is behind says so");
+        put(&mut kv, "b");
+        kv.delete(b"b", Condition::Always);
+        assert_eq!(shown(&after(&kv, 3)), [(&b"c"[..], 4, true), (b"b", 7, false)], "not its first removal");
         let key = KeyScope::Key(Bytes::from_static(b"a"));
         let part = kv.changes(&key, Some(&at(0)), (1_000, true));
         assert_eq!(shown(&part), [(&b"a"[..], 3, true)]);
         assert_eq!(part.changes[0].content, Some(KeyContent { value: None, expires: None }));
-        assert_eq!(kv.changes(&key, None, (1, false)).through, at(5));
+        assert_eq!(kv.changes(&key, None, (1, false)).through, at(7));
     }
 
     #[test]

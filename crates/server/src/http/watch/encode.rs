@@ -2,6 +2,7 @@
 //! `tidelock_api::watch`.
 
 use bytes::Bytes;
+use tidelock_core::clients::key_poll::KeyPollAnswer;
 use tidelock_core::clients::key_watcher::{KeyEvent, KeyNotice};
 use tidelock_core::command::{KeyChange, KeyContent};
 use tidelock_core::types::UnixMillis;
@@ -45,15 +46,12 @@ pub(super) fn events(notice: &KeyNotice, cluster: Uuid, now: impl Fn(&[u8]) -> U
 }
 
 /// The answer of a poll.
-pub(super) fn answer(
-    changes: &[KeyChange],
-    (cursor, reset): (&str, bool),
-    now: impl Fn(&[u8]) -> UnixMillis,
-) -> Vec<u8> {
+pub(super) fn answer(answer: &KeyPollAnswer, cluster: Uuid, now: impl Fn(&[u8]) -> UnixMillis) -> Vec<u8> {
+    let KeyPollAnswer { is_reset, changes, position } = answer;
     let mut out = Vec::with_capacity(changes.iter().map(change_bytes).sum::<usize>() + 128);
     out.extend_from_slice(b"{\"cursor\":");
-    json::push_text(&mut out, cursor);
-    out.extend_from_slice(if reset {
+    json::push_text(&mut out, &cursor::encode(cluster, position));
+    out.extend_from_slice(if *is_reset {
         b",\"reset\":true,\"changes\":["
     } else {
         b",\"reset\":false,\"changes\":["
@@ -69,7 +67,7 @@ pub(super) fn answer(
 }
 
 /// About how many bytes a change takes when it is encoded.
-pub(super) fn change_bytes(change: &KeyChange) -> usize {
+fn change_bytes(change: &KeyChange) -> usize {
     change.key.len() + change.content.as_ref().map_or(0, KeyContent::value_bytes) + EVENT_BYTES
 }
 
@@ -118,14 +116,18 @@ mod tests {
 
     #[test]
     fn answers_are_what_the_api_says() {
-        let body = answer(&changes(), ("AQ", true), |_| UnixMillis(2_000));
+        let position = SlotRevisions::at(&SlotSet::all(), Version(8));
+        let cluster = Uuid::from_u128(1);
+        let cursor = cursor::encode(cluster, &position);
+        let answered = KeyPollAnswer { is_reset: true, changes: changes(), position };
+        let body = answer(&answered, cluster, |_| UnixMillis(2_000));
         let parsed: api::KeyChanges = serde_json::from_slice(&body).expect("an answer");
         let (key, val) = (Some("a".to_owned()), Some("x\ny".to_owned()));
         let put = api::KeyChange { key, ver: 7, ttl_ms: Some(3_000), val, ..api::KeyChange::default() };
         let key_b64 = Some("/w==".to_owned());
         let deleted = api::KeyChange { key_b64, ver: 8, deleted: true, ..api::KeyChange::default() };
         let changes = vec![put, deleted];
-        assert_eq!(parsed, api::KeyChanges { cursor: "AQ".into(), reset: true, changes });
+        assert_eq!(parsed, api::KeyChanges { cursor, reset: true, changes });
     }
 
     #[test]

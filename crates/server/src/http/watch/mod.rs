@@ -1,7 +1,7 @@
 //! `GET /v1/watch`: keys as they change, as server-sent events or one answer.
 //!
 //! Owns the parameters, the memory for events, and time: the heartbeat and the end of a poll. What
-//! is read and sent is decided by the core's [`KeyWatcher`]. A client that reads slowly has no read
+//! is read and sent is decided by the core's [`KeyWatcher`] and [`KeyPoll`]. A client that reads slowly has no read
 //! in flight and delays nobody: what it missed is read when it goes on. One that takes nothing is
 //! cut like any idle connection.
 
@@ -16,9 +16,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
 use tidelock_core::auth::{Demand, Scope, Verb};
-use tidelock_core::clients::key_watcher::{KeyEvent, KeyNotice, KeyWatchStep, KeyWatcher, WatchStart};
+use tidelock_core::clients::key_poll::{KeyPoll, KeyPollAnswer, KeyPollStep};
+use tidelock_core::clients::key_watcher::{KeyNotice, KeyWatchStep, KeyWatcher, WatchStart};
 use tidelock_core::clients::watch_hub::Watched;
-use tidelock_core::command::{Consistency, KeyChange, KeyScope, Read, Refusal, Reply, Request};
+use tidelock_core::command::{Consistency, KeyScope, Read, Refusal, Reply, Request};
 use tidelock_core::limits;
 use tidelock_core::types::UnixMillis;
 use tokio::time::{Instant, Sleep, sleep, timeout};
@@ -41,9 +42,6 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// The longest time that a poll waits.
 const WAIT_MAX: Duration = Duration::from_secs(300);
-
-/// Bytes of the changes of one poll. If there are more, the client should read the keys instead.
-const POLL_BYTES_MAX: usize = 1 << 20;
 
 /// Memory for one read of changes and its encoding.
 const READ_BYTES: usize = 2 * limits::CHANGES_BYTES_CLOSE;
@@ -185,63 +183,38 @@ impl<S: Store> WatchClient<S> {
     /// One answer: the changes after the client's cursor, as soon as there are any, or none when
     /// the time is over.
     async fn poll(&self, start: Option<WatchStart>, wait: Duration) -> Result<Response, Problem> {
-        let Some(start) = start.filter(|start| *start != WatchStart::Now) else {
-            return self.present_cursor().await;
+        let after = match start {
+            Some(WatchStart::After(position)) => Some(position),
+            Some(WatchStart::State | WatchStart::Now) | None => None,
         };
-        let mut watcher = KeyWatcher::new(self.scope.clone(), self.keys_only, start);
+        let mut poll = KeyPoll::new(self.scope.clone(), self.keys_only, after);
         let deadline = Instant::now() + wait;
-        let (mut changes, mut cursor) = (Vec::new(), None);
         loop {
-            let notice = self.advance(&mut watcher).await?;
-            if notice.events.contains(&KeyEvent::Reset) {
-                return self.present_cursor().await;
-            }
-            // More changes of the same read follow.
-            let is_part = !notice.events.is_empty() && notice.position.is_none();
-            changes.extend(notice.events.into_iter().filter_map(|event| match event {
-                KeyEvent::Changed(change) => Some(change),
-                KeyEvent::Reset | KeyEvent::Live | KeyEvent::Progress => None,
-            }));
-            if changes.iter().map(encode::change_bytes).sum::<usize>() > POLL_BYTES_MAX {
-                return self.present_cursor().await;
-            }
-            if is_part {
-                continue;
-            }
-            if let Some(position) = notice.position {
-                let next = cursor::encode(self.cluster, &position);
-                if !changes.is_empty() {
-                    return Ok(self.respond(&changes, (&next, false)));
+            match poll.next_step() {
+                KeyPollStep::Ask { read, consistency } => {
+                    poll.answered(self.store.submit(Request::Read { read, consistency }).await);
                 }
-                cursor = Some(next);
-            }
-            let notification = poll_fn(|context| self.watch.poll_notification(context));
-            match timeout(deadline.saturating_duration_since(Instant::now()), notification).await {
-                Ok(Notification::Look) => watcher.notified(),
-                Ok(Notification::Leave) | Err(_) => {
-                    self.watch.heartbeat(&mut watcher);
-                    if let KeyWatchStep::Tell(KeyNotice { position: Some(position), .. }) =
-                        watcher.next_step()
-                    {
-                        cursor = Some(cursor::encode(self.cluster, &position));
+                KeyPollStep::Answer(answer) => return Ok(self.respond(&answer)),
+                KeyPollStep::End(refusal) => return Err(refusal.into()),
+                KeyPollStep::Wait => {
+                    let notification = poll_fn(|context| self.watch.poll_notification(context));
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    match timeout(left, notification).await {
+                        Ok(Notification::Look) if !left.is_zero() => {
+                            self.watch.with_matched(|matched, _| poll.notified(matched));
+                        }
+                        Ok(_) | Err(_) => {
+                            let answer = self.watch.with_matched(|matched, due| poll.time_over(matched, due));
+                            return Ok(self.respond(&answer?));
+                        }
                     }
-                    // The first read led to a cursor.
-                    let cursor = cursor.ok_or(Problem::from(Refusal::NoLeader))?;
-                    return Ok(self.respond(&[], (&cursor, false)));
                 }
             }
         }
     }
 
-    /// Tells the client to read the keys, and where to go on.
-    async fn present_cursor(&self) -> Result<Response, Problem> {
-        let mut watcher = KeyWatcher::new(self.scope.clone(), self.keys_only, WatchStart::Now);
-        let position = self.advance(&mut watcher).await?.position.unwrap_or_default();
-        Ok(self.respond(&[], (&cursor::encode(self.cluster, &position), true)))
-    }
-
-    fn respond(&self, changes: &[KeyChange], cursor: (&str, bool)) -> Response {
-        response::json(encode::answer(changes, cursor, |key| self.now(key)))
+    fn respond(&self, answer: &KeyPollAnswer) -> Response {
+        response::json(encode::answer(answer, self.cluster, |key| self.now(key)))
     }
 }
 
@@ -292,7 +265,10 @@ impl<S: Store> KeyEventStream<S> {
                     self.reservation = None;
                     match self.client.watch.poll_notification(context) {
                         Poll::Ready(Notification::Leave) => return Poll::Ready(None),
-                        Poll::Ready(Notification::Look) => self.watcher.notified(),
+                        Poll::Ready(Notification::Look) => {
+                            let watcher = &mut self.watcher;
+                            self.client.watch.with_matched(|matched, _| watcher.notified(matched));
+                        }
                         Poll::Pending => return Poll::Pending,
                     }
                 }
@@ -327,7 +303,8 @@ impl<S: Store> EventSource for KeyEventStream<S> {
                 Poll::Pending if self.heartbeat.as_mut().poll(context).is_ready() => {
                     self.heartbeat.as_mut().reset(Instant::now() + HEARTBEAT);
                     if self.asking.is_none() && self.planned.is_none() {
-                        self.client.watch.heartbeat(&mut self.watcher);
+                        let watcher = &mut self.watcher;
+                        self.client.watch.with_matched(|matched, due| watcher.heartbeat(matched, due));
                     } else {
                         self.outbox = Some(Bytes::from_static(b":\n\n"));
                     }
