@@ -167,7 +167,8 @@ pub const CHANGES_READ_MAX: usize = 20_000;
 /// Number of keys of one read of a watcher of keys, and of one message to its client.
 pub const WATCH_ITEMS_MAX: usize = 256;
 
-/// Bytes of the keys and values of one poll of changes. If there are more, the client reads the keys.
+/// Bytes of the keys and values of one poll of changes. If there are more, the client reads the
+/// keys.
 pub const POLL_BYTES_MAX: usize = 1 << 20;
 
 /// A read of changes ends with the change that reaches this many bytes of keys and values.

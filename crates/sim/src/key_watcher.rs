@@ -1,8 +1,8 @@
 //! Clients that watch keys, and their connections.
 //!
 //! Owns what each client has received, and what waits for it. What a connection reads and sends is
-//! decided by the core's [`KeyWatcher`] and [`KeyPoll`], as in the server. `world::key_watching` decides when
-//! clients connect, read and leave; `checkers::key_watches` judges what they received.
+//! decided by the core's [`KeyWatcher`] and [`KeyPoll`], as in the server. `world::key_watching`
+//! decides when clients connect, read and leave; `checkers::key_watches` judges what they received.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -135,8 +135,8 @@ impl KeyWatchingClient {
         }
     }
 
-    /// Connects to a node, whose hub has registered it, with the last position that it received: for
-    /// events, or for a poll whose time is over at `ends`.
+    /// Connects to a node, whose hub has registered it, with the last position that it received:
+    /// for events, or for a poll whose time is over at `ends`.
     pub fn connect(&mut self, (node, id): (NodeId, WatcherId), ends: Option<Micros>) {
         let start = match &self.position {
             Some(position) => WatchStart::After(position.clone()),

@@ -305,9 +305,9 @@ impl KeyWatcher {
         let KeyChanges { has_gap, has_more, changes, through } = changes;
         // One shard answers for all of its slots, and the watcher knows those of the scope.
         let through = through.within(&self.position.slots());
-        // A shard that holds only a backup always answers with a gap, because keys that are restored
-        // later may have lower versions. The state was sent just now, and the restore of further
-        // keys is notified.
+        // A shard that holds only a backup always answers with a gap, because keys that are
+        // restored later may have lower versions. The state was sent just now, and the restore of
+        // further keys is notified.
         let is_restored = reason == LookupReason::CatchUp && self.position.reaches(&through);
         // A linearizable read is not behind: the position comes from another state of the cluster.
         let is_foreign = reason == LookupReason::Resume && !through.reaches(&self.position);

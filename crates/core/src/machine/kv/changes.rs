@@ -222,8 +222,8 @@ impl KeyValue {
     }
 
     fn has_gap(&self, after: &SlotRevisions) -> bool {
-        // The keys of a backup keep their versions, which are at most the shard's revision. So until
-        // a client writes, a revision does not say which of them a watcher knows.
+        // The keys of a backup keep their versions, which are at most the shard's revision. So
+        // until a client writes, a revision does not say which of them a watcher knows.
         let is_restored = self.restoring.is_some();
         is_restored || !self.faults.has(Fault::WatchGapIgnored) && !self.changes_ring.is_whole_after(after)
     }

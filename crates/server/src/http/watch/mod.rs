@@ -1,9 +1,9 @@
 //! `GET /v1/watch`: keys as they change, as server-sent events or one answer.
 //!
 //! Owns the parameters, the memory for events, and time: the heartbeat and the end of a poll. What
-//! is read and sent is decided by the core's [`KeyWatcher`] and [`KeyPoll`]. A client that reads slowly has no read
-//! in flight and delays nobody: what it missed is read when it goes on. One that takes nothing is
-//! cut like any idle connection.
+//! is read and sent is decided by the core's [`KeyWatcher`] and [`KeyPoll`]. A client that reads
+//! slowly has no read in flight and delays nobody: what it missed is read when it goes on. One that
+//! takes nothing is cut like any idle connection.
 
 mod cursor;
 mod encode;
