@@ -115,17 +115,19 @@ fn judge_voters(cluster: &PlacedCluster, shard: &PlacedShard, policies: Policies
     };
     let able = able.filter(|(_, host)| fits(conditions, &host.tags));
     let able: BTreeSet<NodeId> = able.map(|(node, _)| *node).collect();
+    let vary = policies.get("placement:vary");
+    // A drained host may keep its vote if no other host has its value of the tag.
+    let votes_for_its_place = vary.is_some() && cluster.hosts.values().any(|host| !host.is_able);
     if able.len() < wanted {
         // Others may vote in place of those that are missing.
-        let is_sound = able.is_subset(&shard.voters) && (1..=wanted).contains(&shard.voters.len());
+        let is_sound = (votes_for_its_place || able.is_subset(&shard.voters))
+            && (1..=wanted).contains(&shard.voters.len());
         return if is_sound { Ok(()) } else { Err(format!("{able:?} should vote, {wanted} at most")) };
     }
     if shard.voters.len() != wanted {
         return Err(format!("{wanted} should vote"));
     }
-    let vary = policies.get("placement:vary");
-    if vary.is_some() && cluster.hosts.values().any(|host| !host.is_able) {
-        // A drained host may keep its vote for the sake of its place.
+    if votes_for_its_place {
         return Ok(());
     }
     if !shard.voters.is_subset(&able) {
@@ -216,6 +218,21 @@ mod tests {
         assert!(said(&few).contains("3 should vote"));
         few.hosts.retain(|node, _| node.0 <= 2);
         assert_eq!(judge(&few), Ok(1));
+    }
+
+    #[test]
+    fn drained_hosts_may_vote_if_their_zone_has_no_other_host() {
+        let mut drained = cluster(&[1, 2, 3], &[]);
+        drained.hosts.retain(|node, _| node.0 <= 4);
+        for node in [2, 3] {
+            drained.hosts.get_mut(&NodeId(node)).expect("a host").is_able = false;
+        }
+        assert!(said(&drained).contains("should vote"), "node 4 does not vote");
+        let policies = [("placement:member", "3"), ("placement:vary", "geo:zone")];
+        drained.default = Some(tags(&policies));
+        assert_eq!(judge(&drained), Ok(1), "zones a and c have only drained hosts");
+        drained.shards[0].voters = BTreeSet::new();
+        assert!(said(&drained).contains("should vote"), "no host votes");
     }
 
     #[test]
