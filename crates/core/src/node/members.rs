@@ -411,11 +411,7 @@ impl Node {
         if !votes {
             return Reply::Refused(Refusal::invalid("the node has no replica of the shard that votes"));
         }
-        let leader = match self.groups.find(shard) {
-            Some(group) => group.leader(),
-            None => self.router.leader(shard),
-        };
-        match leader {
+        match self.leader(shard) {
             Some(leader) if leader == self.options.host.node => {
                 self.groups.with(shard, |group| group.transfer_to(to));
                 Reply::Node(NodeReply::Asked)

@@ -280,7 +280,11 @@ impl Node {
             disk_unsteady: self.disks.own() == DiskState::Unsteady,
             peers_stalled: self.disks.peers_stalled(),
             requests_open: self.router.open_count(),
-            shards: self.groups.iter().map(Group::status).collect(),
+            shards: self
+                .groups
+                .iter()
+                .map(|group| ShardStatus { leader: self.leader(group.shard()), ..group.status() })
+                .collect(),
             links: self.router.peers().iter().map(|peer| (peer.node, peer.answers)).collect(),
             silent: self
                 .router

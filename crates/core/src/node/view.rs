@@ -33,9 +33,10 @@ impl Node {
         }
     }
 
-    /// The node that leads a shard, as far as this node knows.
+    /// The node that leads a shard, as far as this node knows. A replica that was removed hears from
+    /// no leader, and stays here until all voters have stored its removal.
     pub(super) fn leader(&self, shard: ShardId) -> Option<NodeId> {
-        self.groups.find(shard).map_or_else(|| self.router.leader(shard), Group::leader)
+        self.groups.member(shard).map_or_else(|| self.router.leader(shard), Group::leader)
     }
 
     /// `HOST:PORT` at which HTTP clients reach the leader of a shard that another node leads.
@@ -92,7 +93,7 @@ impl Node {
     }
 
     fn shard(&self, shard: ShardId, row: &Shard) -> ShardView {
-        let group = self.groups.find(shard);
+        let group = self.groups.member(shard);
         // The last report of the leader, for a shard without a replica here.
         let reported = || {
             let leads = self

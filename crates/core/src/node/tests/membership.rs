@@ -338,3 +338,28 @@ fn reads_of_a_replica_that_ends_are_answered_by_another_node() {
     assert!(cluster.nodes[reader as usize - 1].membership(shard).is_none());
     assert_eq!(cluster.replies.remove(&token), Some(value(1, "1")));
 }
+
+#[test]
+fn a_removed_replica_hides_no_leader() {
+    let mut cluster = Cluster::elected(5);
+    let shard = ShardId(1);
+    let leader = cluster.leader(shard);
+    let mut others = (1..=5).filter(|node| *node != leader);
+    let [down, removed, next] = core::array::from_fn(|_| others.next().expect("five nodes"));
+    // The row of the removed replica stays, because a voter has not stored the removal.
+    cluster.kill(down);
+    let seen = cluster.nodes[leader as usize - 1].registry().changed();
+    let assignments = vec![Assignment { shard, node: NodeId(removed), role: None }];
+    let assign = Request::Write(Write::from(RegistryWrite::Assign { seen, assignments }));
+    assert_eq!(cluster.answer(leader, assign), Reply::Write(WriteReply::HostChanged));
+    cluster.tick(60);
+    let node = &cluster.nodes[removed as usize - 1];
+    let replica = node.membership(shard).expect("it keeps its replica");
+    assert!(!replica.nodes.values().any(|member| *member == NodeId(removed)), "it is not a member");
+    cluster.ask(leader, Request::Transfer { shard, to: NodeId(next) });
+    cluster.tick(60);
+    assert_eq!(cluster.leader(shard), next);
+    let status = cluster.nodes[removed as usize - 1].status();
+    let of_shard = status.shards.iter().find(|status| status.shard == shard).expect("a replica");
+    assert_eq!(of_shard.leader, Some(NodeId(next)));
+}
