@@ -76,6 +76,8 @@ pub enum Fault {
     RefusedBatchesDurable,
     /// A replica answers stale reads although it has not applied the last move of its slots.
     ReadBeforeMove,
+    /// A shard answers reads of operations on keys of slots that it has given to another shard.
+    GivenSlotsRead,
     /// A watcher's cursor moves to the revision of the state, although one answer holds only some
     /// of the changes.
     ChangesSkipped,
@@ -136,7 +138,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 50] = [
+    pub const ALL: [Fault; 51] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -166,6 +168,7 @@ impl Faults {
         Fault::DurableBeforeSync,
         Fault::RefusedBatchesDurable,
         Fault::ReadBeforeMove,
+        Fault::GivenSlotsRead,
         Fault::ChangesSkipped,
         Fault::CaughtUpByStaleRead,
         Fault::ReplyOvertakes,

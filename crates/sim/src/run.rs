@@ -10,7 +10,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::checkers::{self, FinishedRun, Violation};
 use crate::event_queue::Micros;
-use crate::operator_actions;
 use crate::plan::Plan;
 pub use crate::report::{Report, Tally};
 use crate::trace::Detail;
@@ -66,10 +65,10 @@ fn play(plan: &Plan, world: &mut World<'_>) -> Result<(), Violation> {
         key_watchers: &world.key_watchers,
         imports: &world.imports,
         ledger: world.ledger(),
-        data_shards: (!operator_actions::moves(&plan.operator_actions) && !plan.automatic_division)
-            .then_some(plan.data_shards),
+        data_shards: plan.data_shards,
         is_mixed: plan.is_mixed(),
         lineages: OnceCell::new(),
+        ownership: OnceCell::new(),
     })
 }
 

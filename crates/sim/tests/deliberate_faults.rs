@@ -66,7 +66,7 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.pipelining_clients = 0;
     provoke(&mut plan, fault);
     // These plans have all their strikes.
-    if !matches!(fault, Fault::OutcomeThroughLaterLink | Fault::ReadBeforeMove) {
+    if !matches!(fault, Fault::OutcomeThroughLaterLink | Fault::ReadBeforeMove | Fault::GivenSlotsRead) {
         schedule_strikes(&mut plan, fault);
     }
     plan
@@ -111,6 +111,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         | Fault::BackupOfTwoSlotMaps
         | Fault::BackupIgnoresMovesElsewhere
         | Fault::ReadBeforeMove
+        | Fault::GivenSlotsRead
         | Fault::MovedOperationOvertakes
         | Fault::HalvesReordered => provoke_moves(plan, fault),
         Fault::NewCommandBeforeRaise => provoke_upgrade(plan),
@@ -189,8 +190,12 @@ fn provoke_moves(plan: &mut Plan, fault: Fault) {
             plan.operator_actions = to_and_fro(4_096, 600);
         }
         // A node misses two moves of one shard, whose leader it cannot reach, and hears of both
-        // from the leaders of the registry and of the other shard.
-        Fault::ReadBeforeMove => {
+        // from the leaders of the registry and of the other shard; or it misses in the registry
+        // that slots have moved, and asks their last owner.
+        Fault::ReadBeforeMove | Fault::GivenSlotsRead => {
+            if fault == Fault::GivenSlotsRead {
+                plan.load.operations_per_mille = 1_000;
+            }
             plan.load.keys_per_shard = 2;
             plan.load.pause_max = Micros::MILLISECOND * 4;
             plan.load.reads_per_mille = 600;
@@ -345,6 +350,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         Fault::SlowDiskIgnored
         | Fault::HangingDiskAwaited
         | Fault::ReadBeforeMove
+        | Fault::GivenSlotsRead
         | Fault::CallerLostInForward
         | Fault::OnlyFirstDemandChecked
         | Fault::AuditRecordLost
@@ -463,7 +469,12 @@ fn old_attempt_believed_is_caught() {
 
 #[test]
 fn read_before_move_is_caught() {
-    caught(Fault::ReadBeforeMove, &["staleness", "lineage", "lists"]);
+    caught(Fault::ReadBeforeMove, &["staleness", "lineage", "lists", "operations"]);
+}
+
+#[test]
+fn reads_of_operations_on_given_slots_are_caught() {
+    caught(Fault::GivenSlotsRead, &["operations"]);
 }
 
 #[test]

@@ -5,17 +5,18 @@
 //! are compared with each other: if a shard's part shows some key at version `n`, the state it was
 //! taken from had reached `n`, so no other key of that shard may show what a known mutation up to
 //! `n` had already replaced, nor be missing unless it was absent at some state that all the others
-//! allow.
+//! allow. While slots move, this holds for the keys of slots that moved together.
 
 use std::collections::BTreeMap;
 
-use crate::slots::shard_of;
+use crate::slots::slot_of;
 use bytes::Bytes;
 use tidelock_core::command::{Page, Read, ReadReply, Reply, Request};
 use tidelock_core::limits::LIST_PAGE_ITEMS_MAX;
-use tidelock_core::types::{ShardId, Version};
+use tidelock_core::types::Version;
 
 use super::lineage::{Lineage, Lineages, covers};
+use super::ownership::{SlotClass, SlotOwnership};
 use super::{Checker, FinishedRun, Violation, describe};
 use crate::compound::is_compound;
 use crate::history::{History, Operation};
@@ -27,12 +28,12 @@ pub struct Lists;
 
 impl Checker for Lists {
     fn judge(&self, run: &FinishedRun<'_>) -> Result<(), Violation> {
-        check(run.history, run.lineages()?, run.data_shards)
+        check(run.history, run.lineages()?, run.ownership()?)
     }
 }
 
 /// Checks every page of a list, by itself and against the lineages of its keys.
-pub fn check(history: &History, lineages: &Lineages, data_shards: Option<u64>) -> Result<(), Violation> {
+pub fn check(history: &History, lineages: &Lineages, ownership: &SlotOwnership) -> Result<(), Violation> {
     for operation in history.operations() {
         let (Request::Read { read: read @ Read::List { .. }, .. }, Some(Reply::Read(ReadReply::Page(page)))) =
             (&operation.request, operation.reply())
@@ -41,9 +42,7 @@ pub fn check(history: &History, lineages: &Lineages, data_shards: Option<u64>) -
         };
         let judge = PageCheck { operation, read, page };
         judge.shape()?;
-        if let Some(data_shards) = data_shards {
-            judge.one_state(lineages, data_shards)?;
-        }
+        judge.one_state(lineages, ownership)?;
     }
     Ok(())
 }
@@ -76,13 +75,14 @@ impl PageCheck<'_> {
         Ok(())
     }
 
-    fn one_state(&self, lineages: &Lineages, data_shards: u64) -> Result<(), Violation> {
-        let mut spans: BTreeMap<ShardId, Span> = BTreeMap::new();
+    fn one_state(&self, lineages: &Lineages, ownership: &SlotOwnership) -> Result<(), Violation> {
+        let class_of = |key: &[u8]| ownership.class_of(slot_of(key));
+        let mut spans: BTreeMap<SlotClass, Span> = BTreeMap::new();
         for item in &self.page.items {
             if is_compound(&item.key) {
                 continue;
             }
-            let span = spans.entry(shard_of(&item.key, data_shards)).or_default();
+            let span = spans.entry(class_of(&item.key)).or_default();
             span.reached = span.reached.max(item.version);
             if let Some(next) = lineages.get(&item.key).and_then(|lineage| next_after(lineage, item.version))
                 && span.ended_by.as_ref().is_none_or(|(end, _)| next < *end)
@@ -102,7 +102,7 @@ impl PageCheck<'_> {
         }
         for (key, lineage) in lineages.iter().filter(|(key, _)| covers(self.read, self.page, key)) {
             let shown = self.page.items.iter().any(|item| item.key == *key);
-            let span = spans.get(&shard_of(key, data_shards));
+            let span = spans.get(&class_of(key));
             if let (false, Some(span)) = (shown, span)
                 && !span.can_lack(lineage)
             {
@@ -151,6 +151,7 @@ mod tests {
     use super::*;
     use crate::checkers::fixture::{HistoryBuilder, KEY, always};
     use crate::checkers::lineage::lineages;
+    use crate::checkers::operations::Ledger;
     use crate::history::value_of;
     use tidelock_core::command::Operation::Put;
     use tidelock_core::command::{Condition, Consistency, Item, Write};
@@ -160,7 +161,8 @@ mod tests {
 
     fn verdict(history_builder: &HistoryBuilder) -> String {
         let lineages = lineages(&history_builder.history).unwrap();
-        check(&history_builder.history, &lineages, Some(1))
+        let ownership = SlotOwnership::of(&Ledger::default(), 1).expect("nothing moved");
+        check(&history_builder.history, &lineages, &ownership)
             .err()
             .map_or_else(String::new, |violation| violation.message)
     }

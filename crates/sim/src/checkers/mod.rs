@@ -4,7 +4,8 @@
 //! [`availability`], [`leaders`], [`replicas`], [`replies`], [`versions`]. [`placement`] judges the
 //! healed cluster. *Offline* checkers judge the finished [`History`], which contains only what
 //! clients of the shipped binary could observe: [`linearizability`], [`staleness`], [`durability`],
-//! [`lists`], [`scans`]; they share [`lineage`], which orders the mutations of each key by version.
+//! [`lists`], [`scans`]; they share [`lineage`], which orders the mutations of each key by version,
+//! and [`ownership`], which says in which log a key was at which time.
 //! [`pipelines`] judges what the order of one connection's commands promises. [`operations`] also
 //! uses the log, for properties that a history alone does not show. [`config`] judges configuration
 //! by its revisions, and [`lives`] judges namespaces that are created and deleted, by the log.
@@ -29,6 +30,7 @@ pub mod linearizability;
 pub mod lists;
 pub mod lives;
 pub mod operations;
+pub mod ownership;
 pub mod permissions;
 pub mod pipelines;
 pub mod placement;
@@ -51,6 +53,7 @@ use crate::key_watcher::KeyWatchingClient;
 use crate::pipelines::ConnectionRecord;
 use crate::watcher::WatchingClient;
 use lineage::Lineages;
+use ownership::SlotOwnership;
 
 /// A property that a run violated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -110,13 +113,14 @@ pub struct FinishedRun<'a> {
     pub imports: &'a [ImportedDocument],
     /// What the cluster committed.
     pub ledger: &'a operations::Ledger,
-    /// Number of data shards, which determines which keys share a shard; `None` if slots move,
-    /// because then no keys share one for the whole run.
-    pub data_shards: Option<u64>,
+    /// Number of data shards at the founding.
+    pub data_shards: u64,
     /// Whether hosts ran different releases.
     pub is_mixed: bool,
     /// What several checkers share, once one has asked for it.
     pub lineages: OnceCell<Result<Lineages, Violation>>,
+    /// The same, of the owners of slots.
+    pub ownership: OnceCell<Result<SlotOwnership, Violation>>,
 }
 
 impl FinishedRun<'_> {
@@ -126,6 +130,15 @@ impl FinishedRun<'_> {
     /// When no order of mutations explains the replies.
     pub fn lineages(&self) -> Result<&Lineages, Violation> {
         self.lineages.get_or_init(|| lineage::lineages(self.history)).as_ref().map_err(Violation::clone)
+    }
+
+    /// Which shard owned which slots.
+    ///
+    /// # Errors
+    /// When slots had two owners at a time.
+    pub fn ownership(&self) -> Result<&SlotOwnership, Violation> {
+        let replay = || SlotOwnership::of(self.ledger, self.data_shards);
+        self.ownership.get_or_init(replay).as_ref().map_err(Violation::clone)
     }
 }
 

@@ -1,12 +1,13 @@
 //! Rules for checkers that replay the committed log: commands and reads are in the order of real
 //! time, and the log contains what was acknowledged.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use tidelock_core::command::{Denial, Refusal, Reply, WriteReply};
 
 use super::Violation;
-use crate::history::{Moment, Operation};
+use crate::history::{Incarnation, Moment, Operation};
 use crate::watcher::WatchedContent;
 
 /// Judges by the log for one checker.
@@ -73,7 +74,8 @@ impl LogJudge {
 
     /// Finds a place between two commands for each read, the earliest one, in the order of their
     /// answers. A place is the number of commands before it. `writes` are commands with the places
-    /// after them, and `find` returns the first place of a range that explains an answer.
+    /// after them, and `find` returns the first place of a range that explains an answer. Stale
+    /// reads are only bound by earlier ones of the same process.
     pub(super) fn place_reads<R>(
         self,
         mut reads: Vec<AnsweredRead<'_, R>>,
@@ -83,16 +85,18 @@ impl LogJudge {
     ) -> Result<(), Violation> {
         reads.sort_by_key(|read| read.operation.completed());
         let mut placed: Vec<(Moment, usize)> = Vec::new();
+        let mut stale: BTreeMap<Incarnation, Vec<(Moment, usize)>> = BTreeMap::new();
         for AnsweredRead { operation, read, is_stale } in reads {
-            let answered = writes.iter().filter(|(write, _)| settled(write) < operation.invoked);
-            let read_before = placed.iter().filter(|(completed, _)| *completed < operation.invoked);
+            let before =
+                if is_stale { stale.entry(operation.answered_by()).or_default() } else { &mut placed };
+            let read_before = before.iter().filter(|(completed, _)| *completed < operation.invoked);
+            let answered = writes.iter().filter(|(write, _)| !is_stale && settled(write) < operation.invoked);
             let fresh = answered.map(|(_, place)| *place).chain(read_before.map(|(_, place)| *place)).max();
-            let low = if is_stale { 0 } else { fresh.unwrap_or(0) };
+            let low = fresh.unwrap_or(0);
             let asked_later = writes.iter().filter(|(write, _)| write.invoked > operation.completed());
             let high = asked_later.map(|(_, place)| place - 1).min().unwrap_or(commands);
             match find(low..=high, &read) {
-                Some(place) if !is_stale => placed.push((operation.completed(), place)),
-                Some(_) => {}
+                Some(place) => before.push((operation.completed(), place)),
                 None => {
                     let reply = operation.reply();
                     let text =

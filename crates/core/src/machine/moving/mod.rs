@@ -60,7 +60,8 @@ impl Data {
         let owns_all = match read {
             Read::Get { key } => ownership.owns(key),
             Read::Operations { operations, .. } => {
-                operations.iter().all(|operation| ownership.owns(operation.key()))
+                self.faults.has(Fault::GivenSlotsRead)
+                    || operations.iter().all(|operation| ownership.owns(operation.key()))
             }
             Read::Config(read) => ownership.owns(read.namespace.routing_key()),
             Read::Changes { scope, .. } => match scope.slot() {

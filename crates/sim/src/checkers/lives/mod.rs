@@ -39,7 +39,7 @@ pub struct NamespaceLives;
 
 impl Checker for NamespaceLives {
     fn judge(&self, run: &FinishedRun<'_>) -> Result<(), Violation> {
-        if run.data_shards.is_none() {
+        if run.ownership()?.has_moves() {
             return Ok(());
         }
         check(run.history, (run.ledger, run.is_mixed), run.watchers)

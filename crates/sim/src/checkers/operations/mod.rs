@@ -8,29 +8,31 @@
 //! 2. The answers and the model: each answer is the model's at that log position.
 //! 3. The order and real time: a command that was answered before another was requested comes
 //!    before it in the log. A read, too, has a position between two commands from which its answer
-//!    follows.
+//!    follows. While slots move, this is judged by the parts of the logs in which the keys were.
 //! 4. Time: keys expire only at a time that the clock of a node has shown, and a time to live is
 //!    measured by the clock of the leader that proposed it.
 
 mod ledger;
 mod model;
+mod reads;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    Consistency, Expiry, Operation as Asked, OperationReplies, OperationRepliesBuilder, OperationReply,
-    Operations, Read, ReadReply, Refusal, Reply, Request, Set, Write, WriteReply,
+    Expiry, Operation as Asked, OperationReply, Operations, Refusal, Reply, Set, Write, WriteReply,
 };
 use tidelock_core::types::{ShardId, Token, UnixMillis};
 
 pub use ledger::Ledger;
 use model::{Held, ShardModel};
+use reads::judge_reads;
 
-use super::replay::{AnsweredRead, LogJudge, LogOrder, is_refused};
+use super::ownership::SlotOwnership;
+use super::replay::{LogJudge, LogOrder, is_refused};
 use super::{Checker, FinishedRun, Violation};
 use crate::compound::{is_compound, is_identified, token_in};
-use crate::history::{History, Operation, token_of};
+use crate::history::{History, token_of};
 
 const JUDGE: LogJudge = LogJudge { checker: "operations" };
 
@@ -42,36 +44,33 @@ pub struct OperationsByLog;
 
 impl Checker for OperationsByLog {
     fn judge(&self, run: &FinishedRun<'_>) -> Result<(), Violation> {
-        check(run.history, run.ledger)
+        check(run.history, run.ledger, run.ownership()?)
     }
 }
 
 /// Judges every operation of a finished run.
-pub fn check(history: &History, ledger: &Ledger) -> Result<(), Violation> {
-    let (mut done, mut outcomes) = (BTreeMap::new(), BTreeMap::new());
-    // While slots move, the states of a key are in several logs.
-    let is_moving =
-        ledger.shards().any(|(_, writes)| writes.iter().any(|write| matches!(write, Write::Slots(_))));
+pub fn check(history: &History, ledger: &Ledger, ownership: &SlotOwnership) -> Result<(), Violation> {
+    let (mut done, mut outcomes) = (BTreeSet::new(), BTreeMap::new());
+    let mut logs = BTreeMap::new();
     for (shard, writes) in ledger.shards() {
-        let judged = judge_writes(history, ledger, (shard, writes))?;
-        if !is_moving {
-            judge_reads(history, &judged)?;
-        }
-        done.extend(judged.places.iter().map(|(token, place)| (*token, *place)));
-        for (token, reply) in judged.outcomes {
+        let mut judged = judge_writes(history, ledger, (shard, writes))?;
+        done.extend(judged.places.keys().copied());
+        for (token, reply) in std::mem::take(&mut judged.outcomes) {
             if outcomes.insert(token, reply).is_some() {
                 let text = format!("the transaction of operation {token} happened in two shards");
                 return Err(Violation::new(JUDGE.checker, text));
             }
         }
+        logs.insert(shard, judged);
     }
+    judge_reads(history, ownership, &logs)?;
     judge_repetitions(history, &outcomes)?;
     for operation in history.operations() {
         let is_named = operation.write().and_then(token_in) == Some(operation.token);
         if !is_named || operation.write().is_some_and(is_identified) {
             continue;
         }
-        JUDGE.judge_presence(operation, done.contains_key(&operation.token))?;
+        JUDGE.judge_presence(operation, done.contains(&operation.token))?;
     }
     Ok(())
 }
@@ -112,7 +111,6 @@ struct ReplayedKeys {
     /// The first outcomes of transactions with an id.
     outcomes: BTreeMap<Token, Reply>,
     past: Past,
-    commands: usize,
 }
 
 fn judge_writes(
@@ -120,12 +118,7 @@ fn judge_writes(
     ledger: &Ledger,
     (shard, writes): (ShardId, &[Write]),
 ) -> Result<ReplayedKeys, Violation> {
-    let mut judged = ReplayedKeys {
-        places: BTreeMap::new(),
-        outcomes: BTreeMap::new(),
-        past: Past::new(),
-        commands: writes.len(),
-    };
+    let mut judged = ReplayedKeys { places: BTreeMap::new(), outcomes: BTreeMap::new(), past: Past::new() };
     let mut model = ShardModel::default();
     let mut order = LogOrder::default();
     for (place, write) in (1..).zip(writes) {
@@ -286,56 +279,6 @@ fn remember(past: &mut Past, place: usize, before: &BTreeMap<Bytes, Held>, model
             }
         }
     }
-}
-
-/// Finds a place for each read, the earliest one, in the order of their answers.
-fn judge_reads(history: &History, judged: &ReplayedKeys) -> Result<(), Violation> {
-    let mut reads = Vec::new();
-    for operation in history.of_clients() {
-        if let (
-            Request::Read { read: Read::Operations { operations, bytes_max }, consistency },
-            Some(Reply::Read(ReadReply::Operations(replies))),
-        ) = (&operation.request, operation.reply())
-            && is_of(operations, judged)
-        {
-            let (read, is_stale) = ((operations, *bytes_max, replies), *consistency == Consistency::Stale);
-            reads.push(AnsweredRead { operation, read, is_stale });
-        }
-    }
-    let writes: Vec<(&Operation, usize)> = judged
-        .places
-        .iter()
-        .filter_map(|(token, place)| history.operation(*token).map(|operation| (operation, *place)))
-        .collect();
-    JUDGE.place_reads(reads, &writes, judged.commands, |mut places, read| {
-        places.find(|place| explains(judged, *place, *read))
-    })
-}
-
-/// Whether a read is one of this shard: all keys of a shard have the same tag.
-fn is_of(operations: &Operations, judged: &ReplayedKeys) -> bool {
-    let tag = |key: &[u8]| key.split(|&byte| byte == b'}').next().map(<[u8]>::to_vec);
-    let Some(asked) = operations.iter().next().and_then(|operation| tag(operation.key())) else {
-        return false;
-    };
-    judged.past.keys().any(|key| tag(key).as_ref() == Some(&asked))
-}
-
-/// Whether a read of `operations` at `place` gives these replies; only values beyond the reader's
-/// byte limit may be left out.
-fn explains(
-    judged: &ReplayedKeys,
-    place: usize,
-    (operations, bytes_max, replies): (&Operations, usize, &OperationReplies),
-) -> bool {
-    let mut expected = OperationRepliesBuilder::within(bytes_max);
-    for look in operations.iter() {
-        let states = judged.past.get(look.key()).map_or(&[][..], |states| &states[..]);
-        let reached = states.partition_point(|(from, _)| *from <= place);
-        let held = reached.checked_sub(1).and_then(|last| states[last].1.as_ref());
-        expected.push(&ShardModel::look(held, &look));
-    }
-    expected.finish() == *replies
 }
 
 #[cfg(test)]

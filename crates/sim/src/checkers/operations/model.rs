@@ -17,6 +17,7 @@ use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::types::{UnixMillis, Version};
 use uuid::Uuid;
 
+use crate::checkers::ownership::{ShardOwnership, StepEffect};
 use crate::slots::slot_of;
 
 /// The content of a key.
@@ -36,22 +37,11 @@ pub struct ShardModel {
     /// The store's own implementation: whether it was ever written to decides about a restore.
     /// Other checkers judge its content.
     config: Config,
-    /// The owned slots, once it has taken part in a move.
-    owned: Option<SlotSet>,
-    /// The last move that it took part in.
-    last: u64,
-    incoming: Option<IncomingCopy>,
+    ownership: ShardOwnership,
     /// Outcomes of transactions with an id. Runs are too short to reach the bounds of the store.
     outcomes: Vec<KeptOutcome>,
     /// Whether the last command was a repetition that did nothing.
     pub has_repeated: bool,
-}
-
-#[derive(Debug)]
-struct IncomingCopy {
-    slots: SlotSet,
-    attempt: u64,
-    sequence: u64,
 }
 
 /// The shard does not own the keys of a command, so nodes retry it on another shard.
@@ -129,34 +119,13 @@ impl ShardModel {
     }
 
     fn owns(&self, key: &[u8]) -> bool {
-        self.owned.as_ref().is_none_or(|owned| owned.contains(slot_of(key)))
+        self.ownership.owns(slot_of(key))
     }
 
-    /// A step of a move as a whole: the model does with the first command what the store does with
-    /// several.
     fn step(&mut self, step: &Move) {
-        let migration = step.migration.0;
-        match &step.step {
-            MoveStep::Open { attempt, slots, founding, .. } => {
-                self.owned.get_or_insert_with(|| founding.clone());
-                if migration < self.last || (migration == self.last && self.incoming.is_none()) {
-                    return;
-                }
-                self.last = migration;
-                if self.incoming.as_ref().is_none_or(|incoming| incoming.attempt < *attempt) {
-                    self.forget(slots);
-                    let (slots, attempt) = (slots.clone(), *attempt);
-                    self.incoming = Some(IncomingCopy { slots, attempt, sequence: 0 });
-                }
-            }
-            MoveStep::Import(import) => {
-                let Some(incoming) = self.incoming.as_mut().filter(|_| migration == self.last) else {
-                    return;
-                };
-                if (incoming.attempt, incoming.sequence) != (import.attempt, import.sequence) {
-                    return;
-                }
-                incoming.sequence += 1;
+        match (self.ownership.step(step), &step.step) {
+            (Some(StepEffect::Opened(slots)), _) => self.forget(&slots),
+            (Some(StepEffect::Imported), MoveStep::Import(import)) => {
                 self.lift(import.revision.0);
                 for row in &import.rows {
                     let held = Held { version: row.version, value: row.value.clone(), expires: row.expires };
@@ -165,27 +134,17 @@ impl ShardModel {
                 import.removals.iter().for_each(|key| drop(self.keys.remove(key)));
                 import.config.iter().for_each(|part| self.config.import_part(part).expect("a block"));
             }
-            MoveStep::Own { attempt, sequence, revision, config, outcomes } => {
-                let is_it = |incoming: &mut IncomingCopy| {
-                    migration == self.last && (incoming.attempt, incoming.sequence) == (*attempt, *sequence)
-                };
-                let Some(incoming) = self.incoming.take_if(is_it) else { return };
-                self.owned = self.owned.as_ref().map(|owned| owned.union(&incoming.slots));
+            (Some(StepEffect::Owns(_)), MoveStep::Own { revision, config, outcomes, .. }) => {
                 self.lift(revision.0);
                 self.config.take_block(config).expect("a block");
                 self.outcomes.extend(outcomes.iter().cloned());
             }
-            MoveStep::Freeze { slots, founding } => {
-                let owned = self.owned.get_or_insert_with(|| founding.clone());
-                if migration > self.last {
-                    *owned = owned.without(slots);
-                    self.last = migration;
-                    // No client can read it any more, and the content of the copy is in the log.
-                    self.forget(&slots.clone());
-                    self.outcomes.retain(|kept| !slots.contains(kept.slot));
-                }
+            (Some(StepEffect::Gave(slots)), _) => {
+                // No client can read it any more, and the content of the copy is in the log.
+                self.forget(&slots);
+                self.outcomes.retain(|kept| !slots.contains(kept.slot));
             }
-            MoveStep::Release { .. } | MoveStep::Purge { .. } => {}
+            _ => {}
         }
     }
 

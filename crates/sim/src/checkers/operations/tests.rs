@@ -2,20 +2,27 @@
 
 use super::*;
 use crate::checkers::fixture::HistoryBuilder;
-use tidelock_core::command::{Condition, ReadReply, Refusal, WriteReply};
+use crate::slots::slot_of;
 use tidelock_core::command::{
-    Expiry, ExpiryCondition, Operation as Asked, OperationReply, Set, SetCondition, Transaction, Write,
+    Condition, Consistency, Expiry, ExpiryCondition, Import, Move, MoveStep, Operation as Asked,
+    OperationRepliesBuilder, OperationReply, Read, ReadReply, Refusal, Request, RestoredKey, Set,
+    SetCondition, Transaction, Write, WriteReply,
 };
 use tidelock_core::limits;
-use tidelock_core::types::{LogIndex, NodeId, Term, UnixMillis, Version};
+use tidelock_core::machine::config::Config;
+use tidelock_core::slots::slot_set::SlotSet;
+use tidelock_core::types::{LogIndex, MigrationId, NodeId, Term, UnixMillis, Version};
 
 const SHARD: ShardId = ShardId(1);
+const SECOND: ShardId = ShardId(2);
 const KEY: &[u8] = b"{0}o/0";
 
 #[derive(Default)]
 struct Run {
     history_builder: HistoryBuilder,
     log: Vec<Write>,
+    /// The log of a second shard, which owns nothing at first.
+    second_log: Vec<Write>,
     /// The times that clocks showed, and the clocks' nodes. Node 1 proposes everything.
     clocks: Vec<(u64, u64)>,
 }
@@ -46,6 +53,23 @@ impl Run {
         token
     }
 
+    /// The slot of the key moves to the second shard, with this content.
+    fn moves(&mut self, version: u64, value: &'static [u8]) {
+        let slot = slot_of(KEY);
+        let (slots, all) = (SlotSet::from(slot..slot + 1), SlotSet::all());
+        let step = |shard, step| Write::from(Move { shard, migration: MigrationId(1), step });
+        let (version, value) = (Version(version), Bytes::from_static(value));
+        let rows = vec![RestoredKey { key: Bytes::from_static(KEY), version, value, expires: None }];
+        let import =
+            Import { attempt: 1, sequence: 0, revision: version, rows, removals: Vec::new(), config: None };
+        let (config, outcomes) = (Config::default().floor_block().into(), Vec::new());
+        let own = MoveStep::Own { attempt: 1, sequence: 1, revision: version, config, outcomes };
+        let founding = SlotSet::default();
+        let open = MoveStep::Open { attempt: 1, slots: slots.clone(), founding, limit: 1 };
+        self.second_log.extend([open, MoveStep::Import(import), own].map(|it| step(SECOND, it)));
+        self.log.push(step(SHARD, MoveStep::Freeze { slots, founding: all }));
+    }
+
     fn asks_for(&mut self, consistency: Consistency) -> Token {
         let read = Read::Operations {
             operations: Operations::of(&[Asked::Get { key: KEY }]),
@@ -65,8 +89,10 @@ impl Run {
         let mut ledger = Ledger::default();
         ledger.leader(NodeId(1), SHARD, Term(1));
         ledger.observe(SHARD, LogIndex(1), |_| Some((Term(1), self.log.clone())));
+        ledger.observe(SECOND, LogIndex(1), |_| Some((Term(1), self.second_log.clone())));
         self.clocks.iter().for_each(|(node, time)| ledger.clock(NodeId(*node), UnixMillis(*time)));
-        check(&self.history_builder.history, &ledger)
+        let ownership = SlotOwnership::of(&ledger, 1).expect("one owner at a time");
+        check(&self.history_builder.history, &ledger, &ownership)
             .err()
             .map_or_else(String::new, |violation| violation.message)
     }
@@ -139,6 +165,42 @@ fn a_read_of_the_past_is_noticed_unless_it_is_stale() {
         run.sees(read, 1, "1");
         assert_eq!(run.verdict().is_empty(), is_fine);
     }
+}
+
+#[test]
+fn a_read_at_the_last_owner_of_a_slot_is_noticed_unless_it_is_stale() {
+    for (consistency, is_fine) in [(Consistency::Linearizable, false), (Consistency::Stale, true)] {
+        let mut run = Run::default();
+        run.adds(1, 1);
+        run.moves(1, b"1");
+        let during = run.asks_for(consistency);
+        let (token, add) = run.asks(Asked::Add { key: KEY, delta: 1 });
+        run.second_log.push(add);
+        run.answers(token, OperationReply::Number { version: Version(2), value: 2 });
+        run.sees(during, 1, "1");
+        assert_eq!(run.verdict(), "", "it may have been answered before the write");
+        let after = run.asks_for(consistency);
+        run.sees(after, 1, "1");
+        assert_eq!(run.verdict().is_empty(), is_fine);
+        let last = run.asks_for(consistency);
+        run.sees(last, 2, "2");
+        assert_eq!(run.verdict().is_empty(), is_fine);
+    }
+}
+
+#[test]
+fn stale_reads_of_one_process_that_go_backwards_are_noticed() {
+    let mut run = Run::default();
+    run.adds(1, 1);
+    run.adds(2, 2);
+    for (version, value) in [(1, "1"), (2, "2")] {
+        let read = run.asks_for(Consistency::Stale);
+        run.sees(read, version, value);
+    }
+    assert_eq!(run.verdict(), "");
+    let read = run.asks_for(Consistency::Stale);
+    run.sees(read, 1, "1");
+    assert!(run.verdict().contains("no state from"));
 }
 
 #[test]

@@ -14,13 +14,14 @@ use bytes::Bytes;
 use tidelock_core::command::{
     Operation as Asked, OperationReply, Read, ReadReply, Refusal, Reply, Request, WriteReply,
 };
-use tidelock_core::types::{ShardId, Token, Version};
+use tidelock_core::types::{Token, Version};
 
 use super::lineage::{Lineage, Lineages};
+use super::ownership::{SlotClass, SlotOwnership};
 use super::{Checker, FinishedRun, Violation, describe, operations};
 use crate::history::{Happened, History};
 use crate::pipelines::{ConnectionRecord, TakenCommand};
-use crate::slots::shard_of;
+use crate::slots::slot_of;
 
 const CHECKER: &str = "pipelines";
 
@@ -39,10 +40,10 @@ pub struct ConnectionOrder;
 
 impl Checker for ConnectionOrder {
     fn judge(&self, run: &FinishedRun<'_>) -> Result<(), Violation> {
-        let FinishedRun { history, connections, ledger, data_shards, .. } = *run;
-        let lineages = run.lineages()?;
+        let FinishedRun { history, connections, ledger, .. } = *run;
+        let (lineages, ownership) = (run.lineages()?, run.ownership()?);
         for record in connections {
-            let judge = ConnectionCheck { history, record, lineages, data_shards };
+            let judge = ConnectionCheck { history, record, lineages, ownership };
             judge.keys()?;
             for command in &record.commands {
                 judge.command(command)?;
@@ -84,7 +85,7 @@ struct ConnectionCheck<'a> {
     history: &'a History,
     record: &'a ConnectionRecord,
     lineages: &'a Lineages,
-    data_shards: Option<u64>,
+    ownership: &'a SlotOwnership,
 }
 
 impl RepliesCheck<'_> {
@@ -223,20 +224,24 @@ impl ConnectionCheck<'_> {
         Ok(())
     }
 
-    /// Checks that the keys of each shard that one command reads come from one state.
+    /// Checks that the keys of each shard that one command reads come from one state. While slots
+    /// move, a command has parts that are asked again one by one, so nothing is promised.
     fn one_state(&self, seen: &[(Token, Bytes, Observed)]) -> Result<(), Violation> {
-        let Some(data_shards) = self.data_shards else { return Ok(()) };
-        let mut reached: BTreeMap<ShardId, Version> = BTreeMap::new();
+        if self.ownership.has_moves() {
+            return Ok(());
+        }
+        let class_of = |key: &[u8]| self.ownership.class_of(slot_of(key));
+        let mut reached: BTreeMap<SlotClass, Version> = BTreeMap::new();
         let found = seen.iter().filter_map(|(_, key, seen)| match seen {
             Observed::At(version) => Some((key, *version)),
             _ => None,
         });
         for (key, version) in found.clone() {
-            let reached = reached.entry(shard_of(key, data_shards)).or_default();
+            let reached = reached.entry(class_of(key)).or_default();
             *reached = version.max(*reached);
         }
         for (key, version) in found {
-            let reached = reached[&shard_of(key, data_shards)];
+            let reached = reached[&class_of(key)];
             let Some(lineage) = self.lineages.get(key) else { continue };
             let next = lineage.mutations.get(lineage.gap_of(version));
             if let Some(next) = next.filter(|next| next.version <= reached) {

@@ -5,12 +5,13 @@ use std::cell::OnceCell;
 use tidelock_core::command::{
     Condition, Consistency, Operations, OperationsBuilder, StoredValue, Transaction, Write,
 };
-use tidelock_core::types::{LogIndex, NodeId, Term};
+use tidelock_core::types::{LogIndex, NodeId, ShardId, Term};
 
 use super::*;
 use crate::checkers::operations::Ledger;
 use crate::history::{Incarnation, value_of};
 use crate::pipelines::ReceivedReply;
+use crate::slots::SLOTS;
 
 const KEY: Bytes = Bytes::from_static(b"key");
 const OTHER: Bytes = Bytes::from_static(b"other");
@@ -89,7 +90,7 @@ impl Run {
         self.record.replies.push(ReceivedReply { command, executed, next_token });
     }
 
-    fn judged_with(&self, data_shards: Option<u64>) -> String {
+    fn judged_with(&self, data_shards: u64) -> String {
         let connections = std::slice::from_ref(&self.record);
         let run = FinishedRun {
             history: &self.history,
@@ -102,13 +103,14 @@ impl Run {
             data_shards,
             is_mixed: false,
             lineages: OnceCell::new(),
+            ownership: OnceCell::new(),
         };
         let verdict = ConnectionReplies.judge(&run).and_then(|()| ConnectionOrder.judge(&run));
         verdict.err().map_or_else(String::new, |violation| violation.message)
     }
 
     fn judged(&self) -> String {
-        self.judged_with(Some(1))
+        self.judged_with(1)
     }
 }
 
@@ -244,7 +246,7 @@ fn keys_from_two_states_of_a_shard_are_noticed() {
     run.sees(second, Some((3, new)));
     run.took(&[first, second]);
     assert!(run.judged().contains("replaced at 2, beside a key at version 3"));
-    assert_eq!(run.judged_with(None), "", "they may have been in two shards");
+    assert_eq!(run.judged_with(SLOTS), "", "they are in two shards");
 }
 
 /// The committed log has these commands.
