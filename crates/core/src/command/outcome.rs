@@ -425,7 +425,7 @@ impl OperationRepliesBuilder {
             }
             reply => reply,
         };
-        if *reply == LEFT_OUT {
+        if matches!(reply, OperationReply::Rejected(Rejection::RepliesTooLong)) {
             self.left_out = self.left_out.or(Some(self.count));
         }
         if let OperationReply::Written { version, .. } = reply
@@ -433,7 +433,7 @@ impl OperationRepliesBuilder {
         {
             // Often the only reply: `Bytes` of a buffer without spare capacity take one allocation
             // instead of two.
-            self.bytes.reserve_exact(1 + codec::varint_bytes(version.0));
+            self.bytes = Vec::with_capacity(1 + codec::varint_bytes(version.0));
         }
         reply.encode(&mut self.bytes);
         self.count += 1;
