@@ -149,10 +149,19 @@ fn compare(one: &(impl Keyed + ?Sized), other: &(impl Keyed + ?Sized)) -> Orderi
     if head > other_head {
         Ordering::Greater
     } else if head == other_head {
-        one.key().cmp(other.key())
+        compare_whole(one.key(), other.key())
     } else {
         Ordering::Less
     }
+}
+
+/// The order of two keys with the same head. A key that is not longer than the head is wholly in
+/// it, but for the zeros with which it ends.
+fn compare_whole(one: &[u8], other: &[u8]) -> Ordering {
+    if one.len() <= size_of::<Head>() && other.len() <= size_of::<Head>() {
+        return one.len().cmp(&other.len());
+    }
+    one.cmp(other)
 }
 
 impl<'a> Needle<'a> {
