@@ -125,7 +125,19 @@ impl<'a> Decoder<'a> {
     }
 
     /// Reads a varint of at most ten bytes.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64, DecodeError> {
+        // Most numbers are lengths and counts of one byte.
+        match *self.rest {
+            [byte, ref rest @ ..] if byte < 0x80 => {
+                self.rest = rest;
+                Ok(u64::from(byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;

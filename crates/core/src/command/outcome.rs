@@ -154,18 +154,37 @@ pub enum Rejection {
     DecimalOverflow,
 }
 
-/// Encoded replies, in the order of their operations.
+/// Replies in the order of their operations.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OperationReplies {
-    bytes: Bytes,
+    content: RepliesContent,
     count: usize,
     /// See [`OperationReplies::complete`].
     complete: usize,
 }
 
+/// How replies are held in memory. The same replies are always held in the same way.
+#[derive(Clone, PartialEq, Eq)]
+enum RepliesContent {
+    /// The only reply is [`OperationReply::Written`]. Most writes are answered so, and it takes no
+    /// allocation.
+    OnlyWritten(Written),
+    /// Any other replies, encoded.
+    Encoded(Bytes),
+}
+
+/// The fields of [`OperationReply::Written`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Written {
+    version: Version,
+    created: bool,
+}
+
 /// Builder of [`OperationReplies`].
 #[derive(Debug)]
 pub struct OperationRepliesBuilder {
+    /// The first reply, as long as it is the only one and needs no encoding.
+    only: Option<Written>,
     bytes: Vec<u8>,
     count: usize,
     /// The position of the first reply that was left out.
@@ -177,6 +196,7 @@ pub struct OperationRepliesBuilder {
 #[derive(Clone, Debug, Default)]
 pub struct OperationRepliesReader {
     replies: OperationReplies,
+    /// Bytes of the encoded replies read so far.
     offset: usize,
     read: usize,
 }
@@ -344,18 +364,27 @@ impl OperationReplies {
         self.complete
     }
 
-    /// Bytes that they take in memory.
+    /// Bytes that they take when encoded.
     pub fn encoded_bytes(&self) -> usize {
-        self.bytes.len()
+        match &self.content {
+            RepliesContent::OnlyWritten(written) => written.encoded_bytes(),
+            RepliesContent::Encoded(bytes) => bytes.len(),
+        }
     }
 
     /// The replies, in order.
     pub fn iter(&self) -> impl Iterator<Item = OperationReply<'_>> {
-        let mut decoder = Decoder::new(&self.bytes);
-        (0..self.count).map(move |_| {
+        let (only, bytes) = match &self.content {
+            RepliesContent::OnlyWritten(written) => (Some(written.reply()), &[][..]),
+            RepliesContent::Encoded(bytes) => (None, &bytes[..]),
+        };
+        let encoded_count = if only.is_some() { 0 } else { self.count };
+        let mut decoder = Decoder::new(bytes);
+        let encoded = (0..encoded_count).map(move |_| {
             OperationReply::decode(&mut decoder)
                 .expect("invariant: replies were checked when they were taken")
-        })
+        });
+        only.into_iter().chain(encoded)
     }
 
     /// The reply, if there is exactly one.
@@ -370,26 +399,63 @@ impl OperationReplies {
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_varint(out, self.count as u64);
-        codec::put_bytes(out, &self.bytes);
+        match &self.content {
+            RepliesContent::OnlyWritten(written) => {
+                codec::put_varint(out, written.encoded_bytes() as u64);
+                written.reply().encode(out);
+            }
+            RepliesContent::Encoded(bytes) => codec::put_bytes(out, bytes),
+        }
     }
 
     /// Reads replies and checks that each of them decodes.
     pub(crate) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<OperationReplies, DecodeError> {
-        let (mut seen, mut left_out) = (0, None);
+        let (mut seen, mut left_out, mut last_written) = (0, None, None);
         let (count, bytes) = decoder.packed(owner, "number of replies", |item| {
-            if OperationReply::decode(item)? == LEFT_OUT {
+            let reply = OperationReply::decode(item)?;
+            if reply == LEFT_OUT {
                 left_out = left_out.or(Some(seen));
             }
+            last_written = Written::of(&reply);
             seen += 1;
             Ok(())
         })?;
-        Ok(OperationReplies { count, bytes, complete: left_out.unwrap_or(count) })
+        let content = match last_written {
+            Some(written) if count == 1 => RepliesContent::OnlyWritten(written),
+            _ => RepliesContent::Encoded(bytes),
+        };
+        Ok(OperationReplies { content, count, complete: left_out.unwrap_or(count) })
     }
 }
 
 impl fmt::Debug for OperationReplies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl Default for RepliesContent {
+    fn default() -> RepliesContent {
+        RepliesContent::Encoded(Bytes::new())
+    }
+}
+
+impl Written {
+    fn of(reply: &OperationReply<'_>) -> Option<Written> {
+        match *reply {
+            OperationReply::Written { version, created } => Some(Written { version, created }),
+            _ => None,
+        }
+    }
+
+    fn reply(self) -> OperationReply<'static> {
+        let Written { version, created } = self;
+        OperationReply::Written { version, created }
+    }
+
+    /// Bytes that [`OperationReply::encode`] appends: a tag and the version.
+    fn encoded_bytes(self) -> usize {
+        1 + codec::varint_bytes(self.version.0)
     }
 }
 
@@ -404,7 +470,7 @@ impl OperationRepliesBuilder {
     /// left out.
     pub fn within(bytes_max: usize) -> OperationRepliesBuilder {
         let bytes_max = bytes_max.min(limits::REPLIES_BYTES_CLOSE);
-        OperationRepliesBuilder { bytes: Vec::new(), count: 0, left_out: None, bytes_max }
+        OperationRepliesBuilder { only: None, bytes: Vec::new(), count: 0, left_out: None, bytes_max }
     }
 
     /// A builder with room for `count` replies without values, up to a limit: a transaction of 8
@@ -419,21 +485,23 @@ impl OperationRepliesBuilder {
     /// Appends a reply. A read value that does not fit is left out. A removed value is always kept,
     /// because the reply is its only remaining copy: the code that applies writes bounds those.
     pub fn push(&mut self, reply: &OperationReply<'_>) {
+        if self.count == 0
+            && let Some(written) = Written::of(reply)
+        {
+            (self.only, self.count) = (Some(written), 1);
+            return;
+        }
+        if let Some(first) = self.only.take() {
+            first.reply().encode(&mut self.bytes);
+        }
         let reply = match reply {
             OperationReply::Value { value, .. } if self.bytes.len() + value.len() > self.bytes_max => {
                 &LEFT_OUT
             }
             reply => reply,
         };
-        if *reply == LEFT_OUT {
+        if matches!(reply, OperationReply::Rejected(Rejection::RepliesTooLong)) {
             self.left_out = self.left_out.or(Some(self.count));
-        }
-        if let OperationReply::Written { version, .. } = reply
-            && self.bytes.capacity() == 0
-        {
-            // Often the only reply: `Bytes` of a buffer without spare capacity take one allocation
-            // instead of two.
-            self.bytes.reserve_exact(1 + codec::varint_bytes(version.0));
         }
         reply.encode(&mut self.bytes);
         self.count += 1;
@@ -442,7 +510,11 @@ impl OperationRepliesBuilder {
     /// Returns the replies.
     pub fn finish(self) -> OperationReplies {
         let complete = self.left_out.unwrap_or(self.count);
-        OperationReplies { bytes: self.bytes.into(), count: self.count, complete }
+        let content = match self.only {
+            Some(written) => RepliesContent::OnlyWritten(written),
+            None => RepliesContent::Encoded(self.bytes.into()),
+        };
+        OperationReplies { content, count: self.count, complete }
     }
 }
 
@@ -452,11 +524,18 @@ impl OperationRepliesReader {
         if self.read == self.replies.count {
             return None;
         }
-        let mut decoder = Decoder::new(&self.replies.bytes[self.offset..]);
+        self.read += 1;
+        let bytes = match &self.replies.content {
+            RepliesContent::OnlyWritten(written) => {
+                self.offset = written.encoded_bytes();
+                return Some(written.reply());
+            }
+            RepliesContent::Encoded(bytes) => bytes,
+        };
+        let mut decoder = Decoder::new(&bytes[self.offset..]);
         let reply = OperationReply::decode(&mut decoder)
             .expect("invariant: replies were checked when they were taken");
-        self.offset = self.replies.bytes.len() - decoder.rest().len();
-        self.read += 1;
+        self.offset = bytes.len() - decoder.rest().len();
         Some(reply)
     }
 
@@ -467,7 +546,7 @@ impl OperationRepliesReader {
 
     /// Bytes of the replies left.
     pub fn bytes_left(&self) -> usize {
-        self.replies.bytes.len() - self.offset
+        self.replies.encoded_bytes() - self.offset
     }
 }
 

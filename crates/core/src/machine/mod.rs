@@ -95,17 +95,19 @@ impl Machine {
         write: Write,
         is_answered: bool,
     ) -> Result<WriteReply, ShardError> {
-        match (self, write) {
-            // The owner of the machine begins the snapshot; the state does not change.
-            (_, Write::Checkpoint { .. }) => Ok(WriteReply::Checkpointed { index }),
-            // The node that received the request retries it, and the leader then proposes it with
-            // its caller.
-            (Machine::Registry(registry), Write::Registry(write)) if registry.lacks_record(&write) => {
-                Err(ShardError::NotHere)
-            }
-            (Machine::Registry(registry), Write::Registry(write)) => Ok(registry.apply(index, *write)),
-            (Machine::Data(data), write) => data.apply(write, is_answered),
-            (Machine::Registry(_), _) => Err(ShardRefusal::invalid("write for another kind of shard").into()),
+        // The owner of the machine begins the snapshot; the state does not change.
+        if let Write::Checkpoint { .. } = write {
+            return Ok(WriteReply::Checkpointed { index });
+        }
+        match self {
+            Machine::Data(data) => data.apply(write, is_answered),
+            Machine::Registry(registry) => match write {
+                // The node that received the request retries it, and the leader then proposes it
+                // with its caller.
+                Write::Registry(write) if registry.lacks_record(&write) => Err(ShardError::NotHere),
+                Write::Registry(write) => Ok(registry.apply(index, *write)),
+                _ => Err(ShardRefusal::invalid("write for another kind of shard").into()),
+            },
         }
     }
 

@@ -265,6 +265,7 @@ impl KeyValue {
     }
 
     /// Notifies an unfinished copy of a change.
+    #[inline]
     fn note(&mut self, key: &[u8], change: KeyChange) {
         if let Some(outgoing_slots) = &mut self.outgoing_slots {
             outgoing_slots.note(key, change);
@@ -272,6 +273,7 @@ impl KeyValue {
     }
 
     /// Lets an unfinished snapshot keep the content of a key before a change.
+    #[inline]
     fn keep(&mut self, key: &[u8], old: Option<PreImage>) {
         if let Some(copy_on_write) = &mut self.copy_on_write {
             copy_on_write.keep(key, old);

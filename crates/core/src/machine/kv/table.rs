@@ -140,6 +140,30 @@ fn head(key: &[u8]) -> Head {
     }
 }
 
+/// The order of two keys. Their first bytes decide nearly always, and a look-up passes several
+/// smaller records in each node of the tree. So that case comes first: `Ord::cmp` of the numbers
+/// would always take two comparisons of 16 bytes.
+#[inline]
+fn compare(one: &(impl Keyed + ?Sized), other: &(impl Keyed + ?Sized)) -> Ordering {
+    let (head, other_head) = (one.head(), other.head());
+    if head > other_head {
+        Ordering::Greater
+    } else if head == other_head {
+        compare_whole(one.key(), other.key())
+    } else {
+        Ordering::Less
+    }
+}
+
+/// The order of two keys with the same head. A key that is not longer than the head is wholly in
+/// it, but for the zeros with which it ends.
+fn compare_whole(one: &[u8], other: &[u8]) -> Ordering {
+    if one.len() <= size_of::<Head>() && other.len() <= size_of::<Head>() {
+        return one.len().cmp(&other.len());
+    }
+    one.cmp(other)
+}
+
 impl<'a> Needle<'a> {
     fn new(key: &'a [u8]) -> Needle<'a> {
         Needle { head: head(key), key }
@@ -194,7 +218,7 @@ impl PartialOrd for dyn Keyed + '_ {
 
 impl Ord for dyn Keyed + '_ {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.head().cmp(&other.head()).then_with(|| self.key().cmp(other.key()))
+        compare(self, other)
     }
 }
 
@@ -214,7 +238,7 @@ impl PartialOrd for Record {
 
 impl Ord for Record {
     fn cmp(&self, other: &Record) -> Ordering {
-        self.head.cmp(&other.head).then_with(|| self.key().cmp(other.key()))
+        compare(self, other)
     }
 }
 
