@@ -47,7 +47,11 @@ impl Data {
             Write::Conditional(transaction) => transaction.keys().all(|key| ownership.owns(key)),
             Write::Config(write) => ownership.owns(write.namespace.routing_key()),
             Write::Restore(write) => write.all_keys(|key| ownership.owns(key)),
-            Write::Expire { .. } | Write::Slots(_) | Write::Registry(_) | Write::Checkpoint { .. } => true,
+            Write::Expire { .. }
+            | Write::Flush(_)
+            | Write::Slots(_)
+            | Write::Registry(_)
+            | Write::Checkpoint { .. } => true,
         }
     }
 
