@@ -83,7 +83,7 @@ pub const FLUSHED_KEYS_FREED_MAX: usize = 1_024;
 /// Flushed keys whose memory a shard frees at a tick: about a millisecond of work.
 pub const FLUSHED_KEYS_FREED_PER_TICK_MAX: usize = 8_192;
 
-/// Tables of flushed keys that a shard holds until they are freed. Beyond it, the oldest one is
+/// Tables of flushed keys that a shard holds until they are freed. Beyond it, the smallest one is
 /// freed at once.
 pub const FLUSHED_TABLES_MAX: usize = 16;
 

@@ -55,13 +55,15 @@ impl FlushedKeys {
 }
 
 impl UnfreedKeys {
-    /// Adds keys. If there are too many tables, the oldest one is freed at once: clients that
-    /// remove all keys again and again have small ones.
+    /// Adds keys. If there are too many tables, the smallest one is freed at once. The oldest one may
+    /// hold millions of keys, and clients that flush again and again soon have small ones.
     fn push(&mut self, keys: Arc<FlushedKeys>) {
-        if self.0.len() == limits::FLUSHED_TABLES_MAX {
-            self.0.pop_front();
-        }
         self.0.push_back(keys);
+        if self.0.len() > limits::FLUSHED_TABLES_MAX {
+            let sizes = self.0.iter().map(|keys| keys.records.len()).enumerate();
+            let smallest = sizes.min_by_key(|(_, size)| *size);
+            smallest.map(|(position, _)| self.0.remove(position));
+        }
     }
 
     /// Frees at most `limit` keys that nothing reads any more.
@@ -239,11 +241,15 @@ mod tests {
         kv.copy_on_write = None;
         kv.free_flushed(64);
         assert!(kv.unfreed.0.is_empty());
+        // The largest table is freed in steps, however often the keys are removed again.
+        (0..100).for_each(|number| put(&mut kv, number));
+        kv.flush(&everything());
         for _ in 0..3 * limits::FLUSHED_TABLES_MAX {
             put(&mut kv, 1);
             kv.flush(&everything());
         }
         assert_eq!(kv.unfreed.0.len(), limits::FLUSHED_TABLES_MAX);
+        assert_eq!(kv.unfreed.0[0].records.len(), 100);
     }
 
     /// A copy in progress makes its receiver remove what it was sent before the flush, and sends
@@ -276,6 +282,28 @@ mod tests {
         assert!(parts >= 10, "{parts}");
         assert_eq!(keys(&sent), keys(&kv));
         assert_eq!(kv.outgoing_rows(), Some(3));
+    }
+
+    /// A part may be empty although the receiver has keys to remove: none of the inspected ones
+    /// belongs to the slots.
+    #[test]
+    fn a_copy_is_not_complete_while_flushed_keys_are_left() {
+        let mut kv = filled(2_000);
+        let last = slot_of(b"key:001999");
+        let first = kv.records.iter().position(|record| slot_of(record.key()) == last);
+        assert!(first.is_some_and(|first| first >= 100), "{first:?}");
+        kv.begin_outgoing(SlotSet::from(last..last + 1));
+        while kv.outgoing_rest().is_none() {
+            kv.walk_outgoing(1_000);
+        }
+        kv.flush(&everything());
+        assert_eq!(kv.changed_outgoing(100), (vec![], vec![]));
+        assert_eq!(kv.outgoing_rest(), Some(1_900));
+        let mut removed = vec![];
+        while kv.outgoing_rest() != Some(0) {
+            removed.extend(kv.changed_outgoing(100).1);
+        }
+        assert!(removed.contains(&Bytes::from_static(b"key:001999")));
     }
 
     #[test]
