@@ -424,9 +424,7 @@ mod tests {
 
     #[test]
     fn a_refused_write_that_appears_is_noticed() {
-        for refusal in
-            [tidelock_core::command::Refusal::NoLeader, tidelock_core::command::Refusal::Overloaded]
-        {
+        for refusal in [Refusal::NoLeader, Refusal::Overloaded] {
             let mut history_builder = HistoryBuilder::default();
             let put = history_builder.put(always());
             history_builder.refused(put, refusal);

@@ -4,7 +4,8 @@
 //! [`availability`], [`leaders`], [`replicas`], [`replies`], [`versions`]. [`placement`] judges the
 //! healed cluster. *Offline* checkers judge the finished [`History`], which contains only what
 //! clients of the shipped binary could observe: [`linearizability`], [`staleness`], [`durability`],
-//! [`lists`], [`scans`], [`flushes`]; they share [`lineage`], which orders the mutations of each key by version.
+//! [`lists`], [`scans`], [`flushes`]; they share [`lineage`], which orders the mutations of each key
+//! by version.
 //! [`pipelines`] judges what the order of one connection's commands promises. [`operations`] also
 //! uses the log, for properties that a history alone does not show. [`config`] judges configuration
 //! by its revisions, and [`lives`] judges namespaces that are created and deleted, by the log.

@@ -308,7 +308,8 @@ fn registry_writes() -> Vec<(&'static str, RegistryWrite)> {
         RegistryWrite::Announce(_) => [
             "begin a transfer of leadership or a checkpoint":
                 RegistryWrite::Announce(AdminAction::Checkpoint),
-            "begin a backup, a restore, a reload of certificates or the removal of all keys": RegistryWrite::Announce(AdminAction::SaveBackup),
+            "begin a backup, a restore, a reload of certificates or the removal of all keys":
+                RegistryWrite::Announce(AdminAction::SaveBackup),
         ],
         RegistryWrite::Audited(_) => [
             "record who asked for a change": RegistryWrite::Audited(Box::new(AuditedWrite {
