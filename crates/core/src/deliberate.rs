@@ -53,6 +53,10 @@ pub enum Fault {
     /// A replica does not notice that a watcher's revisions are older than the changes that it
     /// keeps.
     WatchGapIgnored,
+    /// A flush is complete although slots moved past it.
+    FlushSkipsMovedSlots,
+    /// A flush does not reach the changes that watchers are answered from.
+    FlushNotReported,
     /// The receiver of slots answers watchers as if it had always owned them.
     WatchMissesMovedSlots,
     /// The receiver of slots accepts parts of a copy that a later leader of the giver has
@@ -138,7 +142,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 51] = [
+    pub const ALL: [Fault; 53] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -158,6 +162,8 @@ impl Faults {
         Fault::ShardRemovedWithSlots,
         Fault::WritesDiscarded,
         Fault::WatchGapIgnored,
+        Fault::FlushSkipsMovedSlots,
+        Fault::FlushNotReported,
         Fault::WatchMissesMovedSlots,
         Fault::OldAttemptAccepted,
         Fault::ScanByLaterMap,

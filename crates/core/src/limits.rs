@@ -71,6 +71,22 @@ pub const LOG_CUT_ENTRIES_MAX: u64 = 64;
 /// Log entries in memory that are freed at a tick, for a shard without requests.
 pub const LOG_CUT_ENTRIES_PER_TICK_MAX: u64 = 512;
 
+/// Keys that a shard which takes part in a move of slots inspects in one step of a flush: a few
+/// milliseconds of work.
+pub const FLUSH_KEYS_INSPECTED_MAX: usize = 4_096;
+
+/// Flushed keys whose memory a shard frees whenever it has done some work. Together with
+/// [`FLUSHED_KEYS_FREED_PER_TICK_MAX`] it is more than clients create in that time, so memory does
+/// not grow if clients fill and flush a cluster again and again.
+pub const FLUSHED_KEYS_FREED_MAX: usize = 1_024;
+
+/// Flushed keys whose memory a shard frees at a tick: about a millisecond of work.
+pub const FLUSHED_KEYS_FREED_PER_TICK_MAX: usize = 8_192;
+
+/// Tables of flushed keys that a shard holds until they are freed. Beyond it, the smallest one is
+/// freed at once.
+pub const FLUSHED_TABLES_MAX: usize = 16;
+
 /// A block of a snapshot is closed once it holds this many bytes. A block is encoded at once on the
 /// worker's thread, so this bounds what a snapshot adds to the latency of writes.
 pub const SNAPSHOT_BLOCK_BYTES_CLOSE: usize = 128 << 10;

@@ -14,9 +14,9 @@ use tidelock_core::command::config::{ConfigError, ConfigWritten};
 use tidelock_core::command::{
     AccessChange, AccessWrite, AuthorityChange, AuthorityWrite, ClusterView, Condition,
     ConditionalTransaction, ConfigRead, ConfigReply, ConfigWrite, Consistency, Denial, Exchange, Explanation,
-    HostInfo, LoadView, NodeReply, Operation, OperationReplies, OperationReply, Operations, Page, Read,
-    ReadReply, Refusal, RegistryView, RegistryWrite, Rejection, Reply, Request, ScanStep, StoredValue, Write,
-    WriteReply,
+    FlushReply, HostInfo, LoadView, NodeReply, Operation, OperationReplies, OperationReply, Operations, Page,
+    Read, ReadReply, Refusal, RegistryView, RegistryWrite, Rejection, Reply, Request, ScanStep, StoredValue,
+    Write, WriteReply,
 };
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Version};
 
@@ -163,6 +163,12 @@ pub fn scan(read: Read, consistency: Consistency) -> TypedRequest<Option<ScanSte
         answer!(Reply::Read(ReadReply::Scanned(step)) => Some(step), Reply::SlotsMoved => None),
     );
     TypedRequest { request: Request::Read { read, consistency }, answer }
+}
+
+/// A removal of all keys.
+pub fn flush() -> TypedRequest<FlushReply> {
+    let answer = Conversion::Any(answer!(Reply::Flushed(flushed) => flushed));
+    TypedRequest { request: Request::Flush, answer }
 }
 
 /// A branch of a transaction was applied.

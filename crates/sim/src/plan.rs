@@ -96,6 +96,8 @@ pub struct Load {
     pub client_timeout: Micros,
     /// Of a thousand operations, how many are reads.
     pub reads_per_mille: u32,
+    /// Of a thousand requests, how many remove all keys.
+    pub flushes_per_mille: u32,
     /// Of a thousand requests, how many have operations.
     pub operations_per_mille: u32,
     /// Of a thousand operations, how many are of the configuration centre; the others are divided
@@ -193,7 +195,11 @@ impl Plan {
                     &mut generator(seed, "imports"),
                     &mut generator(seed, "backups"),
                 ],
-                (draw_watching(&mut generator(seed, "watching")), &mut generator(seed, "watching keys")),
+                (
+                    draw_watching(&mut generator(seed, "watching")),
+                    &mut generator(seed, "watching keys"),
+                    &mut generator(seed, "removals of all keys"),
+                ),
             ),
             duration,
             faults: draw_faults(seed, severity),
@@ -286,6 +292,7 @@ impl Plan {
                 client_timeout: Micros::SECOND,
                 reads_per_mille: 0,
                 operations_per_mille: 0,
+                flushes_per_mille: 0,
                 config_per_mille: 0,
                 value_bytes_max: 0,
                 key_watchers: 0,
@@ -474,7 +481,7 @@ fn draw_load(
     random: &mut fastrand::Rng,
     (operations, config): (&mut fastrand::Rng, &mut fastrand::Rng),
     [scans, pipelining, imports, backups]: [&mut fastrand::Rng; 4],
-    (watching, key_watching): (WatcherHabits, &mut fastrand::Rng),
+    (watching, key_watching, flushes): (WatcherHabits, &mut fastrand::Rng, &mut fastrand::Rng),
 ) -> Load {
     Load {
         clients: random.usize(1..=12),
@@ -487,6 +494,7 @@ fn draw_load(
         client_timeout: Micros::MILLISECOND * random.u64(100..=5_000),
         reads_per_mille: random.u32(100..=900),
         operations_per_mille: *choose(operations, &[0, 100, 300, 300, 900]),
+        flushes_per_mille: *choose(flushes, &[0, 0, 0, 5, 20]),
         config_per_mille: *choose(config, &[0, 0, 200, 800]),
         watching,
         key_watchers: *choose(key_watching, &[0, 0, 1, 3]),

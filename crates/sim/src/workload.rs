@@ -34,6 +34,8 @@ pub struct Workload {
     compound: Compound,
     config: ConfigWorkload,
     random: fastrand::Rng,
+    /// Draws which requests remove all keys.
+    flushes: fastrand::Rng,
 }
 
 #[derive(Debug)]
@@ -63,7 +65,8 @@ impl Workload {
             })
             .collect();
         let keys = keys_over(data_shards, load.keys_per_shard);
-        Workload { load, data_shards, keys, clients, compound, config, random }
+        let flushes = plan.generator("removals of all keys by clients");
+        Workload { load, data_shards, keys, clients, compound, config, random, flushes }
     }
 
     /// The keys of each shard that are used with operations.
@@ -102,6 +105,9 @@ impl Workload {
 
     /// A client's next request, with the token `token`, to a node whose clock shows `clock`.
     pub fn request(&mut self, client: usize, token: Token, clock: UnixMillis) -> Request {
+        if self.flushes.u32(0..1000) < self.load.flushes_per_mille {
+            return Request::Flush;
+        }
         if self.config.is_next(self.load.config_per_mille) {
             self.config.request(token)
         } else if let Some(request) = self.compound.request(token, clock) {
@@ -152,6 +158,7 @@ impl Workload {
             | Request::Access
             | Request::Authorities
             | Request::Audit { .. }
+            | Request::Flush
             | Request::SnapshotHere => None,
         };
         let seen = match (reply, reply.only()) {

@@ -59,6 +59,7 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.pause_max = Micros::MILLISECOND * 20;
     plan.load.value_bytes_max = plan.load.value_bytes_max.min(2_000);
     plan.load.config_per_mille = 0;
+    plan.load.flushes_per_mille = 0;
     let backs_up = matches!(fault, Fault::BackupOfTwoSlotMaps | Fault::BackupIgnoresMovesElsewhere);
     plan.load.backup_clients = if backs_up { 3 } else { 0 };
     plan.load.importers = if fault == Fault::ImportWithoutCondition { 2 } else { 0 };
@@ -99,6 +100,14 @@ fn provoke(plan: &mut Plan, fault: Fault) {
     match fault {
         Fault::ChangesSkipped | Fault::CaughtUpByStaleRead => provoke_watchers(plan, fault),
         Fault::WatchGapIgnored | Fault::WatchMissesMovedSlots => provoke_key_watchers(plan, fault),
+        Fault::FlushNotReported => {
+            provoke_key_watchers(plan, fault);
+            plan.load.flushes_per_mille = 10;
+        }
+        Fault::FlushSkipsMovedSlots => {
+            provoke_moves(plan, fault);
+            plan.load.flushes_per_mille = 20;
+        }
         Fault::OnlyLeaderNotifies | Fault::ImportWithoutCondition | Fault::ClaimedAuthorDropped => {
             plan.load.config_per_mille = 800;
         }
@@ -302,9 +311,10 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
             [read_only.clone(), read_only, FullDisk { target, free_bytes: 0 }.into(), power]
         }
         Fault::LedBeforeDurable | Fault::MembershipNotPersisted => [power.clone(), power, torn, slow],
-        Fault::WatchGapIgnored | Fault::VoteNotPersisted | Fault::ReplicaIdReused => {
-            [power, blackout, isolate, break_links]
-        }
+        Fault::FlushNotReported
+        | Fault::WatchGapIgnored
+        | Fault::VoteNotPersisted
+        | Fault::ReplicaIdReused => [power, blackout, isolate, break_links],
         Fault::ReadWithoutRound
         | Fault::AppliedOutOfOrder
         | Fault::OnlyLeaderNotifies
@@ -327,6 +337,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::ShardRemovedWithSlots
         | Fault::WritesDiscarded
         | Fault::WatchMissesMovedSlots
+        | Fault::FlushSkipsMovedSlots
         | Fault::DefaultIgnoredByNewShards
         | Fault::SpanningTransactionsIgnored
         | Fault::BackupOfTwoSlotMaps
@@ -460,6 +471,16 @@ fn a_gap_before_the_kept_changes_is_caught() {
 #[test]
 fn changes_missed_with_moved_slots_are_caught() {
     caught(Fault::WatchMissesMovedSlots, &["key watches"]);
+}
+
+#[test]
+fn a_flush_that_watchers_do_not_notice_is_caught() {
+    caught(Fault::FlushNotReported, &["key watches"]);
+}
+
+#[test]
+fn a_flush_that_slots_move_past_is_caught() {
+    caught(Fault::FlushSkipsMovedSlots, &["flushes"]);
 }
 
 #[test]

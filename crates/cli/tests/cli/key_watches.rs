@@ -7,6 +7,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::harness::client::Raw;
+use crate::harness::resp::{Client, address_of};
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
 
@@ -96,6 +97,29 @@ fn a_cursor_goes_on_at_other_nodes_and_after_restarts() {
     assert_eq!(poll(&other, 1, &query(cursor(&found), "1ms"))["reset"], true);
     let one_key = poll(&cluster, 2, "key=k1&wait=1ms");
     assert_eq!(poll(&cluster, 2, &query(cursor(&one_key), "1ms"))["reset"], true);
+}
+
+#[test]
+fn a_flush_reaches_every_node_and_resets_watchers() {
+    let cluster = Cluster::start(3);
+    let versions: Vec<u64> =
+        (0..20).map(|number| cluster.put(1, &format!("/v1/keys/k{number}"), b"v").version()).collect();
+    let begun = poll(&cluster, 3, "prefix=k&wait=1ms");
+    assert_eq!(changes(&begun).len(), 20);
+    let mut client = Client::connect(address_of(cluster.address(2))).expect("a connection");
+    assert_eq!(client.ask("FLUSHALL"), "+OK");
+    assert_eq!(client.ask("DBSIZE"), ":0");
+    for node in cluster.numbers() {
+        for number in 0..20 {
+            assert_eq!(cluster.get(node, &format!("/v1/keys/k{number}")).status, 404);
+        }
+    }
+    let found = poll(&cluster, 3, &format!("prefix=k&after={}&wait=30s", cursor(&begun)));
+    assert_eq!((found["reset"].as_bool(), changes(&found)), (Some(true), vec![]));
+    for (number, version) in (0..20).zip(versions) {
+        let put = cluster.put(3, &format!("/v1/keys/k{number}"), b"v");
+        assert!(put.status == 201 && put.version() > version, "{}", put.text());
+    }
 }
 
 #[test]

@@ -53,6 +53,8 @@ pub enum AdminAction {
         /// Identifies the backup.
         backup: Uuid,
     },
+    /// Every key is removed.
+    RemoveAllKeys,
     /// A node reads its certificates again.
     ReloadCertificates {
         /// The node that was asked.
@@ -65,6 +67,7 @@ const ACTION_CHECKPOINT: u8 = 2;
 const ACTION_SAVE_BACKUP: u8 = 3;
 const ACTION_RESTORE_BACKUP: u8 = 4;
 const ACTION_RELOAD_CERTIFICATES: u8 = 5;
+const ACTION_REMOVE_ALL_KEYS: u8 = 6;
 
 impl RegistryWrite {
     /// Whether the change produces an audit record.
@@ -117,6 +120,7 @@ impl RegistryWrite {
                 AdminAction::SaveBackup => "backup.save",
                 AdminAction::RestoreBackup { backup: _ } => "backup.restore",
                 AdminAction::ReloadCertificates { node: _ } => "tls.reload",
+                AdminAction::RemoveAllKeys => "keys.flush",
             },
             RegistryWrite::RegisterHost(_)
             | RegistryWrite::JoinHost(_)
@@ -149,7 +153,9 @@ impl RegistryWrite {
             },
             RegistryWrite::Announce(action) => match action {
                 AdminAction::TransferLeadership { shard, to } => format!("{shard} to {to}"),
-                AdminAction::Checkpoint | AdminAction::SaveBackup => String::new(),
+                AdminAction::Checkpoint | AdminAction::SaveBackup | AdminAction::RemoveAllKeys => {
+                    String::new()
+                }
                 AdminAction::RestoreBackup { backup } => backup.to_string(),
                 AdminAction::ReloadCertificates { node } => node.to_string(),
             },
@@ -248,6 +254,7 @@ impl AdminAction {
             }
             AdminAction::Checkpoint => out.push(ACTION_CHECKPOINT),
             AdminAction::SaveBackup => out.push(ACTION_SAVE_BACKUP),
+            AdminAction::RemoveAllKeys => out.push(ACTION_REMOVE_ALL_KEYS),
             AdminAction::RestoreBackup { backup } => {
                 out.push(ACTION_RESTORE_BACKUP);
                 out.extend_from_slice(backup.as_bytes());
@@ -267,6 +274,7 @@ impl AdminAction {
             }
             ACTION_CHECKPOINT => AdminAction::Checkpoint,
             ACTION_SAVE_BACKUP => AdminAction::SaveBackup,
+            ACTION_REMOVE_ALL_KEYS => AdminAction::RemoveAllKeys,
             ACTION_RESTORE_BACKUP => AdminAction::RestoreBackup { backup: decoder.uuid()? },
             ACTION_RELOAD_CERTIFICATES => AdminAction::ReloadCertificates { node: NodeId(decoder.varint()?) },
             _ => return Err(DecodeError::UnknownTag("administrative action")),
@@ -307,6 +315,9 @@ mod tests {
             assert_eq!(write.needed_version(), ClusterVersion::WITH_AUDIT);
             assert_round_trip(write);
         }
+        let flush = Write::from(audited(RegistryWrite::Announce(AdminAction::RemoveAllKeys)));
+        assert_eq!(flush.needed_version(), ClusterVersion::WITH_COORDINATION);
+        assert_round_trip(flush);
     }
 
     #[test]

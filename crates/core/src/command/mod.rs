@@ -12,6 +12,7 @@ pub mod config;
 mod demands;
 mod denial;
 mod division;
+mod flush;
 pub mod migration;
 mod operation;
 mod operations;
@@ -37,6 +38,7 @@ pub use conditional::{Comparison, ConditionalTransaction, ExpectedState, KeptOut
 pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
 pub use denial::Denial;
 pub use division::{DivisionBlocker, DivisionCause, DivisionView, HostLoad};
+pub use flush::{Flush, FlushReply, FlushedPart};
 pub use migration::{Import, Move, MoveReply, MoveStep};
 pub use operation::{Expiry, ExpiryCondition, Operation, Set, SetCondition, hash_of};
 pub(crate) use operation::{expiry, put_expiry};
@@ -108,6 +110,9 @@ pub enum Request {
         /// The node that should lead. Its replica must vote.
         to: NodeId,
     },
+    /// Removes every key of every data shard. Not atomic: each shard does its part in its own time.
+    /// Keys that are written meanwhile may stay or be removed. Answered by [`Reply::Flushed`].
+    Flush,
     /// Begins a snapshot of what this node has applied of every shard, without asking other nodes.
     /// It serves the backup of a node that has no majority. Answered at once by
     /// [`NodeReply::Snapshots`].

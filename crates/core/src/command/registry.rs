@@ -183,6 +183,7 @@ impl RegistryWrite {
             RegistryWrite::Divide { .. } => ClusterVersion::WITH_DIVISION,
             RegistryWrite::Access(write) => write.needed_version(),
             RegistryWrite::Authority(_) => ClusterVersion::WITH_AUTHORITY,
+            RegistryWrite::Announce(AdminAction::RemoveAllKeys) => ClusterVersion::WITH_COORDINATION,
             RegistryWrite::Announce(_) => ClusterVersion::WITH_AUDIT,
             RegistryWrite::Audited(audited) => {
                 audited.change.needed_version().max(ClusterVersion::WITH_AUDIT)

@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::config::{ConfigError, ConfigReply, ConfigWritten};
 use super::{
-    ClusterView, Denial, Explanation, KeyChanges, LoadView, MoveReply, OperationReplies, OperationReply,
-    Refusal, RegistryView,
+    ClusterView, Denial, Explanation, FlushReply, FlushedPart, KeyChanges, LoadView, MoveReply,
+    OperationReplies, OperationReply, Refusal, RegistryView,
 };
 use crate::audit::AuditRecord;
 use crate::auth::{Access, Authorities};
@@ -24,6 +24,8 @@ pub enum Reply {
     Read(ReadReply),
     /// Answer to a request that the asked node answers itself.
     Node(NodeReply),
+    /// Answer to [`Request::Flush`](super::Request::Flush).
+    Flushed(FlushReply),
     /// No answer to [`Read::Scan`](super::Read::Scan): the slot map has changed since the iteration
     /// began. The iteration must start over to return every key.
     SlotsMoved,
@@ -72,6 +74,8 @@ pub enum WriteReply {
         /// Number of keys removed; at most the `limit` of the command.
         keys: u64,
     },
+    /// Answer to [`Write::Flush`](super::Write::Flush).
+    Flushed(FlushedPart),
     /// Answer to [`Write::Config`](super::Write::Config). If it fails, nothing changed.
     Config(Result<ConfigWritten, ConfigError>),
     /// Answer to a step of a move of slots.

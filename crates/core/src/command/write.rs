@@ -9,8 +9,9 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::{
-    AccessWrite, AuthorityWrite, Condition, ConditionalTransaction, ConfigRestoration, ConfigWrite, Move,
-    Operation, Operations, RegistryWrite, Restoration, RestoreWrite, RowLayout, ShardRefusal, Transaction,
+    AccessWrite, AuthorityWrite, Condition, ConditionalTransaction, ConfigRestoration, ConfigWrite, Flush,
+    Move, Operation, Operations, RegistryWrite, Restoration, RestoreWrite, RowLayout, ShardRefusal,
+    Transaction,
 };
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
@@ -40,6 +41,9 @@ pub enum Write {
         /// Maximum number of keys, 1 to [`limits::EXPIRED_KEYS_MAX`].
         limit: usize,
     },
+    /// Removes keys of a shard, of any name. Answered by
+    /// [`WriteReply::Flushed`](super::WriteReply::Flushed).
+    Flush(Box<Flush>),
     /// Changes a configuration namespace. Answered by
     /// [`WriteReply::Config`](super::WriteReply::Config).
     Config(Box<ConfigWrite>),
@@ -77,6 +81,7 @@ const TAG_CONFIG: u8 = 30;
 const TAG_RESTORE_CONFIG: u8 = 31;
 const TAG_DISCARD_RESTORE: u8 = 32;
 const TAG_CONDITIONAL: u8 = 41;
+const TAG_FLUSH: u8 = 50;
 
 /// Single operations and transactions in logs that were written before [`TAG_KEYS`]; decoded only.
 const TAG_PUT: u8 = 1;
@@ -143,6 +148,7 @@ impl Write {
             Write::Registry(write) => write.needed_version(),
             Write::Config(write) => write.needed_version(),
             Write::Conditional(_) => ClusterVersion::WITH_TRANSACTIONS,
+            Write::Flush(_) => ClusterVersion::WITH_COORDINATION,
             Write::Keys(transaction) => transaction.operations.needed_version(),
             Write::Expire { .. } | Write::Restore(_) | Write::Checkpoint { .. } => ClusterVersion::FIRST,
             Write::Slots(step) => step.needed_version(),
@@ -159,6 +165,7 @@ impl Write {
             Write::Conditional(transaction) => transaction.validate(),
             Write::Expire { limit, .. } if (1..=limits::EXPIRED_KEYS_MAX).contains(limit) => Ok(()),
             Write::Expire { .. } => Err(ShardRefusal::invalid("more keys to expire than one command may")),
+            Write::Flush(flush) => flush.validate(),
             Write::Config(write) => write.validate(),
             Write::Slots(step) => step.validate(),
             Write::Restore(write) => write.validate(),
@@ -183,6 +190,7 @@ impl Write {
             Write::Restore(write) => write.shard(shard_of),
             Write::Registry(_) => Ok(ShardId::PRIME),
             Write::Slots(step) => Ok(step.shard),
+            Write::Flush(flush) => Ok(flush.shard),
             Write::Expire { shard, .. } | Write::Checkpoint { shard } => Ok(*shard),
         }
     }
@@ -203,6 +211,10 @@ impl Write {
                 codec::put_varint(out, shard.0);
                 codec::put_varint(out, now.0);
                 codec::put_varint(out, *limit as u64);
+            }
+            Write::Flush(flush) => {
+                out.push(TAG_FLUSH);
+                flush.encode(out);
             }
             Write::Config(write) => {
                 out.push(TAG_CONFIG);
@@ -259,6 +271,7 @@ impl Write {
                 let limit = decoder.bounded(limits::EXPIRED_KEYS_MAX as u64, "number of keys to expire")?;
                 Write::Expire { shard, now, limit: limit as usize }
             }
+            TAG_FLUSH => Write::Flush(Box::new(Flush::decode(decoder, owner)?)),
             TAG_CONFIG => Write::Config(Box::new(ConfigWrite::decode(decoder)?)),
             TAG_MOVE => Write::Slots(Box::new(Move::decode(decoder, owner)?)),
             TAG_RESTORE => restore(RowLayout::Plain, decoder, owner)?,

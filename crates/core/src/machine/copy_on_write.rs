@@ -7,10 +7,11 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use super::kv::{KeyValue, Record};
+use super::kv::{FlushedKeys, KeyValue, Record};
 use crate::codec;
 use crate::command::put_expiry;
 use crate::limits;
@@ -26,6 +27,8 @@ pub(super) struct CopyOnWrite {
     /// Previous content of keys after `reached` that changed since the beginning; `None`: the key
     /// did not exist.
     before: BTreeMap<Box<[u8]>, Option<PreImage>>,
+    /// The keys at the first flush since the beginning. They take the place of the present ones.
+    flushed: Option<Arc<FlushedKeys>>,
 }
 
 /// The content of a key before it changed.
@@ -39,10 +42,18 @@ impl CopyOnWrite {
     /// Keeps the previous content of `key`, unless its block is done or an earlier write has kept
     /// it.
     pub(super) fn keep(&mut self, key: &[u8], old: Option<PreImage>) {
+        if self.flushed.is_some() {
+            return;
+        }
         let is_made = self.reached.as_deref().is_some_and(|reached| key <= reached);
         if !is_made && !self.before.contains_key(key) {
             self.before.insert(key.into(), old);
         }
+    }
+
+    /// All keys were removed; these were there before.
+    pub(super) fn flushed(&mut self, keys: &Arc<FlushedKeys>) {
+        self.flushed.get_or_insert_with(|| keys.clone());
     }
 }
 
@@ -50,8 +61,9 @@ impl KeyValue {
     pub(super) fn begin_snapshot(&mut self, mut header: Vec<u8>) {
         codec::put_varint(&mut header, self.revision.0);
         header.extend(self.restoring.iter().flat_map(|backup| backup.as_bytes()));
+        let header = Some(header);
         self.copy_on_write =
-            Some(CopyOnWrite { header: Some(header), reached: None, before: BTreeMap::new() });
+            Some(CopyOnWrite { header, reached: None, before: BTreeMap::new(), flushed: None });
     }
 
     pub(super) fn next_block(&mut self) -> Option<Vec<u8>> {
@@ -79,7 +91,13 @@ impl KeyValue {
     fn walk(&self, block: &mut Vec<u8>) -> Option<Box<[u8]>> {
         let copy_on_write = self.copy_on_write.as_ref()?;
         let start = copy_on_write.reached.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let mut now = self.records.from(start).peekable();
+        let flushed = copy_on_write.flushed.as_deref();
+        let records = flushed.map_or(&self.records, |flushed| &flushed.records);
+        let expires = |key: &[u8]| match flushed {
+            Some(flushed) => flushed.expires(key),
+            None => self.expires(key),
+        };
+        let mut now = records.from(start).peekable();
         let mut before = copy_on_write.before.iter().peekable();
         let mut last = None;
         while block.len() < limits::SNAPSHOT_BLOCK_BYTES_CLOSE {
@@ -97,7 +115,7 @@ impl KeyValue {
                 (&**key, old.as_ref().map(|kept| (&kept.record, kept.expires)))
             } else {
                 let record = now.next()?;
-                (record.key(), Some((record, self.expires(record.key()))))
+                (record.key(), Some((record, expires(record.key()))))
             };
             if let Some((record, expires)) = held {
                 let (version, value) = record.version_and_value();

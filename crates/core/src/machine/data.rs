@@ -44,6 +44,7 @@ impl Data {
                 self.outcomes.expire(now);
                 WriteReply::Expired { keys: self.kv.expire(now, limit) }
             }
+            Write::Flush(flush) => WriteReply::Flushed(self.kv.flush(&flush)),
             Write::Config(write) => WriteReply::Config(self.config.apply(*write)),
             Write::Slots(step) => WriteReply::Move(self.step(*step, self.faults)),
             Write::Restore(RestoreWrite::Keys(restoration)) => self.restore(&restoration),
@@ -53,6 +54,11 @@ impl Data {
                 return Err(ShardRefusal::invalid("write for another kind of shard").into());
             }
         })
+    }
+
+    /// Frees at most `limit` of the keys that a flush has removed.
+    pub(crate) fn free_flushed(&mut self, limit: usize) {
+        self.kv.free_flushed(limit);
     }
 
     /// Answers a read from the current state, if this shard owns what it reads.

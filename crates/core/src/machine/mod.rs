@@ -72,6 +72,7 @@ impl Machine {
             Write::Keys(_)
             | Write::Conditional(_)
             | Write::Expire { .. }
+            | Write::Flush(_)
             | Write::Config(_)
             | Write::Slots(_)
             | Write::Restore(_) => matches!(self, Machine::Data(_)),

@@ -250,11 +250,11 @@ impl Node {
                 }
                 let mut part = data.next_part(at, limit);
                 for _ in 1..WALKS_PER_TURN_MAX {
-                    if part.is_empty() && data.outgoing_rest().is_none() {
+                    if part.is_empty() && data.has_keys_to_inspect() {
                         part = data.next_part(at, limit);
                     }
                 }
-                Ok((part, rest.is_some(), data.outgoing_rest().is_some()))
+                Ok((part, rest.is_some(), !data.has_keys_to_inspect()))
             });
             match found {
                 Some(Err(())) => return self.freeze(shard, copy),

@@ -232,6 +232,7 @@ impl Node {
             self.follow_registry();
             self.migrate();
             self.router.retry_after_change(&mut self.groups);
+            self.router.continue_flushes(&mut self.groups);
             if self.groups.is_idle() {
                 self.begin_due_snapshot();
             }
@@ -336,6 +337,10 @@ impl Node {
                 }
                 let requester = Requester { token: Some(token), caller };
                 self.router.read(requester, (read, consistency), &mut self.groups);
+            }
+            Request::Flush => {
+                let requester = Requester { token: Some(token), caller };
+                self.router.flush(requester, &mut self.groups);
             }
             Request::Authorities => {
                 let authorities = self.registry().authorities().clone();

@@ -142,6 +142,7 @@ impl Group {
         self.forget_overtaken_parts();
         self.note_newer_wanted();
         self.cut_log(limits::LOG_CUT_ENTRIES_MAX);
+        self.free_flushed(limits::FLUSHED_KEYS_FREED_MAX);
         self.take_trace(out);
     }
 

@@ -334,6 +334,14 @@ impl Group {
             }
         }
         self.cut_log(limits::LOG_CUT_ENTRIES_PER_TICK_MAX);
+        self.free_flushed(limits::FLUSHED_KEYS_FREED_PER_TICK_MAX);
+    }
+
+    /// Frees some of the keys that a flush has removed.
+    pub(super) fn free_flushed(&mut self, keys_max: usize) {
+        if let Some(data) = self.applied.machine_mut().data_mut() {
+            data.free_flushed(keys_max);
+        }
     }
 
     /// Allows the write-ahead log to drop the entries up to `up_to`.

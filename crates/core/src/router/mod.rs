@@ -15,6 +15,7 @@
 //!   the shard, or replies that it does not.
 
 mod audit;
+mod flush;
 mod forwarding;
 mod gather;
 mod guard;
@@ -41,6 +42,7 @@ use crate::slots::slot_map::SlotMap;
 use crate::slots::slot_of;
 use crate::types::{NodeId, ShardId, Term, Ticks, Token, UnixMillis};
 use crate::version::ClusterVersion;
+use flush::{FlushParent, Flushing};
 use guard::Guard;
 use links::Peer;
 use reads::{PeerRead, Remote, RetryRead, ScatterGather};
@@ -76,6 +78,8 @@ pub(crate) struct Router {
     /// Shards whose writes were refused because no leader was known, each once.
     leaderless: Vec<ShardId>,
     internal_requests: Vec<(InternalRequest, Reply)>,
+    /// Outcomes of writes that are parts of a flush.
+    flush_parts: Vec<(FlushParent, Reply)>,
     /// Whether a leader has changed since held writes were last retried.
     leader_changed: bool,
     counters: Counters,
@@ -102,6 +106,8 @@ struct Open {
     token: Option<Token>,
     /// Set for requests of the node itself whose outcome it wants to know.
     internal_request: Option<InternalRequest>,
+    /// Set for writes that are parts of a flush.
+    parent: Option<FlushParent>,
     opened: Ticks,
     /// Sent along when the request is forwarded.
     caller: Caller,
@@ -128,6 +134,8 @@ enum Work {
     /// A held read that no shard can answer now, because its slots are being moved.
     RetryRead(RetryRead),
     ScatterGather(Box<ScatterGather>),
+    /// A removal of all keys, whose parts are writes.
+    Flush(Box<Flushing>),
     /// A peer's read of a shard with a replica here.
     PeerRead(PeerRead),
     /// A read round of the prime shard: see [`Router::confirm_access`].
@@ -176,6 +184,7 @@ impl Router {
             slow: Vec::new(),
             leaderless: Vec::new(),
             internal_requests: Vec::new(),
+            flush_parts: Vec::new(),
             leader_changed: false,
             counters: Counters::default(),
             load: LoadMeter::default(),
@@ -326,6 +335,7 @@ impl Router {
             self.redirect(request);
             self.dispatch(request, groups);
             self.read_again(request, groups);
+            self.flush_again(request, groups);
         }
     }
 
@@ -357,6 +367,7 @@ impl Router {
     pub(crate) fn has_output(&self) -> bool {
         !self.replies.is_empty()
             || !self.internal_requests.is_empty()
+            || !self.flush_parts.is_empty()
             || !self.leaderless.is_empty()
             || self.peers.iter().any(Peer::has_frames)
     }
@@ -407,6 +418,7 @@ impl Router {
                 generation,
                 token,
                 internal_request: None,
+                parent: None,
                 opened: self.now,
                 caller,
                 work,
@@ -471,12 +483,16 @@ impl Router {
 
     fn expire(&mut self, request: RequestId) {
         let Some(open) = self.get(request) else { return };
+        if let Work::Flush(_) = &open.work {
+            return self.end_flush(request, Refusal::NoLeader);
+        }
         let refusal = match &open.work {
             Work::Read(_)
             | Work::RemoteRead(_)
             | Work::RetryRead(_)
             | Work::ScatterGather(_)
             | Work::PeerRead(_)
+            | Work::Flush(_)
             | Work::ConfirmAccess => Refusal::NoLeader,
             Work::Write { write, place: WriteProgress::Held } => {
                 let shard = write.shard();
@@ -506,7 +522,14 @@ impl Router {
             // The peer has its own deadline.
             Work::PeerRead(_) => return,
             Work::ConfirmAccess => return self.access_unconfirmed(),
-            Work::Read(_) | Work::RemoteRead(_) | Work::RetryRead(_) | Work::ScatterGather(_) => {}
+            Work::Read(_)
+            | Work::RemoteRead(_)
+            | Work::RetryRead(_)
+            | Work::ScatterGather(_)
+            | Work::Flush(_) => {}
+        }
+        if let Some(parent) = open.parent {
+            return self.flush_parts.push((parent, reply));
         }
         if let Some(internal_request) = open.internal_request {
             return self.internal_requests.push((internal_request, reply));
@@ -526,6 +549,7 @@ impl Router {
                 ("write", Some(write.shard()), Some(*to))
             }
             Work::Write { write, .. } => ("write", Some(write.shard()), None),
+            Work::Flush(_) => ("write", None, None),
             Work::Read(shard) => ("read", *shard, None),
             Work::RemoteRead(remote) => ("read", Some(remote.shard()), remote.asked()),
             Work::RetryRead(_) | Work::ScatterGather(_) | Work::PeerRead(_) | Work::ConfirmAccess => {

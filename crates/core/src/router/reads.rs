@@ -175,7 +175,7 @@ impl Router {
     }
 
     /// The slots that a shard owned when it answered, or its founding slots if it states none.
-    fn owned(&self, shard: ShardId, stated: Option<SlotSet>) -> SlotSet {
+    pub(super) fn owned(&self, shard: ShardId, stated: Option<SlotSet>) -> SlotSet {
         stated.unwrap_or_else(|| slots::founding_share(shard, self.founding))
     }
 
@@ -356,7 +356,7 @@ impl Router {
                 }
             }
             // The read was sent to another node meanwhile.
-            Work::Write { .. } | Work::RemoteRead(_) | Work::RetryRead(_) => {}
+            Work::Write { .. } | Work::RemoteRead(_) | Work::RetryRead(_) | Work::Flush(_) => {}
         }
     }
 
@@ -401,6 +401,7 @@ impl Router {
             | Work::Read(_)
             | Work::RetryRead(_)
             | Work::PeerRead(_)
+            | Work::Flush(_)
             | Work::ConfirmAccess => return,
         };
         let mut is_held = false;
@@ -501,6 +502,7 @@ impl Router {
                 | Work::Read(_)
                 | Work::RetryRead(_)
                 | Work::PeerRead(_)
+                | Work::Flush(_)
                 | Work::ConfirmAccess => continue,
             };
             for remote in remotes.iter_mut().filter(|remote| remote.asked == Some(node)) {

@@ -31,6 +31,8 @@ pub enum CommandDemand {
     NodeState,
     /// `read keys:`.
     AllKeys,
+    /// `cluster:admin`.
+    Administer,
 }
 
 /// Who a client is, as far as it has proved that.
@@ -171,6 +173,7 @@ impl Authentication {
             CommandDemand::Open | CommandDemand::ValidToken | CommandDemand::ByRequest => return Ok(()),
             CommandDemand::NodeState => (Verb::Read, Scope::Cluster),
             CommandDemand::AllKeys => (Verb::Read, Scope::Keys { prefix: b"" }),
+            CommandDemand::Administer => (Verb::Administer, Scope::Cluster),
         };
         self.check(clock, |covers| {
             let demand = Demand { verb, scope };

@@ -10,7 +10,7 @@ use tidelock_core::auth::Usage;
 
 use super::authentication::CommandDemand;
 use super::commands::{
-    acl, cluster, connection, expiry, keys, node, numbers, scan, strings, transactions, versions,
+    acl, cluster, connection, expiry, flush, keys, node, numbers, scan, strings, transactions, versions,
 };
 use super::frame::CommandArguments;
 use super::session::{Action, Failure, Session};
@@ -64,7 +64,7 @@ pub enum Category {
     Transaction,
     /// Commands that show or set nothing but their own connection, or what any client may know.
     Connection,
-    /// Commands that show the state of the node or of the cluster.
+    /// Commands that show the state of the node or of the cluster, or remove all keys.
     Dangerous,
 }
 
@@ -128,6 +128,11 @@ const fn of_all_keys(name: &'static str, arity: i64, handler: Handler) -> Comman
     spec(CommandDemand::AllKeys, (name, arity), Family::Scan, handler).when(When::Alone)
 }
 
+/// A command that changes data as a whole.
+const fn administrative(name: &'static str, arity: i64, family: Family, handler: Handler) -> CommandSpec {
+    spec(CommandDemand::Administer, (name, arity), family, handler).when(When::Alone)
+}
+
 impl CommandSpec {
     /// What the command is charged against the rate limits of its principal: an operation for each
     /// of its keys, or one if it has none, and the bytes of its arguments. `None` for commands that
@@ -135,7 +140,7 @@ impl CommandSpec {
     pub fn usage(&self, arguments: CommandArguments<'_>) -> Option<Usage> {
         let is_of_keys = match self.demand {
             CommandDemand::ByRequest => self.family != Family::Cluster,
-            CommandDemand::AllKeys => true,
+            CommandDemand::AllKeys | CommandDemand::Administer => true,
             CommandDemand::Open | CommandDemand::ValidToken | CommandDemand::NodeState => false,
         };
         let (first, last, step) = self.keys;
@@ -149,7 +154,7 @@ impl CommandSpec {
     pub fn category(&self) -> Category {
         match self.demand {
             CommandDemand::AllKeys => Category::Keyspace,
-            CommandDemand::NodeState => Category::Dangerous,
+            CommandDemand::NodeState | CommandDemand::Administer => Category::Dangerous,
             CommandDemand::Open | CommandDemand::ValidToken => match self.family {
                 Family::Transactions => Category::Transaction,
                 _ => Category::Connection,
@@ -230,6 +235,8 @@ pub const COMMANDS: &[CommandSpec] = &[
     of_all_keys("scan", -2, scan::scan),
     of_all_keys("keys", 2, scan::keys),
     of_all_keys("dbsize", 1, scan::dbsize),
+    administrative("flushall", -1, Family::Keys, flush::flush),
+    administrative("flushdb", -1, Family::Keys, flush::flush),
     by_request("cluster", -2, Family::Cluster, cluster::cluster).when(When::Alone),
     plain("readonly", 1, Family::Cluster, cluster::readonly).when(When::Alone),
     plain("readwrite", 1, Family::Cluster, cluster::readwrite).when(When::Alone),

@@ -204,6 +204,7 @@ impl State {
                 Reply::Node(NodeReply::Audit(self.registry.audit().page(before, most)))
             }
             Request::SnapshotHere => Reply::Node(NodeReply::Snapshots(vec![])),
+            Request::Flush => panic!("no route removes all keys"),
             Request::Transfer { shard, to } => {
                 match self.cluster.shards.iter_mut().find(|view| view.shard == shard) {
                     Some(view) => {

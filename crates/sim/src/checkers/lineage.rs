@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use tidelock_core::command::Operation::{Delete, Put};
 use tidelock_core::command::{
-    Condition, Consistency, OperationReply, Page, Read, ReadReply, Reply, Request, StoredValue, Write,
-    WriteReply,
+    Condition, Consistency, FlushReply, OperationReply, Page, Read, ReadReply, Refusal, Reply, Request,
+    StoredValue, Write, WriteReply,
 };
+use tidelock_core::slots::slot_of;
 use tidelock_core::types::{Token, Version};
 
 use super::{Violation, describe};
@@ -108,6 +109,7 @@ pub fn lineages(history: &History) -> Result<Lineages, Violation> {
     for operation in history.of_clients() {
         match (&operation.request, operation.reply()) {
             (Request::Write(write), _) => builder.write(operation, write)?,
+            (Request::Flush, _) => builder.flush(operation),
             (Request::Read { read: Read::Config(_) | Read::ConfigNamespaces { .. }, .. }, _) => {}
             (Request::Read { read, consistency }, Some(reply)) => {
                 let stale_at = (*consistency == Consistency::Stale).then_some(operation.answered_by());
@@ -197,6 +199,32 @@ impl Builder<'_> {
             Some((reply, _)) => return Err(blame(operation, format!("{reply:?} answers a write"))),
         }
         Ok(())
+    }
+
+    /// A removal of all keys is a delete of each, at the revision that the reply states.
+    fn flush(&mut self, operation: &Operation) {
+        let complete = match operation.reply() {
+            Some(Reply::Flushed(FlushReply::Complete(revisions))) => Some(revisions),
+            None | Some(Reply::Flushed(_) | Reply::Refused(Refusal::UnknownOutcome)) => None,
+            Some(_) => return,
+        };
+        for key in &self.keys {
+            let lineage = self.lineages.entry(key.clone()).or_default();
+            let revision = complete.and_then(|revisions| revisions.of(slot_of(key)));
+            match revision.filter(|revision| *revision != Version::ABSENT) {
+                Some(version) => lineage.mutations.push(Mutation {
+                    version,
+                    is_put: false,
+                    existed: None,
+                    condition: Condition::Always,
+                    token: operation.token,
+                    invoked: operation.invoked,
+                    completed: operation.completed(),
+                }),
+                // While slots move, a key may be removed by two shards, one after the other.
+                None => lineage.unknown_deletes.extend([UnknownWrite { invoked: operation.invoked }; 2]),
+            }
+        }
     }
 
     fn read(
@@ -396,9 +424,7 @@ mod tests {
 
     #[test]
     fn a_refused_write_that_appears_is_noticed() {
-        for refusal in
-            [tidelock_core::command::Refusal::NoLeader, tidelock_core::command::Refusal::Overloaded]
-        {
+        for refusal in [Refusal::NoLeader, Refusal::Overloaded] {
             let mut history_builder = HistoryBuilder::default();
             let put = history_builder.put(always());
             history_builder.refused(put, refusal);

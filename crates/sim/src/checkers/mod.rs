@@ -4,8 +4,8 @@
 //! [`availability`], [`leaders`], [`replicas`], [`replies`], [`versions`]. [`placement`] judges the
 //! healed cluster. *Offline* checkers judge the finished [`History`], which contains only what
 //! clients of the shipped binary could observe: [`linearizability`], [`staleness`], [`durability`],
-//! [`lists`], [`scans`]; they share [`lineage`], which orders the mutations of each key by version,
-//! and [`ownership`], which says in which log a key was at which time.
+//! [`lists`], [`scans`], [`flushes`]; they share [`lineage`], which orders the mutations of each key
+//! by version, and [`ownership`], which says in which log a key was at which time.
 //! [`pipelines`] judges what the order of one connection's commands promises. [`operations`] also
 //! uses the log, for properties that a history alone does not show. [`config`] judges configuration
 //! by its revisions, and [`lives`] judges namespaces that are created and deleted, by the log.
@@ -23,6 +23,7 @@ pub mod backups;
 pub mod config;
 pub mod division;
 pub mod durability;
+pub mod flushes;
 pub mod key_watches;
 pub mod leaders;
 pub mod lineage;
@@ -87,6 +88,7 @@ const CHECKERS: &[&dyn Checker] = &[
     &pipelines::ConnectionReplies,
     &operations::OperationsByLog,
     &durability::Durability,
+    &flushes::Flushes,
     &linearizability::Linearizability,
     &staleness::Staleness,
     &lists::Lists,

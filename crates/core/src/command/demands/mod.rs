@@ -20,8 +20,8 @@ use super::config::{ConfigOperation, Item, Policy, Query, Selection};
 use super::{
     AccessChange, AccessWrite, AdminAction, AuthorityChange, AuthorityWrite, Comparison, Condition,
     ConditionalTransaction, ConfigRead, ConfigRestoration, ConfigWrite, Discard, Expiry, ExpiryCondition,
-    HostChange, KeyScope, Move, MoveStep, Operation, Operations, Read, RegistryWrite, Request, Restoration,
-    RestoreWrite, Set, SetCondition, ShardTags, Transaction, Watch, Write,
+    Flush, HostChange, KeyScope, Move, MoveStep, Operation, Operations, Read, RegistryWrite, Request,
+    Restoration, RestoreWrite, Set, SetCondition, ShardTags, Transaction, Watch, Write,
 };
 use crate::auth::{Demand, Scope, Verb};
 
@@ -51,6 +51,7 @@ impl Request {
             Request::Access | Request::Authorities | Request::Audit { before: _, most: _ } => {
                 demand(Verb::Administer, Scope::Cluster, covers)
             }
+            Request::Flush => demand(Verb::Administer, Scope::Cluster, covers),
             // The snapshots become a backup.
             Request::SnapshotHere => demand(Verb::Administer, Scope::Cluster, covers),
         }
@@ -111,6 +112,11 @@ fn of_write<'a, F: FnMut(&Demand<'a>) -> bool>(write: &'a Write, covers: &mut F)
         Write::Conditional(transaction) => of_conditional(transaction, covers),
         // The leader of the shard proposes it.
         Write::Expire { shard: _, now: _, limit: _ } => demand(Verb::Internal, Scope::Cluster, covers),
+        // It removes keys of every name, so the grants for keys do not apply.
+        Write::Flush(flush) => {
+            let Flush { shard: _, slots: _, after: _ } = &**flush;
+            demand(Verb::Administer, Scope::Cluster, covers)
+        }
         Write::Config(write) => of_config_write(write, covers),
         Write::Slots(step) => of_move(step, covers),
         Write::Restore(write) => of_restore(write, covers),
@@ -297,6 +303,7 @@ fn verb_of_registry(write: &RegistryWrite) -> Verb {
         RegistryWrite::Announce(action) => match action {
             AdminAction::TransferLeadership { shard: _, to: _ } | AdminAction::Checkpoint => Verb::Operate,
             AdminAction::SaveBackup
+            | AdminAction::RemoveAllKeys
             | AdminAction::RestoreBackup { backup: _ }
             | AdminAction::ReloadCertificates { node: _ } => Verb::Administer,
         },

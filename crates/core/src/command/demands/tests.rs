@@ -308,7 +308,8 @@ fn registry_writes() -> Vec<(&'static str, RegistryWrite)> {
         RegistryWrite::Announce(_) => [
             "begin a transfer of leadership or a checkpoint":
                 RegistryWrite::Announce(AdminAction::Checkpoint),
-            "begin a backup, a restore or a reload of certificates": RegistryWrite::Announce(AdminAction::SaveBackup),
+            "begin a backup, a restore, a reload of certificates or the removal of all keys":
+                RegistryWrite::Announce(AdminAction::SaveBackup),
         ],
         RegistryWrite::Audited(_) => [
             "record who asked for a change": RegistryWrite::Audited(Box::new(AuditedWrite {
@@ -361,6 +362,9 @@ fn writes() -> Vec<(&'static str, Write)> {
         Write::Expire { .. } => [
             "remove expired keys": Write::Expire { shard, now: UnixMillis(1), limit: 1 },
         ],
+        Write::Flush(_) => [
+            "remove the keys of a shard": Write::Flush(Box::new(Flush { shard, slots: None, after: None })),
+        ],
         Write::Config(_) => [
             "change a namespace if it has a revision": config_write(ConfigOperation::Create, Some(7)),
         ],
@@ -387,6 +391,7 @@ fn requests() -> Vec<(&'static str, Request)> {
         Request::Audit { .. } => [
             "read the records of administrative changes": Request::Audit { before: None, most: 10 },
         ],
+        Request::Flush => ["remove all keys": Request::Flush],
         Request::SnapshotHere => ["back up one node": Request::SnapshotHere],
     })
 }

@@ -15,7 +15,7 @@ use crate::types::UnixMillis;
 
 /// The expiry times of the keys that have one.
 #[derive(Debug, Default)]
-pub(super) struct Expiries {
+pub(in crate::machine) struct Expiries {
     by_key: BTreeMap<Box<[u8]>, UnixMillis>,
     by_time: BTreeSet<(UnixMillis, Box<[u8]>)>,
 }
@@ -46,6 +46,12 @@ impl Expiries {
             }
         }
         before
+    }
+
+    /// Frees an expiry time. Returns whether there was one.
+    pub fn pop_first(&mut self) -> bool {
+        self.by_key.pop_first();
+        self.by_time.pop_first().is_some()
     }
 
     /// Expiry times in order, with their keys.

@@ -13,6 +13,7 @@
 
 pub(crate) mod changes;
 mod expiry;
+mod flush;
 mod incoming_slots;
 mod operations;
 pub mod outgoing_slots;
@@ -36,6 +37,8 @@ use crate::limits;
 use crate::types::{UnixMillis, Version};
 use changes::ChangeRing;
 use expiry::Expiries;
+pub(super) use flush::FlushedKeys;
+use flush::UnfreedKeys;
 pub use operations::parse_number;
 use outgoing_slots::{KeyChange, OutgoingSlots};
 use ownership::Ownership;
@@ -62,6 +65,8 @@ pub struct KeyValue {
     /// all keys that it is asked for.
     pub(super) ownership: Option<Box<Ownership>>,
     pub(super) copy_on_write: Option<CopyOnWrite>,
+    /// Keys that a flush has removed. Their memory is freed in steps.
+    unfreed: UnfreedKeys,
     /// An unfinished copy for another shard.
     outgoing_slots: Option<Box<OutgoingSlots>>,
     pub(super) faults: Faults,

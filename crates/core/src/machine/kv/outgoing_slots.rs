@@ -9,11 +9,13 @@
 //! marked as changed. `rows` is the number of such keys here.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use core::ops::Bound;
 
+use super::flush::FlushedKeys;
 use super::{KeyValue, Record};
 use crate::command::RestoredKey;
 use crate::limits;
@@ -29,7 +31,20 @@ pub struct OutgoingSlots {
     /// The walk has passed all keys.
     is_complete: bool,
     changed: BTreeSet<Box<[u8]>>,
+    /// Keys that a flush has removed, and which of them were looked at since. The receiver may have
+    /// them.
+    flushed: VecDeque<FlushedWalk>,
     rows: u64,
+}
+
+/// A walk over the keys of a flush, up to the key that the copy had reached.
+#[derive(Debug)]
+struct FlushedWalk {
+    keys: Arc<FlushedKeys>,
+    after: Option<Box<[u8]>>,
+    /// `None`: all keys.
+    until: Option<Box<[u8]>>,
+    left: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,6 +70,44 @@ impl OutgoingSlots {
             self.changed.insert(key.into());
         }
     }
+
+    /// All keys were removed; these were there before.
+    pub(super) fn flushed(&mut self, keys: &Arc<FlushedKeys>) {
+        self.rows = 0;
+        let until = if self.is_complete { None } else { self.reached.clone() };
+        let (keys, left) = (keys.clone(), keys.records.len());
+        // If the walk has not begun, the receiver has none of them.
+        if left > 0 && (self.is_complete || until.is_some()) {
+            self.flushed.push_back(FlushedWalk { keys, after: None, until, left });
+        }
+    }
+
+    /// Marks keys of a flush as changed, so that they are sent as what they are now. Inspects at
+    /// most `limit` of them.
+    fn mark_flushed(&mut self, limit: usize) {
+        let Some(walk) = self.flushed.front_mut() else { return };
+        let start = walk.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let is_passed = |key: &[u8]| walk.until.as_deref().is_none_or(|until| key <= until);
+        let mut ahead = walk.keys.records.from(start).map(Record::key).take_while(|key| is_passed(key));
+        let mut last = None;
+        for key in ahead.by_ref().take(limit) {
+            last = Some(key);
+            walk.left -= 1;
+            if self.slots.contains(slot_of(key)) {
+                self.changed.insert(key.into());
+            }
+        }
+        let is_over = ahead.next().is_none();
+        walk.after = last.map(Box::from);
+        if is_over {
+            self.flushed.pop_front();
+        }
+    }
+
+    /// Number of keys to send again, at most.
+    fn rest(&self) -> usize {
+        self.changed.len() + self.flushed.iter().map(|walk| walk.left).sum::<usize>()
+    }
 }
 
 impl KeyValue {
@@ -65,6 +118,7 @@ impl KeyValue {
             reached: None,
             is_complete: false,
             changed: BTreeSet::new(),
+            flushed: VecDeque::new(),
             rows: 0,
         }));
     }
@@ -78,7 +132,7 @@ impl KeyValue {
     pub fn outgoing_rest(&self) -> Option<usize> {
         let outgoing_slots =
             self.outgoing_slots.as_ref().filter(|outgoing_slots| outgoing_slots.is_complete)?;
-        Some(outgoing_slots.changed.len())
+        Some(outgoing_slots.rest())
     }
 
     /// Number of keys in the slots; `None` until the walk is complete.
@@ -123,6 +177,9 @@ impl KeyValue {
     /// and the keys that no longer exist.
     pub fn changed_outgoing(&mut self, limit: usize) -> (Vec<RestoredKey>, Vec<Bytes>) {
         let (mut rows, mut removals, mut bytes) = (Vec::new(), Vec::new(), 0);
+        if let Some(outgoing_slots) = self.outgoing_slots.as_mut().filter(|copy| copy.changed.is_empty()) {
+            outgoing_slots.mark_flushed(limit);
+        }
         while bytes < limits::MOVE_PART_BYTES_CLOSE
             && rows.len() + removals.len() < limit
             && let Some(key) =

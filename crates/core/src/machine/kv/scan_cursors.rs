@@ -61,6 +61,11 @@ impl ScanCursorIndex {
         }
     }
 
+    /// Frees a position. Returns whether there was one.
+    pub fn pop_first(&mut self) -> bool {
+        self.places.pop_first().is_some()
+    }
+
     /// The key of a position, which may have been removed.
     fn key_at(&self, place: u64) -> Option<&[u8]> {
         self.places.get(&place).or_else(|| self.removed.get(&place)).map(|key| &**key)

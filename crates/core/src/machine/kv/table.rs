@@ -99,6 +99,11 @@ impl Table {
         self.0.take(Needle::new(key).as_keyed())
     }
 
+    /// Frees the first record. Returns whether there was one.
+    pub fn pop_first(&mut self) -> bool {
+        self.0.pop_first().is_some()
+    }
+
     pub fn len(&self) -> usize {
         self.0.len()
     }

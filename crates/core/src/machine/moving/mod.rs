@@ -47,7 +47,11 @@ impl Data {
             Write::Conditional(transaction) => transaction.keys().all(|key| ownership.owns(key)),
             Write::Config(write) => ownership.owns(write.namespace.routing_key()),
             Write::Restore(write) => write.all_keys(|key| ownership.owns(key)),
-            Write::Expire { .. } | Write::Slots(_) | Write::Registry(_) | Write::Checkpoint { .. } => true,
+            Write::Expire { .. }
+            | Write::Flush(_)
+            | Write::Slots(_)
+            | Write::Registry(_)
+            | Write::Checkpoint { .. } => true,
         }
     }
 
@@ -291,8 +295,8 @@ impl Data {
     }
 
     /// The next part of the copy, as part `sequence` of `attempt`, found by inspecting at most
-    /// `limit` keys. If the walk is complete, an empty part means that the receiver is up to date.
-    /// Otherwise it only means that none of the inspected keys belongs to the slots.
+    /// `limit` keys. An empty part may only mean that none of the inspected keys belongs to the
+    /// slots: see [`Data::has_keys_to_inspect`].
     pub fn next_part(&mut self, (attempt, sequence): (u64, u64), limit: usize) -> Import {
         let revision = self.kv.revision;
         let mut rows = self.kv.walk_outgoing(limit);
@@ -310,6 +314,12 @@ impl Data {
             }
         }
         Import { attempt, sequence, revision, rows, removals, config }
+    }
+
+    /// Whether the copy is not complete although its last part was empty: its walk over the keys is
+    /// not, or a flush has removed keys that the receiver may have.
+    pub fn has_keys_to_inspect(&self) -> bool {
+        self.kv.outgoing_rest() != Some(0)
     }
 
     fn next_namespace_part(&mut self) -> Option<NamespacePart> {

@@ -2,6 +2,7 @@
 //! covers faults.
 
 mod clocks;
+mod flush;
 mod force_new_cluster;
 mod membership;
 mod permissions;

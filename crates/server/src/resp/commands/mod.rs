@@ -7,6 +7,7 @@ pub mod acl;
 pub mod cluster;
 pub mod connection;
 pub mod expiry;
+pub mod flush;
 pub mod keys;
 pub mod node;
 pub mod numbers;

@@ -10,6 +10,7 @@
 //! move-slots SLOTS SHARD          moves slots to a shard
 //! refuse no-leader|unknown-outcome|overloaded|disk-unavailable
 //!                                 the store refuses every request from now on
+//! incomplete-flush                only the first shard removes its keys from now on
 //! accept                          the store answers again
 //! end                             whether the server has closed the connection
 //! ```
@@ -70,6 +71,7 @@ impl goldenscript::Runner for Runner {
                 let to = ShardId(arguments.next_pos().ok_or("where to?")?.parse()?);
                 self.server.store.state().move_slots(&slots, to);
             }
+            "incomplete-flush" => self.server.store.state().is_flush_incomplete = true,
             "refuse" => {
                 let refusal = match arguments.next_pos().ok_or("how?")? {
                     "no-leader" => Refusal::NoLeader,

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tidelock_core::auth::Caller;
 use tidelock_core::command::migration::{Move, MoveReply, MoveStep};
 use tidelock_core::command::{
-    CheckedWrite, ClusterView, HostInfo, HostRole, HostView, NodeReply, Page, Read, ReadReply, Refusal,
-    ReplicaView, Reply, Request, ShardView, VersionView, Write, WriteReply,
+    CheckedWrite, ClusterView, Flush, FlushReply, HostInfo, HostRole, HostView, NodeReply, Page, Read,
+    ReadReply, Refusal, ReplicaView, Reply, Request, ShardView, VersionView, Write, WriteReply,
 };
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::{NodeStatus, ShardStatus};
@@ -19,6 +19,7 @@ use tidelock_core::limits::{EXPIRED_KEYS_MAX, MOVE_KEYS_PER_STEP_MAX};
 use tidelock_core::machine::Machine;
 use tidelock_core::slots;
 use tidelock_core::slots::slot_map::SlotMap;
+use tidelock_core::slots::slot_revisions::SlotRevisions;
 use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::topology::Migration;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis};
@@ -51,6 +52,8 @@ pub struct State {
     registry: Registry,
     /// The refusal of every request, if set.
     pub refusal: Option<Refusal>,
+    /// Whether only the first shard removes its keys.
+    pub is_flush_incomplete: bool,
     /// Number of submitted commands.
     pub commands: usize,
     /// By how many milliseconds the clocks of the shards' leaders are ahead of the server's.
@@ -67,6 +70,7 @@ impl RespStore {
             machines,
             registry,
             refusal: None,
+            is_flush_incomplete: false,
             commands: 0,
             leader_ahead_ms: 0,
         }));
@@ -224,6 +228,7 @@ impl State {
         }
         match request {
             Request::Cluster => Reply::Node(NodeReply::Cluster(cluster().into())),
+            Request::Write(Write::Registry(_)) => Reply::Write(WriteReply::HostChanged),
             Request::Write(write) => match CheckedWrite::new(write, |key| self.shard_of(key)) {
                 Ok(checked) => {
                     let write = checked.write().at(self.leader_time());
@@ -231,6 +236,17 @@ impl State {
                 }
                 Err(refusal) => Reply::Refused(refusal.into()),
             },
+            Request::Flush => {
+                for (shard, machine) in (1..).map(ShardId).zip(&mut self.machines) {
+                    let flush = Flush { shard, slots: None, after: None };
+                    machine.apply(LogIndex(1), Write::Flush(Box::new(flush))).expect("applied");
+                    if self.is_flush_incomplete {
+                        let cause = Refusal::NoLeader;
+                        return Reply::Flushed(FlushReply::Incomplete { slots: 4_096, cause });
+                    }
+                }
+                Reply::Flushed(FlushReply::Complete(SlotRevisions::default()))
+            }
             Request::Read { read: read @ Read::List { .. }, .. } => {
                 let mut items = Vec::new();
                 for machine in &self.machines {

@@ -4,10 +4,11 @@
 //! Owns a model of one data shard: a map and a revision, without optimisations.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    Comparison, Condition, ConditionalTransaction, Exchange, ExpectedState, Expiry, ExpiryCondition,
+    Comparison, Condition, ConditionalTransaction, Exchange, ExpectedState, Expiry, ExpiryCondition, Flush,
     KeptOutcome, Move, MoveStep, Operation, OperationReplies, OperationRepliesBuilder, OperationReply,
     Operations, Rejection, Reply, RestoreWrite, Set, SetCondition, TransactionId, Write, WriteReply, hash_of,
 };
@@ -86,6 +87,7 @@ impl ShardModel {
                 return Ok(Some(Reply::Write(self.transact(transaction))));
             }
             Write::Expire { now, limit, .. } => self.expire(*now, *limit),
+            Write::Flush(flush) => self.flush(flush),
             _ => {}
         }
         Ok(None)
@@ -115,6 +117,20 @@ impl ShardModel {
             // is not a client's write.
             self.revision += u64::from(self.owns(&key));
             self.keys.remove(&key);
+        }
+    }
+
+    fn flush(&mut self, flush: &Flush) {
+        self.next();
+        let after = flush.after.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let ahead: Vec<Bytes> =
+            self.keys.range((after, Bound::Unbounded)).map(|(key, _)| key.clone()).collect();
+        let is_asked = |key: &Bytes| flush.slots.as_ref().is_none_or(|slots| slots.contains(slot_of(key)));
+        // Runs have fewer keys than a step may remove.
+        for key in ahead.iter().filter(|key| is_asked(key)) {
+            if self.owns(key) {
+                self.keys.remove(key);
+            }
         }
     }
 
