@@ -241,6 +241,7 @@ mod tests {
             version: Version(number + 1),
             value: vec![0; bytes].into(),
             expires: None,
+            lease: None,
         }
     }
 

@@ -40,6 +40,9 @@ impl Data {
         Ok(match write {
             Write::Keys(transaction) => self.kv.transact(&transaction, is_answered),
             Write::Conditional(transaction) => self.transact_by_branch(&transaction, is_answered),
+            Write::Lease(_) | Write::Lock(_) => {
+                return Err(ShardRefusal::invalid("leases are not applied yet").into());
+            }
             Write::Expire { now, limit, .. } => {
                 self.outcomes.expire(now);
                 WriteReply::Expired { keys: self.kv.expire(now, limit) }
@@ -72,6 +75,9 @@ impl Data {
             Read::List { prefix, after, limit, keys_only } => {
                 ReadReply::Page(self.kv.list(prefix, after.as_deref(), *limit, *keys_only))
             }
+            Read::Lease { .. } => ReadReply::Lease(None),
+            Read::Lock { .. } => ReadReply::Lock(None),
+            Read::Leases { .. } => ReadReply::Page(Default::default()),
             Read::Config(read) => ReadReply::Config(self.config.read(read)),
             Read::Changes { scope, after, limit, keys_only } => {
                 ReadReply::Changes(self.kv.changes(scope, after.as_ref(), (*limit, *keys_only)))

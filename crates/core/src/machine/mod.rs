@@ -72,6 +72,8 @@ impl Machine {
             Write::Keys(_)
             | Write::Conditional(_)
             | Write::Expire { .. }
+            | Write::Lease(_)
+            | Write::Lock(_)
             | Write::Config(_)
             | Write::Slots(_)
             | Write::Restore(_) => matches!(self, Machine::Data(_)),

@@ -339,7 +339,10 @@ mod tests {
 
     fn expire(machine: &mut Machine, now: u64) {
         machine
-            .apply(LogIndex(1), Write::Expire { shard: ShardId(1), now: UnixMillis(now), limit: 100 })
+            .apply(
+                LogIndex(1),
+                Write::Expire { shard: ShardId(1), now: UnixMillis(now), limit: 100, led_since: None },
+            )
             .expect("applied");
     }
 
@@ -516,7 +519,13 @@ mod tests {
     fn where_a_state_comes_from_outlives_a_snapshot() {
         let part = |key: &'static [u8]| {
             let expires = Some(UnixMillis(5));
-            let record = RestoredKey { key: key.into(), version: Version(3), value: Bytes::new(), expires };
+            let record = RestoredKey {
+                key: key.into(),
+                version: Version(3),
+                value: Bytes::new(),
+                expires,
+                lease: None,
+            };
             let (shard, backup) = (ShardId(1), Uuid::from_u128(1 << 100));
             Write::Restore(RestoreWrite::Keys(Restoration {
                 shard,

@@ -421,7 +421,8 @@ impl Node {
         for (shard, keys) in due {
             self.groups.with(shard, |group| group.expiring());
             for _ in 0..keys.div_ceil(limits::EXPIRED_KEYS_MAX) {
-                let expire = Write::Expire { shard, now: time, limit: limits::EXPIRED_KEYS_MAX };
+                let expire =
+                    Write::Expire { shard, now: time, limit: limits::EXPIRED_KEYS_MAX, led_since: None };
                 self.router.write(Requester::NODE, expire, &mut self.groups);
             }
         }

@@ -213,7 +213,12 @@ impl Builder<'_> {
             | (Read::Count, Reply::Read(ReadReply::Count(_))) => Ok(()),
             (
                 Read::Get { key },
-                Reply::Read(ReadReply::Value(Some(StoredValue { expires: None, version, value }))),
+                Reply::Read(ReadReply::Value(Some(StoredValue {
+                    expires: None,
+                    version,
+                    value,
+                    lease: None,
+                }))),
             ) => self.see(operation, key, (*version, Some(value)), stale_at),
             (Read::Get { key }, Reply::Read(ReadReply::Value(None))) => {
                 self.see(operation, key, (Version::ABSENT, None), stale_at)

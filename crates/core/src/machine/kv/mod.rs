@@ -205,7 +205,8 @@ impl KeyValue {
     /// The value of a key, if the key exists.
     pub(super) fn get(&self, key: &[u8]) -> Option<StoredValue> {
         let (version, value) = self.records.get(key)?.version_and_value();
-        Some(StoredValue { version, value: Bytes::copy_from_slice(value), expires: self.expiries.of(key) })
+        let (value, expires) = (Bytes::copy_from_slice(value), self.expiries.of(key));
+        Some(StoredValue { version, value, expires, lease: None })
     }
 
     /// Number of keys without hidden ones; `None` while the number of hidden keys is not known.

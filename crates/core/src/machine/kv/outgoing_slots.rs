@@ -150,6 +150,7 @@ impl KeyValue {
             version,
             value: Bytes::copy_from_slice(value),
             expires: self.expiries.of(key),
+            lease: None,
         }
     }
 }

@@ -45,6 +45,8 @@ impl Data {
         match write {
             Write::Keys(transaction) => transaction.keys().all(|key| ownership.owns(key)),
             Write::Conditional(transaction) => transaction.keys().all(|key| ownership.owns(key)),
+            Write::Lease(write) => write.tags().all(|tag| ownership.owns(tag.prefix())),
+            Write::Lock(write) => ownership.owns(&write.name),
             Write::Config(write) => ownership.owns(write.namespace.routing_key()),
             Write::Restore(write) => write.all_keys(|key| ownership.owns(key)),
             Write::Expire { .. } | Write::Slots(_) | Write::Registry(_) | Write::Checkpoint { .. } => true,
@@ -58,7 +60,8 @@ impl Data {
             return Ok(ShardAnswer { owned: None, reply: self.answer(read)? });
         };
         let owns_all = match read {
-            Read::Get { key } => ownership.owns(key),
+            Read::Get { key } | Read::Lock { name: key } => ownership.owns(key),
+            Read::Lease { lease } => ownership.owns(lease.tag().prefix()),
             Read::Operations { operations, .. } => {
                 operations.iter().all(|operation| ownership.owns(operation.key()))
             }
@@ -67,7 +70,11 @@ impl Data {
                 Some(slot) => ownership.owned.contains(slot),
                 None => return self.answer_of(ownership, read),
             },
-            Read::Scan { .. } | Read::Count | Read::List { .. } | Read::ConfigNamespaces { .. } => {
+            Read::Scan { .. }
+            | Read::Count
+            | Read::List { .. }
+            | Read::Leases { .. }
+            | Read::ConfigNamespaces { .. } => {
                 return self.answer_of(ownership, read);
             }
         };
@@ -90,7 +97,7 @@ impl Data {
                 self.open(migration, (attempt, slots), limit)
             }
             MoveStep::Import(import) => self.import(migration, &import, faults),
-            MoveStep::Own { attempt, sequence, revision, config, outcomes } => {
+            MoveStep::Own { attempt, sequence, revision, config, outcomes, leases_at: _ } => {
                 self.own(migration, (attempt, sequence), (revision, &config, outcomes))
             }
             MoveStep::Freeze { slots, founding } => self.freeze(migration, slots, founding),
@@ -308,7 +315,7 @@ impl Data {
                 config = self.next_namespace_part();
             }
         }
-        Import { attempt, sequence, revision, rows, removals, config }
+        Import { attempt, sequence, revision, rows, removals, config, leases: None }
     }
 
     fn next_namespace_part(&mut self) -> Option<NamespacePart> {
@@ -333,7 +340,7 @@ impl Data {
             Some(Stage::Frozen { slots, .. }) => self.outcomes.of_slots(slots),
             _ => Vec::new(),
         };
-        MoveStep::Own { attempt, sequence, revision, config, outcomes }
+        MoveStep::Own { attempt, sequence, revision, config, outcomes, leases_at: None }
     }
 
     /// The ownership; `None` if the shard never took part in a move.

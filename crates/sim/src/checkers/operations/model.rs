@@ -165,7 +165,7 @@ impl ShardModel {
                 import.removals.iter().for_each(|key| drop(self.keys.remove(key)));
                 import.config.iter().for_each(|part| self.config.import_part(part).expect("a block"));
             }
-            MoveStep::Own { attempt, sequence, revision, config, outcomes } => {
+            MoveStep::Own { attempt, sequence, revision, config, outcomes, leases_at: _ } => {
                 let is_it = |incoming: &mut IncomingCopy| {
                     migration == self.last && (incoming.attempt, incoming.sequence) == (*attempt, *sequence)
                 };
@@ -261,6 +261,7 @@ impl ShardModel {
             (ExpectedState::Version(version), None) => *version == Version::ABSENT,
             (ExpectedState::Version(version), Some(held)) => held.version == *version,
             (ExpectedState::Exists, held) => held.is_some(),
+            (ExpectedState::Fence(_), _) => false,
             (ExpectedState::Value(value), held) => held.is_some_and(|held| held.value == value),
         }
     }
@@ -349,6 +350,7 @@ impl ShardModel {
                 self.keys.remove(key);
                 OperationReply::Deleted { version: self.next() }
             }
+            Operation::PutBound { .. } => OperationReply::Rejected(Rejection::NoLease),
             Operation::SkipIfExists { .. } => failed,
         };
         replies.push(&reply);

@@ -72,6 +72,7 @@ impl KeyValue {
     fn holds(&self, Comparison { key, expected }: &Comparison, faults: Faults) -> bool {
         match expected {
             ExpectedState::Version(version) => self.version(key) == *version,
+            ExpectedState::Fence(_) => false,
             ExpectedState::Exists => self.version(key) != Version::ABSENT,
             ExpectedState::Value(value) => {
                 let equals = |record: &Record| record.value() == &value[..];
@@ -151,6 +152,7 @@ impl KeyValue {
             Operation::SetRange { key, offset, bytes } => self.set_range(key, offset, bytes),
             Operation::AddDecimal { key, delta } => self.add_decimal(key, delta),
             Operation::DeleteIf { key, condition } => self.delete_if(key, condition),
+            Operation::PutBound { .. } => OperationReply::Rejected(Rejection::NoLease),
             Operation::SkipIfExists { key, .. } => match self.version(key) {
                 Version::ABSENT => OperationReply::Absent,
                 current => OperationReply::ConditionFailed { current },
