@@ -274,6 +274,11 @@ impl<'a> Operation<'a> {
         matches!(self, Operation::Get { .. } | Operation::Describe { .. })
     }
 
+    /// Whether it may change its key.
+    pub fn is_write(&self) -> bool {
+        !self.is_read() && !matches!(self, Operation::SkipIfExists { .. })
+    }
+
     /// The cluster version from which on the log may hold the operation.
     pub fn needed_version(&self) -> ClusterVersion {
         match self {

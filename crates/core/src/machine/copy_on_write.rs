@@ -10,11 +10,10 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use super::kv::{KeyValue, Record};
+use super::kv::{Ending, KeyValue, Record};
 use crate::codec;
-use crate::command::put_expiry;
+use crate::command::put_end;
 use crate::limits;
-use crate::types::UnixMillis;
 
 /// A snapshot in the making.
 #[derive(Debug)]
@@ -32,7 +31,7 @@ pub(super) struct CopyOnWrite {
 #[derive(Debug)]
 pub(super) struct PreImage {
     pub(super) record: Record,
-    pub(super) expires: Option<UnixMillis>,
+    pub(super) ending: Ending,
 }
 
 impl CopyOnWrite {
@@ -94,17 +93,17 @@ impl KeyValue {
                 if now.peek().is_some_and(|now| now.key() == &**key) {
                     now.next();
                 }
-                (&**key, old.as_ref().map(|kept| (&kept.record, kept.expires)))
+                (&**key, old.as_ref().map(|kept| (&kept.record, kept.ending)))
             } else {
                 let record = now.next()?;
-                (record.key(), Some((record, self.expires(record.key()))))
+                (record.key(), Some((record, self.ending(record.key()))))
             };
-            if let Some((record, expires)) = held {
+            if let Some((record, Ending { expires, lease })) = held {
                 let (version, value) = record.version_and_value();
                 codec::put_bytes(block, key);
                 codec::put_varint(block, version.0);
                 codec::put_bytes(block, value);
-                put_expiry(block, expires);
+                put_end(block, expires, lease);
             }
             last = Some(key);
         }

@@ -150,7 +150,7 @@ impl KeyValue {
             version,
             value: Bytes::copy_from_slice(value),
             expires: self.expiries.of(key),
-            lease: None,
+            lease: self.leases.of_key(key),
         }
     }
 }
