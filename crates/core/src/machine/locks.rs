@@ -225,7 +225,7 @@ mod tests {
         let mut locks = Locks::default();
         locks.insert(NAME, Version(10), Version(1));
         (2..5).for_each(|lease| locks.enqueue(NAME, waiter(lease)));
-        locks.insert(b"other", Version(12), Version(9));
+        locks.insert(b"~other", Version(12), Version(9));
         let records: Vec<LeaseRecord> = locks.records(|_| true).collect();
         let mut copy = Locks::default();
         records.iter().cloned().try_for_each(|record| copy.take(record)).expect("records in order");
@@ -238,6 +238,6 @@ mod tests {
         let slots = SlotSet::from(slot_of(NAME)..slot_of(NAME) + 1);
         locks.remove_slots(&slots);
         assert_eq!(locks.records(|_| true).collect::<Vec<_>>().len(), 1);
-        assert_eq!(locks.held_bytes(), lock_bytes(b"other"));
+        assert_eq!(locks.held_bytes(), lock_bytes(b"~other"));
     }
 }

@@ -244,7 +244,7 @@ fn a_fence_holds_only_for_the_present_holder() {
     let (one, two) = (shard.grant(1_000, 100), shard.grant(1_000, 100));
     let paused = shard.fence(&one);
     shard.acquire(&two, true);
-    let mut guarded = |shard: &mut Shard, fence| {
+    let guarded = |shard: &mut Shard, fence| {
         let put = Operation::Put { key: b"{t}a", value: b"v", condition: Condition::Always };
         let comparison = Comparison { key: LOCK.into(), expected: ExpectedState::Fence(fence) };
         let (comparisons, then) = (vec![comparison], Operations::of(&[put]));
@@ -267,7 +267,9 @@ fn a_fence_holds_only_for_the_present_holder() {
 fn leases_keys_and_queues_are_in_a_snapshot() {
     let mut shard = Shard::new();
     let leases: Vec<LeaseId> = (0..3).map(|_| shard.grant(1_000, 100)).collect();
-    leases.iter().for_each(|lease| drop(shard.acquire(lease, true)));
+    for lease in &leases {
+        shard.acquire(lease, true);
+    }
     shard.bind(b"{t}a", &leases[0]).expect("bound");
     let mut copy = shard.restored();
     for shard in [&mut shard, &mut copy] {

@@ -1,7 +1,8 @@
 //! The key-value state machine: an ordered map from keys to values with versions.
 //!
 //! This module owns the state and its changes. `operations` implements operations, `lease_changes`
-//! and `lock_changes` change leases and locks, `expiry` holds expiry times, and `scan_cursors` indexes the positions at which a scan step can end.
+//! and `lock_changes` change leases and locks, `expiry` holds expiry times, and `scan_cursors`
+//! indexes the positions at which a scan step can end.
 //!
 //! It also owns versions: the shard counts a revision, every successful mutation takes the next
 //! one, and a key's version is the revision that last wrote it. So a key that is deleted and
