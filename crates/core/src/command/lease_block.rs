@@ -65,11 +65,11 @@ pub fn is_lease_block(block: &[u8]) -> bool {
 /// # Errors
 /// When it does not.
 pub fn check_lease_block(block: &[u8]) -> Result<(), DecodeError> {
-    for_each_record(block, |_| Ok(()))
+    for_each_lease_record(block, |_| Ok(()))
 }
 
 /// Reads a block, record by record. The records share no memory with the block.
-pub(crate) fn for_each_record(
+pub fn for_each_lease_record(
     block: &[u8],
     mut take: impl FnMut(LeaseRecord) -> Result<(), DecodeError>,
 ) -> Result<(), DecodeError> {
@@ -167,7 +167,7 @@ mod tests {
             let mut read = vec![];
             for block in &blocks {
                 assert!(is_lease_block(block) && check_lease_block(block).is_ok());
-                let taken = for_each_record(block, |record| {
+                let taken = for_each_lease_record(block, |record| {
                     read.push(record);
                     Ok(())
                 });

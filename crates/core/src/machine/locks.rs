@@ -147,11 +147,16 @@ impl Locks {
 
     /// Removes the locks of these slots.
     pub fn remove_slots(&mut self, slots: &SlotSet) {
-        let is_included = |name: &&Box<[u8]>| slots.contains(slot_of(name));
-        for name in self.held.keys().filter(is_included).cloned().collect::<Vec<_>>() {
-            while self.dequeue(&name).is_some() {}
-            self.remove(&name);
+        let names = self.held.keys().filter(|name| slots.contains(slot_of(name)));
+        for name in names.cloned().collect::<Vec<_>>() {
+            self.abolish(&name);
         }
+    }
+
+    /// Removes a lock and its queue.
+    pub fn abolish(&mut self, name: &[u8]) {
+        while self.dequeue(name).is_some() {}
+        self.remove(name);
     }
 
     /// Adds a lock or a waiter of a block. A lock comes before its waiters.

@@ -46,10 +46,12 @@ impl Leadership {
         self.settled_at = None;
     }
 
-    /// Since when this replica leads in `term`, by its clock, which now shows `now`.
+    /// Since when this replica leads in `term`, by its clock, which now shows `now`. It begins anew
+    /// when the clock was set back, because otherwise leases would not end until the clock shows
+    /// that time again.
     pub(super) fn led_since(&mut self, term: Term, now: UnixMillis) -> UnixMillis {
         match self.led_since {
-            Some((begun, since)) if begun == term => since,
+            Some((begun, since)) if begun == term && since <= now => since,
             _ => {
                 self.led_since = Some((term, now));
                 now
@@ -100,6 +102,8 @@ mod tests {
             |leadership: &mut Leadership, term, now| leadership.led_since(Term(term), UnixMillis(now)).0;
         assert_eq!(since(&mut leadership, 3, 100), 100);
         assert_eq!(since(&mut leadership, 3, 200), 100);
+        assert_eq!(since(&mut leadership, 3, 50), 50, "the clock was set back");
+        assert_eq!(since(&mut leadership, 3, 200), 50);
         assert_eq!(since(&mut leadership, 4, 300), 300, "another replica may have led in between");
         leadership.change(false);
         leadership.change(true);

@@ -12,7 +12,7 @@ use super::{Ending, KeyValue};
 use crate::codec::DecodeError;
 use crate::command::{
     Condition, Item, LeaseId, LeaseRecord, LeaseReply, LeaseTag, LeaseView, LeaseWrite, OperationReply, Page,
-    Rejection, for_each_record,
+    Rejection, for_each_lease_record,
 };
 use crate::deliberate::Fault;
 use crate::limits;
@@ -176,7 +176,7 @@ impl KeyValue {
     /// Takes a block of leases and locks. Those of slots that the shard does not own do not end
     /// here.
     pub(in crate::machine) fn take_lease_block(&mut self, block: &[u8]) -> Result<(), DecodeError> {
-        for_each_record(block, |record| {
+        for_each_lease_record(block, |record| {
             let LeaseRecord::Lease { lease, ttl_ms, ends } = record else { return self.locks.take(record) };
             let slot = lease.slot();
             let is_active = self.ownership.as_ref().is_none_or(|ownership| ownership.owned().contains(slot));

@@ -264,6 +264,20 @@ fn a_fence_holds_only_for_the_present_holder() {
 }
 
 #[test]
+fn a_lock_whose_key_is_taken_out_is_not_held() {
+    let mut shard = Shard::new();
+    let (one, two) = (shard.grant(1_000, 100), shard.grant(1_000, 100));
+    shard.fence(&one);
+    shard.acquire(&two, true);
+    let Machine::Data(data) = &mut shard.0 else { panic!("a data shard") };
+    data.kv.take_out(LOCK);
+    assert_eq!(shard.holder(), None);
+    assert_eq!(shard.lock(&two, LockOperation::Release), LockReply::NotHeld);
+    shard.apply(LeaseWrite::Revoke { lease: one });
+    shard.fence(&two);
+}
+
+#[test]
 fn leases_keys_and_queues_are_in_a_snapshot() {
     let mut shard = Shard::new();
     let leases: Vec<LeaseId> = (0..3).map(|_| shard.grant(1_000, 100)).collect();

@@ -166,6 +166,10 @@ impl KeyValue {
             let (version, value) = record.version_and_value();
             self.keep(key, Some(PreImage { record: Record::new(key, version, value), ending }));
         }
+        // What removes all keys ends locks too, because a lock is held only while it is a key.
+        if self.locks.holds(key) {
+            self.locks.abolish(key);
+        }
         self.note(key, KeyChange::Removed);
         if let Some(ownership) = &mut self.ownership {
             ownership.removed(key);
