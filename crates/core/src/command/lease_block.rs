@@ -69,6 +69,9 @@ pub fn check_lease_block(block: &[u8]) -> Result<(), DecodeError> {
 }
 
 /// Reads a block, record by record. The records share no memory with the block.
+///
+/// # Errors
+/// When the block does not decode, and what `take` returns.
 pub fn for_each_lease_record(
     block: &[u8],
     mut take: impl FnMut(LeaseRecord) -> Result<(), DecodeError>,

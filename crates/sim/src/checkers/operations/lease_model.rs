@@ -101,8 +101,7 @@ impl LeaseModel {
     fn due(&self, now: UnixMillis, led_since: UnixMillis) -> Vec<Key> {
         let led_ms = now.0.saturating_sub(led_since.0);
         let floor_s = |lease: &Lease| lease.ttl_ms.min(LEASE_FLOOR_MS).div_ceil(1_000);
-        let is_due =
-            |lease: &Lease| lease.is_active && lease.ends <= now && floor_s(lease) * 1_000 <= led_ms;
+        let is_due = |lease: &Lease| lease.is_active && lease.ends <= now && floor_s(lease) * 1_000 <= led_ms;
         let mut due: Vec<_> = self
             .leases
             .iter()
@@ -122,7 +121,9 @@ impl ShardModel {
                 let lease = LeaseId::new(tag.clone(), self.next());
                 let ends = UnixMillis(at.0 + ttl_ms);
                 let (key, ttl_ms) = (key_of(&lease), *ttl_ms);
-                self.held_leases.leases.insert(key, Lease { tag: tag.clone(), ttl_ms, ends, is_active: true });
+                self.held_leases
+                    .leases
+                    .insert(key, Lease { tag: tag.clone(), ttl_ms, ends, is_active: true });
                 LeaseReply::Granted { lease, ttl_ms }
             }
             LeaseWrite::Renew { leases, at } => {
@@ -200,7 +201,8 @@ impl ShardModel {
         for lock in self.held_leases.locks.values_mut() {
             lock.queue.retain(|(waiter, _)| *waiter != lease);
         }
-        let is_bound = |key: &Bytes, bound: Option<Version>| bound == Some(lease.1) && slot_of(key) == lease.0;
+        let is_bound =
+            |key: &Bytes, bound: Option<Version>| bound == Some(lease.1) && slot_of(key) == lease.0;
         let bound = self.keys.iter().filter(|(key, held)| is_bound(key, held.ending.lease));
         let mut removed = 0;
         for key in bound.map(|(key, _)| key.clone()).collect::<Vec<_>>() {

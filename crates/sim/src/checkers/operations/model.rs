@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tidelock_core::command::{
     Comparison, Condition, ConditionalTransaction, Exchange, ExpectedState, Expiry, ExpiryCondition,
-    KeptOutcome, LeaseId, Move, MoveStep, Operation, OperationReplies, OperationRepliesBuilder, OperationReply,
-    Operations, Rejection, Reply, RestoreWrite, Set, SetCondition, TransactionId, Write, WriteReply, hash_of,
+    KeptOutcome, LeaseId, Move, MoveStep, Operation, OperationReplies, OperationRepliesBuilder,
+    OperationReply, Operations, Rejection, Reply, RestoreWrite, Set, SetCondition, TransactionId, Write,
+    WriteReply, hash_of,
 };
 use tidelock_core::decimal::Decimal;
 use tidelock_core::machine::config::Config;
