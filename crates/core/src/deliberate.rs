@@ -130,6 +130,14 @@ pub enum Fault {
     OutcomesNotInSnapshot,
     /// Operations are executed although an earlier one of their command skips them.
     SkippedOperationExecuted,
+    /// A renewal of a lease is answered, but does not change when the lease ends.
+    RenewalNotApplied,
+    /// A leader ends leases although they have not lasted since it began to lead.
+    LeaseFloorIgnored,
+    /// The next holder of a lock gets the fence of the one before.
+    FenceUsedTwice,
+    /// Leases and locks are not copied when their slots move.
+    LeasesLeftBehind,
 }
 
 /// The fault of a node, if any.
@@ -142,7 +150,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 53] = [
+    pub const ALL: [Fault; 57] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -196,6 +204,10 @@ impl Faults {
         Fault::UnequalValuesMatch,
         Fault::OutcomesNotInSnapshot,
         Fault::SkippedOperationExecuted,
+        Fault::RenewalNotApplied,
+        Fault::LeaseFloorIgnored,
+        Fault::FenceUsedTwice,
+        Fault::LeasesLeftBehind,
     ];
 
     /// No fault.

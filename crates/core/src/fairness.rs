@@ -90,6 +90,7 @@ pub fn cost(request: &Request) -> u32 {
         Request::Write(Write::Conditional(transaction)) => {
             (transaction.comparisons.len() + transaction.operations_max(), transaction.encoded_bytes())
         }
+        Request::Write(Write::Lease(write)) => (write.tags().count(), 0),
         Request::Read { read: Read::Operations { operations, .. }, .. } => {
             (operations.len(), operations.encoded_bytes())
         }

@@ -152,6 +152,40 @@ pub const OUTCOMES_BYTES_MAX: usize = 512 << 10;
 /// How long an outcome is kept, in milliseconds: a day.
 pub const OUTCOME_KEPT_MS: u64 = 24 * 3_600 * 1_000;
 
+/// Shortest time to live of a lease. A change of the leader takes about as long, during which
+/// nobody renews.
+pub const LEASE_TTL_MS_MIN: u64 = 1_000;
+
+/// Longest time to live of a lease: a day.
+pub const LEASE_TTL_MS_MAX: u64 = 24 * 3_600 * 1_000;
+
+/// After a change of the leader, every lease lasts for its time to live again, but not longer than
+/// this. So holders have the time to renew, and leases of dead holders still end soon.
+pub const LEASE_FLOOR_MS: u64 = 10_000;
+
+/// Longest tag in the id of a lease.
+pub const LEASE_TAG_BYTES_MAX: usize = 256;
+
+/// Leases of one shard. Each takes about 200 bytes on every replica.
+pub const LEASES_MAX: usize = 50_000;
+
+/// Bytes of the leases of one shard and of the waiters of its locks. A snapshot encodes all of them
+/// at its beginning, which takes a few milliseconds.
+pub const LEASES_BYTES_MAX: usize = 8 << 20;
+
+/// Leases that one command renews. Applying so many takes about a millisecond.
+pub const LEASES_RENEWED_MAX: usize = 4_096;
+
+/// Keys that are bound to one lease, together with the locks that it holds or awaits. All of them
+/// are removed at once when the lease ends.
+pub const LEASE_KEYS_MAX: usize = 1_000;
+
+/// Largest value of a lock. The values of waiters are a part of the state.
+pub const LOCK_VALUE_BYTES_MAX: usize = 4 << 10;
+
+/// Leases that wait for one lock.
+pub const LOCK_WAITERS_MAX: usize = 1_000;
+
 /// Bytes of the values that one command reads, and of those that it removes and returns. Further
 /// values are left out, or not removed, and the reply says so. Twice this much fits a frame, as the
 /// replies of a forwarded command must.

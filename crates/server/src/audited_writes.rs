@@ -106,7 +106,7 @@ impl AuditedWrites {
 fn described(operation: Operation<'_>) -> Option<String> {
     let name = match operation {
         Operation::Get { .. } | Operation::Describe { .. } | Operation::SkipIfExists { .. } => return None,
-        Operation::Put { .. } | Operation::Set(_) => "put",
+        Operation::Put { .. } | Operation::Set(_) | Operation::PutBound { .. } => "put",
         Operation::Delete { .. } | Operation::DeleteIf { .. } | Operation::Take { .. } => "delete",
         Operation::Add { .. } | Operation::AddDecimal { .. } => "add",
         Operation::Append { .. } => "append",

@@ -139,7 +139,8 @@ pub fn get_short(key: &[u8], bytes_max: usize, at: Consistency) -> TypedRequest<
     let operations = Operations::of(&[Operation::Get { key }]);
     TypedRequest::read(Read::Operations { operations, bytes_max }, at, |reply| match reply.only()? {
         OperationReply::Value { version, expires, value } => {
-            Some(Some(Some(StoredValue { version, value: Bytes::copy_from_slice(value), expires })))
+            let value = Bytes::copy_from_slice(value);
+            Some(Some(Some(StoredValue { version, value, expires, lease: None })))
         }
         OperationReply::Absent => Some(Some(None)),
         OperationReply::Rejected(Rejection::RepliesTooLong) => Some(None),

@@ -84,6 +84,11 @@ impl Compound {
         Compound { tags, keys_per_shard, per_mille, seen: Vec::new(), identified: Vec::new(), random }
     }
 
+    /// For each data shard, the hash tag of its keys.
+    pub fn tags(&self) -> &[String] {
+        &self.tags
+    }
+
     /// Every key, for the final inspection.
     pub fn keys(&self) -> Vec<Vec<Bytes>> {
         let keys = |shard| (0..self.keys_per_shard).map(move |number| self.key(shard, number)).collect();

@@ -133,6 +133,8 @@ pub enum SimEvent {
     Watch(usize),
     /// A client that watches keys takes its next step.
     WatchKeys(usize),
+    /// A client with leases takes its next step.
+    Lease(usize),
     /// A client that pipelines takes its next step.
     Pipeline(usize),
     /// An importer takes its next step.

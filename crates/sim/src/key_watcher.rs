@@ -201,7 +201,7 @@ impl KeyWatchingClient {
         let items = match reply {
             Reply::Read(ReadReply::Page(Page { items, next: None })) => items.clone(),
             Reply::Read(ReadReply::Value(value)) => {
-                let item = value.clone().map(|StoredValue { version, value, expires }| Item {
+                let item = value.clone().map(|StoredValue { version, value, expires, lease: _ }| Item {
                     key: self.scope.bytes().clone(),
                     version,
                     value: Some(value),

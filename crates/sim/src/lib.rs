@@ -42,6 +42,7 @@ pub mod faults;
 pub mod history;
 pub mod host;
 pub mod key_watcher;
+pub mod leases;
 pub mod net;
 pub mod operator_actions;
 pub mod pipelines;

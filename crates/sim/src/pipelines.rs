@@ -254,7 +254,7 @@ fn reply_of(history: &History, token: Token, result: OperationResult<'_>) -> Rep
         OperationResult::Reply(reply) if is_write => Reply::Write(WriteReply::of(&reply)),
         OperationResult::Reply(OperationReply::Value { version, expires, value }) => {
             let value = Bytes::copy_from_slice(value);
-            Reply::Read(ReadReply::Value(Some(StoredValue { version, value, expires })))
+            Reply::Read(ReadReply::Value(Some(StoredValue { version, value, expires, lease: None })))
         }
         OperationResult::Reply(OperationReply::Absent) => Reply::Read(ReadReply::Value(None)),
         // The checker of plain keys refuses this as the answer to a read.

@@ -107,6 +107,8 @@ pub struct Load {
     pub watching: WatcherHabits,
     /// How many clients watch keys. They behave like those that watch configuration.
     pub key_watchers: usize,
+    /// How many clients have leases and hold locks.
+    pub lease_clients: usize,
     /// Longest value, in bytes.
     pub value_bytes_max: usize,
     /// Whether clients stay with one node, or take any for each operation.
@@ -197,8 +199,11 @@ impl Plan {
                 ],
                 (
                     draw_watching(&mut generator(seed, "watching")),
-                    &mut generator(seed, "watching keys"),
-                    &mut generator(seed, "removals of all keys"),
+                    [
+                        &mut generator(seed, "watching keys"),
+                        &mut generator(seed, "removals of all keys"),
+                        &mut generator(seed, "leases"),
+                    ],
                 ),
             ),
             duration,
@@ -296,6 +301,7 @@ impl Plan {
                 config_per_mille: 0,
                 value_bytes_max: 0,
                 key_watchers: 0,
+                lease_clients: 0,
                 sticky: false,
                 watching: WatcherHabits {
                     pause_max: millisecond,
@@ -481,7 +487,7 @@ fn draw_load(
     random: &mut fastrand::Rng,
     (operations, config): (&mut fastrand::Rng, &mut fastrand::Rng),
     [scans, pipelining, imports, backups]: [&mut fastrand::Rng; 4],
-    (watching, key_watching, flushes): (WatcherHabits, &mut fastrand::Rng, &mut fastrand::Rng),
+    (watching, [key_watching, flushes, leases]): (WatcherHabits, [&mut fastrand::Rng; 3]),
 ) -> Load {
     Load {
         clients: random.usize(1..=12),
@@ -498,6 +504,7 @@ fn draw_load(
         config_per_mille: *choose(config, &[0, 0, 200, 800]),
         watching,
         key_watchers: *choose(key_watching, &[0, 0, 1, 3]),
+        lease_clients: *choose(leases, &[0, 0, 2, 5]),
         value_bytes_max: *choose(random, &[8, 8, 200, 2_000, 20_000]),
         sticky: random.bool(),
     }

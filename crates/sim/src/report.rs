@@ -59,7 +59,9 @@ pub struct Tally {
     pub watched: u64,
     /// Events that clients received that watch keys.
     pub keys_watched: u64,
-    /// Connections of such clients that continued after the last revision that they had received.
+    /// Leases and locks that clients were told to have, each time that they were told.
+    pub leases_kept: u64,
+    /// Connections of watchers of configuration that continued after the last revision that they had received.
     pub watches_resumed: u64,
     /// Queries of such connections that were refused. For most of them no leader could be asked.
     pub watch_reads_refused: u64,
@@ -120,6 +122,7 @@ impl Tally {
         self.iterations += other.iterations;
         self.watched += other.watched;
         self.keys_watched += other.keys_watched;
+        self.leases_kept += other.leases_kept;
         self.watches_resumed += other.watches_resumed;
         self.watch_reads_refused += other.watch_reads_refused;
         self.deletions_watched += other.deletions_watched;

@@ -74,6 +74,11 @@ impl Workload {
         self.compound.keys()
     }
 
+    /// For each data shard, a hash tag of it.
+    pub fn tags(&self) -> &[String] {
+        self.compound.tags()
+    }
+
     /// Every key that any client may use, in no particular order.
     pub fn keys(&self) -> &[Bytes] {
         &self.keys

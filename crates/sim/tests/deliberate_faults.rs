@@ -65,6 +65,7 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.importers = if fault == Fault::ImportWithoutCondition { 2 } else { 0 };
     plan.load.scanners = if fault == Fault::ScanByLaterMap { 2 } else { 0 };
     plan.load.pipelining_clients = 0;
+    plan.load.lease_clients = 0;
     provoke(&mut plan, fault);
     // These plans have all their strikes.
     if !matches!(fault, Fault::OutcomeThroughLaterLink | Fault::ReadBeforeMove | Fault::GivenSlotsRead) {
@@ -107,6 +108,15 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::FlushSkipsMovedSlots => {
             provoke_moves(plan, fault);
             plan.load.flushes_per_mille = 20;
+        }
+        Fault::RenewalNotApplied
+        | Fault::LeaseFloorIgnored
+        | Fault::FenceUsedTwice
+        | Fault::LeasesLeftBehind => {
+            plan.load.lease_clients = 6;
+            if fault == Fault::LeasesLeftBehind {
+                provoke_moves(plan, fault);
+            }
         }
         Fault::OnlyLeaderNotifies | Fault::ImportWithoutCondition | Fault::ClaimedAuthorDropped => {
             plan.load.config_per_mille = 800;
@@ -324,6 +334,9 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::ChangesSkipped
         | Fault::NewCommandBeforeRaise
         | Fault::ClaimedAuthorDropped
+        | Fault::RenewalNotApplied
+        | Fault::LeaseFloorIgnored
+        | Fault::FenceUsedTwice
         | Fault::UnequalValuesMatch
         | Fault::ImportWithoutCondition => [isolate, partition, pause, slow],
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
@@ -338,6 +351,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::WritesDiscarded
         | Fault::WatchMissesMovedSlots
         | Fault::FlushSkipsMovedSlots
+        | Fault::LeasesLeftBehind
         | Fault::DefaultIgnoredByNewShards
         | Fault::SpanningTransactionsIgnored
         | Fault::BackupOfTwoSlotMaps
@@ -481,6 +495,26 @@ fn a_flush_that_watchers_do_not_notice_is_caught() {
 #[test]
 fn a_flush_that_slots_move_past_is_caught() {
     caught(Fault::FlushSkipsMovedSlots, &["flushes"]);
+}
+
+#[test]
+fn a_renewal_that_is_only_answered_is_caught() {
+    caught(Fault::RenewalNotApplied, &["leases", "operations"]);
+}
+
+#[test]
+fn leases_that_end_early_under_a_new_leader_are_caught() {
+    caught(Fault::LeaseFloorIgnored, &["leases"]);
+}
+
+#[test]
+fn a_fence_of_two_holders_is_caught() {
+    caught(Fault::FenceUsedTwice, &["leases"]);
+}
+
+#[test]
+fn leases_left_behind_by_a_move_are_caught() {
+    caught(Fault::LeasesLeftBehind, &["leases", "operations"]);
 }
 
 #[test]

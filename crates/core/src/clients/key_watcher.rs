@@ -218,7 +218,7 @@ impl KeyWatcher {
             (KeyLookup::State { .. }, ReadReply::Page(page)) => self.state(page),
             (KeyLookup::State { .. }, ReadReply::Value(value)) => {
                 let key = self.scope.bytes().clone();
-                let item = value.map(|StoredValue { version, value, expires }| Item {
+                let item = value.map(|StoredValue { version, value, expires, lease: _ }| Item {
                     key,
                     version,
                     value: (!self.keys_only).then_some(value),

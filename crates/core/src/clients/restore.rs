@@ -185,11 +185,13 @@ fn decode(layout: RowLayout, body: &Bytes) -> Result<Vec<RestoredKey>, RestoreFa
     Ok(records)
 }
 
-/// Groups keys by shard, in commands that are closed at the size limit of a log entry.
+/// Groups keys by shard, without those of leases, in commands that are closed at the size limit of a
+/// log entry.
 fn split(records: Vec<RestoredKey>, slots: &SlotMap) -> Vec<(ShardId, Vec<RestoredKey>)> {
     let mut open: BTreeMap<ShardId, (usize, Vec<RestoredKey>)> = BTreeMap::new();
     let mut commands = Vec::new();
-    for record in records {
+    // The holders of the leases are not clients of this cluster, so nobody would remove these keys.
+    for record in records.into_iter().filter(|record| record.lease.is_none()) {
         let shard = slots.shard_of(slot_of(&record.key));
         let (bytes, records) = open.entry(shard).or_default();
         *bytes += record.key.len() + record.value.len();
@@ -241,6 +243,7 @@ mod tests {
             version: Version(number + 1),
             value: vec![0; bytes].into(),
             expires: None,
+            lease: None,
         }
     }
 

@@ -15,6 +15,7 @@ use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::slots::{SLOTS, slot_of};
 use crate::types::{UnixMillis, Version};
+use crate::version::ClusterVersion;
 
 /// Applies `then` if all comparisons hold, else `otherwise`, atomically and in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +78,8 @@ pub enum ExpectedState {
     Exists,
     /// The key holds exactly these bytes.
     Value(Bytes),
+    /// The key is a lock that is held now with this fence.
+    Fence(Version),
 }
 
 /// Bytes of an outcome besides its id and its replies, in memory and encoded.
@@ -85,6 +88,7 @@ const OUTCOME_OVERHEAD_BYTES: usize = 128;
 const TAG_VERSION: u8 = 1;
 const TAG_EXISTS: u8 = 2;
 const TAG_VALUE: u8 = 3;
+const TAG_FENCE: u8 = 10;
 
 impl ConditionalTransaction {
     /// All keys of comparisons and of both branches.
@@ -117,6 +121,15 @@ impl ConditionalTransaction {
     pub fn encoded_bytes(&self) -> usize {
         let compared: usize = self.comparisons.iter().map(Comparison::encoded_bytes).sum();
         compared + self.then.encoded_bytes() + self.otherwise.encoded_bytes()
+    }
+
+    /// See [`Write::needed_version`](super::Write::needed_version).
+    pub(super) fn needed_version(&self) -> ClusterVersion {
+        let is_fenced =
+            self.comparisons.iter().any(|comparison| matches!(comparison.expected, ExpectedState::Fence(_)));
+        let least =
+            if is_fenced { ClusterVersion::WITH_COORDINATION } else { ClusterVersion::WITH_TRANSACTIONS };
+        least.max(self.then.needed_version()).max(self.otherwise.needed_version())
     }
 
     /// Whether the shard's leader must fill in the time at which it proposes the transaction.
@@ -250,7 +263,7 @@ impl Comparison {
     fn encoded_bytes(&self) -> usize {
         let value_bytes = match &self.expected {
             ExpectedState::Value(value) => codec::length_prefixed_bytes(value),
-            ExpectedState::Version(version) => codec::varint_bytes(version.0),
+            ExpectedState::Version(version) | ExpectedState::Fence(version) => codec::varint_bytes(version.0),
             ExpectedState::Exists => 0,
         };
         1 + codec::length_prefixed_bytes(&self.key) + value_bytes
@@ -261,11 +274,14 @@ impl Comparison {
             ExpectedState::Version(_) => TAG_VERSION,
             ExpectedState::Exists => TAG_EXISTS,
             ExpectedState::Value(_) => TAG_VALUE,
+            ExpectedState::Fence(_) => TAG_FENCE,
         };
         out.push(tag);
         codec::put_bytes(out, &self.key);
         match &self.expected {
-            ExpectedState::Version(version) => codec::put_varint(out, version.0),
+            ExpectedState::Version(version) | ExpectedState::Fence(version) => {
+                codec::put_varint(out, version.0);
+            }
             ExpectedState::Exists => {}
             ExpectedState::Value(value) => codec::put_bytes(out, value),
         }
@@ -278,6 +294,7 @@ impl Comparison {
             TAG_VERSION => ExpectedState::Version(Version(decoder.varint()?)),
             TAG_EXISTS => ExpectedState::Exists,
             TAG_VALUE => ExpectedState::Value(decoder.shared(owner)?),
+            TAG_FENCE => ExpectedState::Fence(Version(decoder.varint()?)),
             _ => return Err(DecodeError::UnknownTag("comparison")),
         };
         Ok(Comparison { key, expected })
@@ -289,7 +306,6 @@ mod tests {
     use super::super::write::fixture::assert_round_trip;
     use super::*;
     use crate::command::{Condition, Expiry, Operation, Set, SetCondition, Write};
-    use crate::version::ClusterVersion;
     use alloc::boxed::Box;
     use alloc::vec;
 
@@ -326,6 +342,10 @@ mod tests {
         identified.id.as_mut().expect("an id").proposed = UnixMillis(300);
         assert_round_trip(write(identified));
         assert_eq!(write(transaction()).needed_version(), ClusterVersion::WITH_TRANSACTIONS);
+        let mut fenced = transaction();
+        fenced.comparisons.push(comparison(b"{t}lock", ExpectedState::Fence(Version(300))));
+        assert_round_trip(write(fenced.clone()));
+        assert_eq!(write(fenced).needed_version(), ClusterVersion::WITH_COORDINATION);
     }
 
     #[test]

@@ -10,11 +10,11 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::config::Name;
-use super::{KeptOutcome, RestoredKey, RowLayout, ShardRefusal, validate_key};
+use super::{KeptOutcome, RestoredKey, RowLayout, ShardRefusal, check_lease_block, validate_key};
 use crate::codec::{self, DecodeError, Decoder, codes};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
-use crate::types::{MigrationId, ShardId, Version};
+use crate::types::{MigrationId, ShardId, UnixMillis, Version};
 use crate::version::ClusterVersion;
 
 /// A step of a move, in the log of the giver or the receiver. Answered by
@@ -59,6 +59,10 @@ pub enum MoveStep {
         config: Bytes,
         /// The outcomes of transactions in the slots, at most [`limits::OUTCOMES_MAX`].
         outcomes: Vec<KeptOutcome>,
+        /// Set if the slots have leases: the time at which the receiver's leader proposed the step;
+        /// 0 until then. The leases last as after a change of the leader, because the giver's
+        /// leader may have another clock.
+        leases_at: Option<UnixMillis>,
     },
     /// Giver: gives up ownership of the slots.
     Freeze {
@@ -95,6 +99,8 @@ pub struct Import {
     pub removals: Vec<Bytes>,
     /// A part of one configuration namespace.
     pub config: Option<NamespacePart>,
+    /// A block of leases and locks. These are copied after the slots are frozen.
+    pub leases: Option<Bytes>,
 }
 
 /// A part of the copy of a namespace.
@@ -128,14 +134,33 @@ const STEP_FREEZE: u8 = 4;
 const STEP_RELEASE: u8 = 5;
 const STEP_PURGE: u8 = 6;
 const STEP_OWN_OUTCOMES: u8 = 7;
+/// A part of a copy with leases, and the last step of a move of slots with leases.
+const STEP_IMPORT_LEASES: u8 = 8;
+const STEP_OWN_LEASES: u8 = 9;
 
 impl Move {
     /// See [`Write::needed_version`](super::Write::needed_version).
     pub(super) fn needed_version(&self) -> ClusterVersion {
         match &self.step {
+            MoveStep::Own { leases_at: Some(_), .. } => ClusterVersion::WITH_COORDINATION,
+            MoveStep::Import(import) if import.has_leases() => ClusterVersion::WITH_COORDINATION,
             MoveStep::Own { outcomes, .. } if !outcomes.is_empty() => ClusterVersion::WITH_TRANSACTIONS,
             _ => ClusterVersion::FIRST,
         }
+    }
+
+    /// Whether the shard's leader must fill in the time at which it proposes the step.
+    pub(super) fn needs_clock(&self) -> bool {
+        matches!(self.step, MoveStep::Own { leases_at: Some(_), .. })
+    }
+
+    /// The step as the log holds it, proposed at `now` by the clock of the shard's leader.
+    pub(super) fn at(&self, now: UnixMillis) -> Move {
+        let mut step = self.clone();
+        if let MoveStep::Own { leases_at: Some(at), .. } = &mut step.step {
+            *at = now;
+        }
+        step
     }
 
     pub(super) fn validate(&self) -> Result<(), ShardRefusal> {
@@ -171,17 +196,22 @@ impl Move {
                 codec::put_varint(out, *limit as u64);
             }
             MoveStep::Import(import) => {
-                out.push(STEP_IMPORT);
+                out.push(if import.has_leases() { STEP_IMPORT_LEASES } else { STEP_IMPORT });
                 import.encode(out);
             }
-            MoveStep::Own { attempt, sequence, revision, config, outcomes } => {
-                // Earlier releases know only the step without outcomes.
-                out.push(if outcomes.is_empty() { STEP_OWN } else { STEP_OWN_OUTCOMES });
+            MoveStep::Own { attempt, sequence, revision, config, outcomes, leases_at } => {
+                // Earlier releases know only the step without outcomes, or the one without leases.
+                out.push(match leases_at {
+                    Some(_) => STEP_OWN_LEASES,
+                    None if outcomes.is_empty() => STEP_OWN,
+                    None => STEP_OWN_OUTCOMES,
+                });
+                leases_at.iter().for_each(|at| codec::put_varint(out, at.0));
                 for number in [*attempt, *sequence, revision.0] {
                     codec::put_varint(out, number);
                 }
                 codec::put_bytes(out, config);
-                if !outcomes.is_empty() {
+                if !outcomes.is_empty() || leases_at.is_some() {
                     codec::put_varint(out, outcomes.len() as u64);
                     outcomes.iter().for_each(|outcome| outcome.encode(out));
                 }
@@ -210,17 +240,21 @@ impl Move {
                 let (slots, founding) = (SlotSet::decode(decoder)?, SlotSet::decode(decoder)?);
                 MoveStep::Open { attempt, slots, founding, limit: limit(decoder)? }
             }
-            STEP_IMPORT => MoveStep::Import(Import::decode(decoder, owner)?),
-            tag @ (STEP_OWN | STEP_OWN_OUTCOMES) => {
+            tag @ (STEP_IMPORT | STEP_IMPORT_LEASES) => {
+                MoveStep::Import(Import::decode(tag == STEP_IMPORT_LEASES, decoder, owner)?)
+            }
+            tag @ (STEP_OWN | STEP_OWN_OUTCOMES | STEP_OWN_LEASES) => {
+                let has_leases = tag == STEP_OWN_LEASES;
+                let leases_at = if has_leases { Some(UnixMillis(decoder.varint()?)) } else { None };
                 let (attempt, sequence) = (decoder.varint()?, decoder.varint()?);
                 let (revision, config) = (Version(decoder.varint()?), decoder.shared(owner)?);
                 let mut outcomes = Vec::new();
-                if tag == STEP_OWN_OUTCOMES {
+                if tag != STEP_OWN {
                     for _ in 0..decoder.bounded(limits::OUTCOMES_MAX as u64, "number of outcomes")? {
                         outcomes.push(KeptOutcome::decode(decoder)?);
                     }
                 }
-                MoveStep::Own { attempt, sequence, revision, config, outcomes }
+                MoveStep::Own { attempt, sequence, revision, config, outcomes, leases_at }
             }
             STEP_FREEZE => {
                 let slots = SlotSet::decode(decoder)?;
@@ -237,7 +271,12 @@ impl Move {
 impl Import {
     /// Whether the part is empty.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.removals.is_empty() && self.config.is_none()
+        self.rows.is_empty() && self.removals.is_empty() && self.config.is_none() && self.leases.is_none()
+    }
+
+    /// Whether earlier releases do not know the content.
+    fn has_leases(&self) -> bool {
+        self.leases.is_some() || self.rows.iter().any(|row| row.lease.is_some())
     }
 
     fn validate(&self) -> Result<(), ShardRefusal> {
@@ -248,6 +287,11 @@ impl Import {
         }
         if bytes > limits::RESTORE_BYTES_MAX {
             return Err(ShardRefusal::invalid("too much of a move at a time"));
+        }
+        if let Some(block) = &self.leases
+            && (block.len() > limits::CONFIG_BLOCK_BYTES_MAX || check_lease_block(block).is_err())
+        {
+            return Err(ShardRefusal::invalid("what is no block of leases"));
         }
         self.config.iter().filter_map(|part| part.block.as_ref()).try_for_each(|block| check_config(block))
     }
@@ -269,9 +313,12 @@ impl Import {
             out.push(u8::from(part.begins));
             codec::put_bytes(out, part.block.as_deref().unwrap_or_default());
         }
+        if self.has_leases() {
+            codec::put_bytes(out, self.leases.as_deref().unwrap_or_default());
+        }
     }
 
-    fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Import, DecodeError> {
+    fn decode(has_leases: bool, decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Import, DecodeError> {
         let (attempt, sequence) = (decoder.varint()?, decoder.varint()?);
         let revision = Version(decoder.varint()?);
         let (mut rows, mut removals, mut config) = (Vec::new(), Vec::new(), None);
@@ -286,7 +333,9 @@ impl Import {
             let (begins, block) = (decoder.bool()?, decoder.shared(owner)?);
             config = Some(NamespacePart { namespace, begins, block: (!block.is_empty()).then_some(block) });
         }
-        Ok(Import { attempt, sequence, revision, rows, removals, config })
+        let leases = if has_leases { decoder.shared(owner)? } else { Bytes::new() };
+        let leases = (!leases.is_empty()).then_some(leases);
+        Ok(Import { attempt, sequence, revision, rows, removals, config, leases })
     }
 }
 
@@ -325,6 +374,7 @@ mod tests {
             version: Version(7),
             value: Bytes::from_static(b"\xff"),
             expires,
+            lease: None,
         };
         let namespace = Name::new("ns").expect("a name");
         Import {
@@ -334,6 +384,7 @@ mod tests {
             rows: vec![row("a", None), row("b", Some(UnixMillis(5)))],
             removals: vec![Bytes::from_static(b"c")],
             config: Some(NamespacePart { namespace, begins: true, block: Some(vec![0].into()) }),
+            leases: None,
         }
     }
 
@@ -351,14 +402,27 @@ mod tests {
         let config = Bytes::from_static(b"0");
         let own = |outcomes| {
             let (revision, config) = (Version(6), config.clone());
-            MoveStep::Own { attempt: 4, sequence: 5, revision, config, outcomes }
+            MoveStep::Own { attempt: 4, sequence: 5, revision, config, outcomes, leases_at: None }
         };
+        let leases_at = Some(UnixMillis(300));
+        let own_leases = |outcomes| match own(outcomes) {
+            MoveStep::Own { attempt, sequence, revision, config, outcomes, .. } => {
+                MoveStep::Own { attempt, sequence, revision, config, outcomes, leases_at }
+            }
+            step => step,
+        };
+        let mut bound = import();
+        bound.rows[0].lease = Some(Version(3));
         for step in [
             MoveStep::Open { attempt: 4, slots: slots.clone(), founding: founding.clone(), limit: 200 },
             MoveStep::Import(import()),
             MoveStep::Import(Import { config: None, ..import() }),
+            MoveStep::Import(bound),
+            MoveStep::Import(Import { leases: Some(Bytes::from_static(&[0, 64])), ..import() }),
             own(Vec::new()),
-            own(alloc::vec![outcome]),
+            own(alloc::vec![outcome.clone()]),
+            own_leases(Vec::new()),
+            own_leases(alloc::vec![outcome]),
             MoveStep::Freeze { slots, founding },
             MoveStep::Release { rows: 300 },
             MoveStep::Purge { limit: 7 },

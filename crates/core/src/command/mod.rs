@@ -13,6 +13,9 @@ mod demands;
 mod denial;
 mod division;
 mod flush;
+mod lease;
+mod lease_block;
+mod lock;
 pub mod migration;
 mod operation;
 mod operations;
@@ -39,6 +42,10 @@ pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
 pub use denial::Denial;
 pub use division::{DivisionBlocker, DivisionCause, DivisionView, HostLoad};
 pub use flush::{Flush, FlushReply, FlushedPart};
+pub use lease::{LeaseId, LeaseReply, LeaseTag, LeaseView, LeaseWrite};
+pub(crate) use lease_block::blocks_of;
+pub use lease_block::{LeaseRecord, check_lease_block, for_each_lease_record, is_lease_block};
+pub use lock::{LockClient, LockOperation, LockReply, LockView, LockWrite};
 pub use migration::{Import, Move, MoveReply, MoveStep};
 pub use operation::{Expiry, ExpiryCondition, Operation, Set, SetCondition, hash_of};
 pub(crate) use operation::{expiry, put_expiry};
@@ -52,6 +59,7 @@ pub use refusal::{Refusal, ShardError, ShardRefusal};
 pub use registry::{HostChange, RELEASE_TAG, RegistryWrite};
 pub use reply::{Item, NodeReply, Page, ReadReply, Reply, ScanStep, ShardAnswer, StoredValue, WriteReply};
 pub use restoration::{Discard, Restoration, RestoreWrite, RestoredKey, RowLayout};
+pub(crate) use restoration::{end, put_end};
 pub use transaction::{Transaction, Watch};
 pub use view::{
     Checkpoint, ClusterView, Explained, Explanation, HostView, HotKey, LoadView, PeerClock, RegistryView,
@@ -153,7 +161,10 @@ impl Request {
             Request::Write(Write::Keys(transaction)) => transaction.keys().next(),
             Request::Write(Write::Conditional(transaction)) => transaction.keys().next(),
             Request::Write(Write::Config(write)) => Some(write.namespace.routing_key()),
-            Request::Read { read: Read::Get { key }, .. } => Some(key),
+            Request::Write(Write::Lease(write)) => Some(write.tags().next()?.prefix()),
+            Request::Write(Write::Lock(write)) => Some(&write.name),
+            Request::Read { read: Read::Get { key } | Read::Lock { name: key }, .. } => Some(key),
+            Request::Read { read: Read::Lease { lease }, .. } => Some(lease.tag().prefix()),
             Request::Read { read: Read::Operations { operations, .. }, .. } => {
                 Some(operations.iter().next()?.key())
             }

@@ -5,10 +5,11 @@
 
 use alloc::vec::Vec;
 
-use super::{Condition, ShardRefusal, validate_key, validate_value};
+use super::{Condition, LeaseId, ShardRefusal, validate_key, validate_value};
 use crate::codec::{self, DecodeError, Decoder, codes};
 use crate::decimal::Decimal;
 use crate::limits;
+use crate::slots::slot_of;
 use crate::types::{UnixMillis, Version};
 use crate::version::ClusterVersion;
 
@@ -129,6 +130,20 @@ pub enum Operation<'a> {
         /// Checked and applied atomically with the removal.
         condition: SetCondition<'a>,
     },
+    /// As `Put`, and binds the key to a lease: it is removed when the lease ends, unless it is
+    /// stored or removed before. Operations that keep an expiry also keep the lease of a key, and
+    /// operations that set one are rejected. Also answered by `Rejected` if there is no such lease,
+    /// or if it has too many keys.
+    PutBound {
+        /// Created if it does not exist and `condition` allows that.
+        key: &'a [u8],
+        /// At most [`VALUE_BYTES_MAX`](crate::limits::VALUE_BYTES_MAX) bytes, any bytes.
+        value: &'a [u8],
+        /// Checked and applied atomically with the write.
+        condition: Condition,
+        /// The [text](super::LeaseId::text) of the id of a lease of the same slot.
+        lease: &'a [u8],
+    },
     /// If a key exists, the next operations of the same command are not executed. Answered by
     /// `Absent` if they are executed, else by `ConditionFailed`; each of them is then answered by
     /// `Skipped`.
@@ -222,6 +237,7 @@ const TAG_SET_RANGE: u8 = 13;
 const TAG_ADD_DECIMAL: u8 = 14;
 const TAG_DELETE_IF: u8 = 15;
 const TAG_SKIP_IF_EXISTS: u8 = 16;
+const TAG_PUT_BOUND: u8 = 30;
 
 /// Bytes of an encoded operation besides its key and value: tag, lengths, condition, expiry.
 const OVERHEAD_BYTES: usize = 24;
@@ -248,6 +264,7 @@ impl<'a> Operation<'a> {
             | Operation::SetRange { key, .. }
             | Operation::AddDecimal { key, .. }
             | Operation::DeleteIf { key, .. }
+            | Operation::PutBound { key, .. }
             | Operation::SkipIfExists { key, .. } => key,
         }
     }
@@ -255,6 +272,11 @@ impl<'a> Operation<'a> {
     /// Whether it never changes state.
     pub fn is_read(&self) -> bool {
         matches!(self, Operation::Get { .. } | Operation::Describe { .. })
+    }
+
+    /// Whether it may change its key.
+    pub fn is_write(&self) -> bool {
+        !self.is_read() && !matches!(self, Operation::SkipIfExists { .. })
     }
 
     /// The cluster version from which on the log may hold the operation.
@@ -268,6 +290,7 @@ impl<'a> Operation<'a> {
                 condition: SetCondition::HashEquals(_) | SetCondition::HashDiffers(_),
                 ..
             }) => ClusterVersion::WITH_VALUE_OPERATIONS,
+            Operation::PutBound { .. } => ClusterVersion::WITH_COORDINATION,
             Operation::Get { .. }
             | Operation::Describe { .. }
             | Operation::Put { .. }
@@ -324,6 +347,7 @@ impl<'a> Operation<'a> {
                 return 2 + codec::length_prefixed_bytes(key) + codec::length_prefixed_bytes(value);
             }
             Operation::Put { value, .. }
+            | Operation::PutBound { value, .. }
             | Operation::Append { suffix: value, .. }
             | Operation::SetRange { bytes: value, .. } => value,
             Operation::Set(set) => set.value,
@@ -342,6 +366,11 @@ impl<'a> Operation<'a> {
                 condition.validate()
             }
             Operation::DeleteIf { condition, .. } => condition.validate(),
+            Operation::PutBound { key, value, lease, .. } => {
+                validate_value(value)?;
+                let lease = LeaseId::parse(lease).ok_or(ShardRefusal::invalid("invalid id of a lease"))?;
+                if lease.slot() == slot_of(key) { Ok(()) } else { Err(ShardRefusal::CrossShard) }
+            }
             Operation::SetRange { bytes: &[], .. } => Err(ShardRefusal::invalid("no bytes to store")),
             Operation::SetRange { offset, bytes, .. } => {
                 let end = offset.saturating_add(bytes.len() as u64);
@@ -408,6 +437,12 @@ impl<'a> Operation<'a> {
                 put_tagged(out, TAG_DELETE_IF, key);
                 condition.encode(out);
             }
+            Operation::PutBound { key, value, condition, lease } => {
+                put_tagged(out, TAG_PUT_BOUND, key);
+                condition.encode(out);
+                codec::put_bytes(out, value);
+                codec::put_bytes(out, lease);
+            }
             Operation::SkipIfExists { key, count } => {
                 put_tagged(out, TAG_SKIP_IF_EXISTS, key);
                 codec::put_varint(out, count);
@@ -449,6 +484,11 @@ impl<'a> Operation<'a> {
             }
             TAG_ADD_DECIMAL => Operation::AddDecimal { key, delta: Decimal::decode(decoder)? },
             TAG_DELETE_IF => Operation::DeleteIf { key, condition: SetCondition::decode(decoder)? },
+            TAG_PUT_BOUND => {
+                let condition = Condition::decode(decoder)?;
+                let (value, lease) = (decoder.bytes()?, decoder.bytes()?);
+                Operation::PutBound { key, value, condition, lease }
+            }
             TAG_SKIP_IF_EXISTS => Operation::SkipIfExists { key, count: decoder.varint()? },
             _ => return Err(DecodeError::UnknownTag("operation")),
         })

@@ -189,6 +189,7 @@ mod tests {
             Operation::Set(Set { condition: SetCondition::Equals(b"a"), expiry: Expiry::Keep, ..set }),
             Operation::Set(Set { condition: SetCondition::Differs(b""), expiry: Expiry::Never, ..set }),
             Operation::Delete { key, condition: Condition::Always },
+            Operation::PutBound { key, value: b"v", condition: Condition::Exists, lease: b"{t}:1f" },
             Operation::Take { key },
             Operation::Add { key, delta: i64::MIN },
             Operation::Append { key, suffix: b"s" },

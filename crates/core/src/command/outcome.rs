@@ -149,6 +149,19 @@ pub enum Rejection {
     /// The key does not hold a [`Decimal`].
     #[error("value is not a decimal number with a magnitude below 10^21")]
     NotADecimal,
+    /// The key is a lock that is held. Only its holder changes it, by a
+    /// [`LockWrite`](super::LockWrite).
+    #[error("the key is a lock that is held; only changes of the lock change it")]
+    LockHeld,
+    /// There is no such lease.
+    #[error("there is no such lease")]
+    NoLease,
+    /// See [`limits::LEASE_KEYS_MAX`].
+    #[error("the lease has 1000 keys and locks already")]
+    LeaseFull,
+    /// The key is bound to a lease, which decides when it ends, so it can have no expiry.
+    #[error("the key is bound to a lease, so it can have no expiry")]
+    KeyBound,
     /// The sum would not be a [`Decimal`].
     #[error("the sum would have a magnitude of 10^21 or more")]
     DecimalOverflow,
@@ -330,6 +343,10 @@ codes!(Rejection as "rejection" {
     Rejection::RepliesTooLong => 4,
     Rejection::NotADecimal => 5,
     Rejection::DecimalOverflow => 6,
+    Rejection::LockHeld => 20,
+    Rejection::NoLease => 21,
+    Rejection::LeaseFull => 22,
+    Rejection::KeyBound => 23,
 });
 
 /// Bytes of most replies without a value.

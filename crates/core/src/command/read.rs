@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{ConfigRead, KeyScope, Operations};
+use super::{ConfigRead, KeyScope, LeaseId, Operations};
 use crate::slots::slot_revisions::SlotRevisions;
 use crate::types::ShardId;
 
@@ -67,6 +67,27 @@ pub enum Read {
         limit: usize,
         /// Whether values are left out.
         keys_only: bool,
+    },
+    /// One lease. Answered by [`ReadReply::Lease`](super::ReadReply::Lease).
+    Lease {
+        /// It need not exist.
+        lease: LeaseId,
+    },
+    /// Ids of leases over all shards, listed as [`Read::List`] lists keys. Of an item, the version
+    /// is the number of the lease, and the expiry is when it ends. Answered by
+    /// [`ReadReply::Page`](super::ReadReply::Page).
+    Leases {
+        /// Only ids that start with these bytes.
+        prefix: Bytes,
+        /// Only ids greater than this one; `None`: from the first.
+        after: Option<Bytes>,
+        /// Maximum number of items, 1 to [`crate::limits::LIST_PAGE_ITEMS_MAX`].
+        limit: usize,
+    },
+    /// The holder and the queue of a lock. Answered by [`ReadReply::Lock`](super::ReadReply::Lock).
+    Lock {
+        /// The name of the lock. Nobody need hold it.
+        name: Bytes,
     },
     /// One configuration namespace. Answered by [`ReadReply::Config`](super::ReadReply::Config).
     Config(ConfigRead),

@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::config::{ConfigError, ConfigReply, ConfigWritten};
 use super::{
-    ClusterView, Denial, Explanation, FlushReply, FlushedPart, KeyChanges, LoadView, MoveReply,
-    OperationReplies, OperationReply, Refusal, RegistryView,
+    ClusterView, Denial, Explanation, FlushReply, FlushedPart, KeyChanges, LeaseId, LeaseReply, LeaseView,
+    LoadView, LockReply, LockView, MoveReply, OperationReplies, OperationReply, Refusal, RegistryView,
 };
 use crate::audit::AuditRecord;
 use crate::auth::{Access, Authorities};
@@ -69,13 +69,18 @@ pub enum WriteReply {
         /// restore the shard's revision, for a change of the registry its version.
         current: Version,
     },
-    /// Overdue keys were removed.
+    /// Overdue keys were removed, and overdue leases have ended.
     Expired {
-        /// Number of keys removed; at most the `limit` of the command.
+        /// Number of keys removed; at most the `limit` of the command, apart from the keys of
+        /// leases.
         keys: u64,
     },
     /// Answer to [`Write::Flush`](super::Write::Flush).
     Flushed(FlushedPart),
+    /// Answer to [`Write::Lease`](super::Write::Lease).
+    Lease(LeaseReply),
+    /// Answer to [`Write::Lock`](super::Write::Lock).
+    Lock(LockReply),
     /// Answer to [`Write::Config`](super::Write::Config). If it fails, nothing changed.
     Config(Result<ConfigWritten, ConfigError>),
     /// Answer to a step of a move of slots.
@@ -158,10 +163,16 @@ pub enum ReadReply {
     /// Answer to [`Read::Count`](super::Read::Count): the number of keys.
     Count(u64),
     /// Answer to [`Read::List`](super::Read::List) and
-    /// [`Read::ConfigNamespaces`](super::Read::ConfigNamespaces).
+    /// [`Read::ConfigNamespaces`](super::Read::ConfigNamespaces), and to
+    /// [`Read::Leases`](super::Read::Leases).
     Page(Page),
     /// Answer to [`Read::Changes`](super::Read::Changes).
     Changes(KeyChanges),
+    /// Answer to [`Read::Lease`](super::Read::Lease); `None`: there is no such lease.
+    Lease(Option<Box<LeaseView>>),
+    /// Answer to [`Read::Lock`](super::Read::Lock); `None`: nobody holds the lock, and so nobody
+    /// waits for it.
+    Lock(Option<Box<LockView>>),
     /// Answer to [`Read::Config`](super::Read::Config).
     Config(Result<ConfigReply, ConfigError>),
 }
@@ -223,6 +234,9 @@ pub struct StoredValue {
     pub value: Bytes,
     /// When the key expires; `None`: never.
     pub expires: Option<UnixMillis>,
+    /// The lease with which the key ends. Such a key has no expiry. For a held lock, the lease of
+    /// the holder. Only [`Read::Get`](super::Read::Get) shows it.
+    pub lease: Option<Box<LeaseId>>,
 }
 
 /// The result of one step of an iteration over keys.

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::{ConfigRestoration, ShardRefusal, expiry, put_expiry, validate_key, validate_value};
+use super::{ConfigRestoration, ShardRefusal, put_expiry, validate_key, validate_value};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::{ShardId, UnixMillis, Version};
@@ -62,6 +62,9 @@ pub struct RestoredKey {
     pub value: Bytes,
     /// When it expires; `None`: never.
     pub expires: Option<UnixMillis>,
+    /// The number of the lease to which the key is bound, in the slot of the key. Such a key has no
+    /// expiry. For a held lock, the number of the holder's lease.
+    pub lease: Option<Version>,
 }
 
 /// Layout of sequences of keys in blocks of snapshots and backups, and in restores.
@@ -140,7 +143,7 @@ impl RestoredKey {
 impl Restoration {
     /// The layout that has room for the records.
     pub(super) fn layout(&self) -> RowLayout {
-        let expires = self.records.iter().any(|record| record.expires.is_some());
+        let expires = self.records.iter().any(|record| record.expires.is_some() || record.lease.is_some());
         if expires { RowLayout::Expiring } else { RowLayout::Plain }
     }
 
@@ -150,6 +153,9 @@ impl Restoration {
         }
         if RestoredKey::validate_all(&self.records, self.revision)? > limits::RESTORE_BYTES_MAX {
             return Err(ShardRefusal::invalid("too much of a backup at a time"));
+        }
+        if self.records.iter().any(|record| record.lease.is_some()) {
+            return Err(ShardRefusal::invalid("a backup has no leases, so it restores no keys of leases"));
         }
         Ok(())
     }
@@ -183,6 +189,29 @@ impl Restoration {
     }
 }
 
+/// In place of an expiry: the key is bound to a lease, whose number follows.
+const BOUND: u64 = u64::MAX;
+
+/// Appends when a key ends: its expiry, or the number of its lease.
+pub(crate) fn put_end(out: &mut Vec<u8>, expires: Option<UnixMillis>, lease: Option<Version>) {
+    match lease {
+        Some(lease) => {
+            codec::put_varint(out, BOUND);
+            codec::put_varint(out, lease.0);
+        }
+        // So that no expiry is taken for a lease: both of these times are never reached.
+        None => put_expiry(out, expires.map(|at| UnixMillis(at.0.min(BOUND - 2)))),
+    }
+}
+
+/// Reads what [`put_end`] wrote.
+pub(crate) fn end(decoder: &mut Decoder<'_>) -> Result<(Option<UnixMillis>, Option<Version>), DecodeError> {
+    match decoder.varint()? {
+        BOUND => Ok((None, Some(Version(decoder.varint()?)))),
+        at => Ok((at.checked_sub(1).map(UnixMillis), None)),
+    }
+}
+
 impl RestoredKey {
     /// Appends the record. [`RowLayout::Plain`] has no room for the expiry.
     pub fn encode(&self, layout: RowLayout, out: &mut Vec<u8>) {
@@ -191,9 +220,12 @@ impl RestoredKey {
         codec::put_bytes(out, &self.value);
         match layout {
             RowLayout::Plain => {
-                debug_assert!(self.expires.is_none(), "invariant: the layout fits the record")
+                debug_assert!(
+                    self.expires.is_none() && self.lease.is_none(),
+                    "invariant: the layout fits the record"
+                )
             }
-            RowLayout::Expiring => put_expiry(out, self.expires),
+            RowLayout::Expiring => put_end(out, self.expires, self.lease),
         }
     }
 
@@ -209,11 +241,11 @@ impl RestoredKey {
         let key = decoder.shared(owner)?;
         let version = Version(decoder.varint()?);
         let value = decoder.shared(owner)?;
-        let expires = match layout {
-            RowLayout::Plain => None,
-            RowLayout::Expiring => expiry(decoder)?,
+        let (expires, lease) = match layout {
+            RowLayout::Plain => (None, None),
+            RowLayout::Expiring => end(decoder)?,
         };
-        Ok(RestoredKey { key, version, value, expires })
+        Ok(RestoredKey { key, version, value, expires, lease })
     }
 }
 
@@ -234,6 +266,7 @@ mod tests {
             version: Version(version),
             value: Bytes::from_static(b"\xff\0"),
             expires: None,
+            lease: None,
         };
         Restoration {
             shard: ShardId(3),
@@ -267,6 +300,7 @@ mod tests {
         // A higher revision would leave no versions for later writes.
         assert_eq!(validate(&|it| it.revision = Version(limits::RESTORE_REVISION_MAX)), Ok(()));
         assert!(validate(&|it| it.revision = Version(limits::RESTORE_REVISION_MAX + 1)).is_err());
+        assert!(validate(&|it| it.records[0].lease = Some(Version(1))).is_err());
         let large = Bytes::from(vec![0; limits::VALUE_BYTES_MAX]);
         assert_eq!(validate(&|it| it.records[0].value = large.clone()), Ok(()));
         assert!(

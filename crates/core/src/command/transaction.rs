@@ -155,7 +155,8 @@ mod tests {
             Write::Keys(transaction()),
             Write::of(&Operation::Exchange { key, value: i64::MIN }),
             Write::of(&Operation::CompareExchange { key, expected: -7, new: 7 }),
-            Write::Expire { shard: ShardId(3), now: UnixMillis(1 << 41), limit: 9 },
+            Write::Expire { shard: ShardId(3), now: UnixMillis(1 << 41), limit: 9, led_since: None },
+            Write::Expire { shard: ShardId(3), now: UnixMillis(8), limit: 9, led_since: Some(UnixMillis(7)) },
         ] {
             assert_round_trip(write);
         }
@@ -182,7 +183,8 @@ mod tests {
         assert!(!validate(&|it| it.operations = puts(1, limits::VALUE_BYTES_MAX + 1)));
         assert!(!validate(&|it| it.operations = puts(8, limits::VALUE_BYTES_MAX)));
         for limit in [0, limits::EXPIRED_KEYS_MAX + 1] {
-            assert!(Write::Expire { shard: ShardId(1), now: UnixMillis(0), limit }.validate().is_err());
+            let (shard, now) = (ShardId(1), UnixMillis(0));
+            assert!(Write::Expire { shard, now, limit, led_since: None }.validate().is_err());
         }
     }
 }

@@ -10,8 +10,8 @@ use bytes::Bytes;
 
 use super::{
     AccessWrite, AuthorityWrite, Condition, ConditionalTransaction, ConfigRestoration, ConfigWrite, Flush,
-    Move, Operation, Operations, RegistryWrite, Restoration, RestoreWrite, RowLayout, ShardRefusal,
-    Transaction,
+    LeaseWrite, LockWrite, Move, Operation, Operations, RegistryWrite, Restoration, RestoreWrite, RowLayout,
+    ShardRefusal, Transaction,
 };
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
@@ -29,21 +29,29 @@ pub enum Write {
     /// Executes one of two sequences of operations on keys of one slot atomically, by the state of
     /// keys. Answered by [`WriteReply::Branched`](super::WriteReply::Branched).
     Conditional(Box<ConditionalTransaction>),
-    /// Removes keys of a shard that expire at `now` or before, in the order of their expiry.
-    /// Answered by [`WriteReply::Expired`](super::WriteReply::Expired). The leader of a shard
-    /// proposes it when keys are overdue by its clock. Replicas take the time from the log and
+    /// Removes keys of a shard that expire at `now` or before, in the order of their expiry, and
+    /// ends leases. Answered by [`WriteReply::Expired`](super::WriteReply::Expired). The leader of a
+    /// shard proposes it when keys or leases are overdue by its clock. Replicas take the time from the log and
     /// never read a clock.
     Expire {
         /// Any data shard.
         shard: ShardId,
         /// The time at which the leader proposed it.
         now: UnixMillis,
-        /// Maximum number of keys, 1 to [`limits::EXPIRED_KEYS_MAX`].
+        /// Maximum number of keys, 1 to [`limits::EXPIRED_KEYS_MAX`]. No further lease ends once
+        /// this many keys were removed.
         limit: usize,
+        /// When that leader began to lead, by its clock. A lease ends only if the leader has led for
+        /// its time to live, up to [`limits::LEASE_FLOOR_MS`]. `None`: no lease ends.
+        led_since: Option<UnixMillis>,
     },
     /// Removes keys of a shard, of any name. Answered by
     /// [`WriteReply::Flushed`](super::WriteReply::Flushed).
     Flush(Box<Flush>),
+    /// Changes leases. Answered by [`WriteReply::Lease`](super::WriteReply::Lease).
+    Lease(Box<LeaseWrite>),
+    /// Changes a lock. Answered by [`WriteReply::Lock`](super::WriteReply::Lock).
+    Lock(Box<LockWrite>),
     /// Changes a configuration namespace. Answered by
     /// [`WriteReply::Config`](super::WriteReply::Config).
     Config(Box<ConfigWrite>),
@@ -81,7 +89,11 @@ const TAG_CONFIG: u8 = 30;
 const TAG_RESTORE_CONFIG: u8 = 31;
 const TAG_DISCARD_RESTORE: u8 = 32;
 const TAG_CONDITIONAL: u8 = 41;
-const TAG_FLUSH: u8 = 50;
+const TAG_LEASE: u8 = 50;
+const TAG_LOCK: u8 = 51;
+/// A removal of keys that also ends leases.
+const TAG_EXPIRE_LEASES: u8 = 52;
+const TAG_FLUSH: u8 = 53;
 
 /// Single operations and transactions in logs that were written before [`TAG_KEYS`]; decoded only.
 const TAG_PUT: u8 = 1;
@@ -109,6 +121,8 @@ impl Write {
         match self {
             Write::Keys(transaction) => transaction.operations.needs_clock(),
             Write::Conditional(transaction) => transaction.needs_clock(),
+            Write::Lease(_) | Write::Lock(_) => true,
+            Write::Slots(step) => step.needs_clock(),
             Write::Registry(write) => {
                 matches!(
                     **write,
@@ -127,6 +141,9 @@ impl Write {
                 Write::Keys(Transaction { watches: watches.clone(), operations: operations.at(now) })
             }
             Write::Conditional(transaction) => Write::Conditional(Box::new(transaction.at(now))),
+            Write::Lease(write) => write.at(now).into(),
+            Write::Lock(write) => write.at(now).into(),
+            Write::Slots(step) => step.at(now).into(),
             Write::Registry(write) if let RegistryWrite::Access(write) = &**write => {
                 RegistryWrite::Access(AccessWrite { at: now, ..write.clone() }).into()
             }
@@ -147,9 +164,12 @@ impl Write {
         match self {
             Write::Registry(write) => write.needed_version(),
             Write::Config(write) => write.needed_version(),
-            Write::Conditional(_) => ClusterVersion::WITH_TRANSACTIONS,
+            Write::Conditional(transaction) => transaction.needed_version(),
             Write::Flush(_) => ClusterVersion::WITH_COORDINATION,
             Write::Keys(transaction) => transaction.operations.needed_version(),
+            Write::Lease(_) | Write::Lock(_) | Write::Expire { led_since: Some(_), .. } => {
+                ClusterVersion::WITH_COORDINATION
+            }
             Write::Expire { .. } | Write::Restore(_) | Write::Checkpoint { .. } => ClusterVersion::FIRST,
             Write::Slots(step) => step.needed_version(),
         }
@@ -166,6 +186,8 @@ impl Write {
             Write::Expire { limit, .. } if (1..=limits::EXPIRED_KEYS_MAX).contains(limit) => Ok(()),
             Write::Expire { .. } => Err(ShardRefusal::invalid("more keys to expire than one command may")),
             Write::Flush(flush) => flush.validate(),
+            Write::Lease(write) => write.validate(),
+            Write::Lock(write) => write.validate(),
             Write::Config(write) => write.validate(),
             Write::Slots(step) => step.validate(),
             Write::Restore(write) => write.validate(),
@@ -186,6 +208,12 @@ impl Write {
             Write::Conditional(transaction) => {
                 transaction.keys().next().map(shard_of).ok_or(ShardRefusal::invalid("no operations"))
             }
+            Write::Lease(write) => {
+                let mut shards = write.tags().map(|tag| shard_of(tag.prefix()));
+                let first = shards.next().ok_or(ShardRefusal::invalid("no leases"))?;
+                if shards.all(|shard| shard == first) { Ok(first) } else { Err(ShardRefusal::CrossShard) }
+            }
+            Write::Lock(write) => Ok(shard_of(&write.name)),
             Write::Config(write) => Ok(shard_of(write.namespace.routing_key())),
             Write::Restore(write) => write.shard(shard_of),
             Write::Registry(_) => Ok(ShardId::PRIME),
@@ -206,11 +234,20 @@ impl Write {
                 out.push(TAG_CONDITIONAL);
                 transaction.encode(out);
             }
-            Write::Expire { shard, now, limit } => {
-                out.push(TAG_EXPIRE);
+            Write::Expire { shard, now, limit, led_since } => {
+                out.push(if led_since.is_some() { TAG_EXPIRE_LEASES } else { TAG_EXPIRE });
                 codec::put_varint(out, shard.0);
                 codec::put_varint(out, now.0);
                 codec::put_varint(out, *limit as u64);
+                led_since.iter().for_each(|since| codec::put_varint(out, since.0));
+            }
+            Write::Lease(write) => {
+                out.push(TAG_LEASE);
+                write.encode(out);
+            }
+            Write::Lock(write) => {
+                out.push(TAG_LOCK);
+                write.encode(out);
             }
             Write::Flush(flush) => {
                 out.push(TAG_FLUSH);
@@ -265,13 +302,17 @@ impl Write {
         Ok(match decoder.u8()? {
             TAG_KEYS => Write::Keys(Transaction::decode(decoder, owner)?),
             TAG_CONDITIONAL => Write::Conditional(Box::new(ConditionalTransaction::decode(decoder, owner)?)),
-            TAG_EXPIRE => {
+            tag @ (TAG_EXPIRE | TAG_EXPIRE_LEASES) => {
                 let shard = ShardId(decoder.varint()?);
                 let now = UnixMillis(decoder.varint()?);
                 let limit = decoder.bounded(limits::EXPIRED_KEYS_MAX as u64, "number of keys to expire")?;
-                Write::Expire { shard, now, limit: limit as usize }
+                let has_leases = tag == TAG_EXPIRE_LEASES;
+                let led_since = if has_leases { Some(UnixMillis(decoder.varint()?)) } else { None };
+                Write::Expire { shard, now, limit: limit as usize, led_since }
             }
             TAG_FLUSH => Write::Flush(Box::new(Flush::decode(decoder, owner)?)),
+            TAG_LEASE => Write::Lease(Box::new(LeaseWrite::decode(decoder)?)),
+            TAG_LOCK => Write::Lock(Box::new(LockWrite::decode(decoder, owner)?)),
             TAG_CONFIG => Write::Config(Box::new(ConfigWrite::decode(decoder)?)),
             TAG_MOVE => Write::Slots(Box::new(Move::decode(decoder, owner)?)),
             TAG_RESTORE => restore(RowLayout::Plain, decoder, owner)?,
@@ -330,6 +371,18 @@ impl From<RegistryWrite> for Write {
 impl From<ConfigWrite> for Write {
     fn from(write: ConfigWrite) -> Write {
         Write::Config(Box::new(write))
+    }
+}
+
+impl From<LeaseWrite> for Write {
+    fn from(write: LeaseWrite) -> Write {
+        Write::Lease(Box::new(write))
+    }
+}
+
+impl From<LockWrite> for Write {
+    fn from(write: LockWrite) -> Write {
+        Write::Lock(Box::new(write))
     }
 }
 

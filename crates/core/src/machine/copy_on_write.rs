@@ -11,11 +11,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use super::kv::{FlushedKeys, KeyValue, Record};
+use super::kv::{Ending, FlushedKeys, KeyValue, Record};
 use crate::codec;
-use crate::command::put_expiry;
+use crate::command::put_end;
 use crate::limits;
-use crate::types::UnixMillis;
 
 /// A snapshot in the making.
 #[derive(Debug)]
@@ -35,7 +34,7 @@ pub(super) struct CopyOnWrite {
 #[derive(Debug)]
 pub(super) struct PreImage {
     pub(super) record: Record,
-    pub(super) expires: Option<UnixMillis>,
+    pub(super) ending: Ending,
 }
 
 impl CopyOnWrite {
@@ -93,10 +92,7 @@ impl KeyValue {
         let start = copy_on_write.reached.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let flushed = copy_on_write.flushed.as_deref();
         let records = flushed.map_or(&self.records, |flushed| &flushed.records);
-        let expires = |key: &[u8]| match flushed {
-            Some(flushed) => flushed.expires(key),
-            None => self.expires(key),
-        };
+        let ending = |key: &[u8]| flushed.map_or_else(|| self.ending(key), |flushed| flushed.ending(key));
         let mut now = records.from(start).peekable();
         let mut before = copy_on_write.before.iter().peekable();
         let mut last = None;
@@ -112,17 +108,17 @@ impl KeyValue {
                 if now.peek().is_some_and(|now| now.key() == &**key) {
                     now.next();
                 }
-                (&**key, old.as_ref().map(|kept| (&kept.record, kept.expires)))
+                (&**key, old.as_ref().map(|kept| (&kept.record, kept.ending)))
             } else {
                 let record = now.next()?;
-                (record.key(), Some((record, expires(record.key()))))
+                (record.key(), Some((record, ending(record.key()))))
             };
-            if let Some((record, expires)) = held {
+            if let Some((record, Ending { expires, lease })) = held {
                 let (version, value) = record.version_and_value();
                 codec::put_bytes(block, key);
                 codec::put_varint(block, version.0);
                 codec::put_bytes(block, value);
-                put_expiry(block, expires);
+                put_end(block, expires, lease);
             }
             last = Some(key);
         }

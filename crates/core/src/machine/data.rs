@@ -1,8 +1,9 @@
-//! The state machine of a data shard: keys and configuration.
+//! The state machine of a data shard: keys with leases and locks, and configuration.
 //!
 //! Owns the dispatch of writes and reads to these parts, and the order of the parts in a snapshot.
 //! The parts do not depend on each other.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use uuid::Uuid;
 
@@ -15,9 +16,10 @@ use crate::codec::DecodeError;
 use crate::command::config::ConfigUpdate;
 use crate::command::{
     ChangedKeys, ConfigRestoration, Read, ReadReply, Restoration, RestoreWrite, ShardAnswer, ShardError,
-    ShardRefusal, Write, WriteReply,
+    ShardRefusal, Write, WriteReply, blocks_of, is_lease_block,
 };
 use crate::deliberate::{Fault, Faults};
+use crate::limits;
 use crate::types::Version;
 
 /// The state of one data shard: keys and configuration.
@@ -28,6 +30,11 @@ pub struct Data {
     pub(super) outcomes: Outcomes,
     /// An unfinished copy of configuration for another shard.
     pub(super) outgoing_config: Option<OutgoingConfig>,
+    /// The rest of a copy of leases and locks for another shard; `None` until it begins.
+    pub(super) outgoing_leases: Option<VecDeque<Vec<u8>>>,
+    /// Blocks of leases and locks of the unfinished snapshot. They are encoded at its beginning,
+    /// which their bound allows.
+    pub(super) snapshot_leases: VecDeque<Vec<u8>>,
     pub(super) faults: Faults,
 }
 
@@ -40,9 +47,14 @@ impl Data {
         Ok(match write {
             Write::Keys(transaction) => self.kv.transact(&transaction, is_answered),
             Write::Conditional(transaction) => self.transact_by_branch(&transaction, is_answered),
-            Write::Expire { now, limit, .. } => {
+            Write::Lease(write) => WriteReply::Lease(self.kv.change_leases(&write)),
+            Write::Lock(write) => WriteReply::Lock(self.kv.change_lock(&write)),
+            Write::Expire { now, limit, led_since, .. } => {
                 self.outcomes.expire(now);
-                WriteReply::Expired { keys: self.kv.expire(now, limit) }
+                let keys = self.kv.expire(now, limit);
+                let room = limit - keys as usize;
+                let of_leases = led_since.map_or(0, |since| self.kv.end_leases(now, since, room));
+                WriteReply::Expired { keys: keys + of_leases }
             }
             Write::Flush(flush) => WriteReply::Flushed(self.kv.flush(&flush)),
             Write::Config(write) => WriteReply::Config(self.config.apply(*write)),
@@ -77,6 +89,11 @@ impl Data {
             Read::Count => ReadReply::Count(self.kv.count().ok_or(ShardError::NotHere)?),
             Read::List { prefix, after, limit, keys_only } => {
                 ReadReply::Page(self.kv.list(prefix, after.as_deref(), *limit, *keys_only))
+            }
+            Read::Lease { lease } => ReadReply::Lease(self.kv.lease_view(lease)),
+            Read::Lock { name } => ReadReply::Lock(self.kv.lock_view(name)),
+            Read::Leases { prefix, after, limit } => {
+                ReadReply::Page(self.kv.list_leases(prefix, after.as_deref(), *limit))
             }
             Read::Config(read) => ReadReply::Config(self.config.read(read)),
             Read::Changes { scope, after, limit, keys_only } => {
@@ -148,6 +165,10 @@ impl Data {
 
     /// Applies a block of a snapshot that holds no keys. Returns whether it was such a block.
     pub(super) fn take_block(&mut self, block: &[u8]) -> Result<bool, DecodeError> {
+        if is_lease_block(block) {
+            self.kv.take_lease_block(block)?;
+            return Ok(true);
+        }
         let is_config = config::is_block(block);
         if is_config {
             self.config.take_block(block)?;
@@ -162,23 +183,27 @@ impl Data {
 
     /// A checksum over the whole state in canonical order.
     pub(super) fn digest(&self) -> u64 {
-        self.outcomes.digest(self.config.digest(self.kv.digest()))
+        self.kv.digest_leases(self.outcomes.digest(self.config.digest(self.kv.digest())))
     }
 
     /// Begins a snapshot of the current state. Its first block begins with `header`.
     pub(super) fn begin_snapshot(&mut self, header: Vec<u8>) {
+        let blocks = blocks_of(self.kv.lease_records(&|_| true), limits::SNAPSHOT_BLOCK_BYTES_CLOSE);
+        self.snapshot_leases = blocks.into();
         self.kv.begin_snapshot(header);
         self.config.begin_snapshot();
     }
 
     /// The next block of the unfinished snapshot; `None` when it is complete.
     pub(super) fn next_block(&mut self) -> Option<Vec<u8>> {
-        self.kv.next_block().or_else(|| self.config.next_block())
+        let block = self.kv.next_block().or_else(|| self.snapshot_leases.pop_front());
+        block.or_else(|| self.config.next_block())
     }
 
     /// Drops the unfinished snapshot.
     pub(super) fn abandon_snapshot(&mut self) {
         self.kv.copy_on_write = None;
+        self.snapshot_leases.clear();
         self.config.abandon_snapshot();
     }
 }

@@ -9,6 +9,8 @@ pub mod config;
 mod copy_on_write;
 mod data;
 pub mod kv;
+mod leases;
+mod locks;
 pub mod moving;
 mod outcomes;
 mod restore;
@@ -73,6 +75,8 @@ impl Machine {
             | Write::Conditional(_)
             | Write::Expire { .. }
             | Write::Flush(_)
+            | Write::Lease(_)
+            | Write::Lock(_)
             | Write::Config(_)
             | Write::Slots(_)
             | Write::Restore(_) => matches!(self, Machine::Data(_)),
@@ -155,12 +159,19 @@ impl Machine {
         }
     }
 
-    /// Number of keys overdue at `now`, counted up to `limit`.
-    pub fn overdue(&self, now: UnixMillis, limit: usize) -> usize {
+    /// Whether the shard has leases.
+    pub fn has_leases(&self) -> bool {
+        self.data().is_some_and(|data| !data.kv.leases.is_empty())
+    }
+
+    /// Number of keys and leases overdue at `now`, counted up to `limit`, for a leader that leads
+    /// since `led_since`.
+    pub fn overdue(&self, now: UnixMillis, led_since: UnixMillis, limit: usize) -> usize {
         match self {
             Machine::Data(data) => {
                 let outcomes = usize::from(data.outcomes.is_overdue(now));
-                (data.kv.overdue(now, limit) + outcomes).min(limit)
+                let leases = data.kv.leases.count_overdue(now, led_since, limit);
+                (data.kv.overdue(now, limit) + leases + outcomes).min(limit)
             }
             Machine::Registry(_) => 0,
         }

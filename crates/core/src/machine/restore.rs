@@ -16,16 +16,16 @@ use super::Machine;
 use super::config;
 use super::data::Data;
 use super::kv::ownership::Ownership;
-use super::kv::{KeyValue, Record};
+use super::kv::{Ending, KeyValue, Record};
 use super::outcomes::Outcomes;
 use crate::audit::AuditTrail;
 use crate::codec::{DecodeError, Decoder};
 use crate::command::config::block::check_block;
-use crate::command::expiry;
+use crate::command::{check_lease_block, end, is_lease_block};
 use crate::control::registry::Registry;
 use crate::deliberate::Fault;
 use crate::membership::Membership;
-use crate::types::{UnixMillis, Version};
+use crate::types::Version;
 
 /// First byte of a first block: version of the layout.
 const FORMAT: u8 = 3;
@@ -175,8 +175,8 @@ fn records(
 ) -> Result<(), DecodeError> {
     while !decoder.is_empty() {
         let last = records.last().map(Record::key);
-        let Row { key, version, value, expires } = record((last, kv.revision), decoder)?;
-        kv.prepare(key, expires);
+        let Row { key, version, value, ending } = record((last, kv.revision), decoder)?;
+        kv.prepare(key, ending);
         records.push(Record::new(key, version, value));
     }
     Ok(())
@@ -186,7 +186,7 @@ struct Row<'a> {
     key: &'a [u8],
     version: Version,
     value: &'a [u8],
-    expires: Option<UnixMillis>,
+    ending: Ending,
 }
 
 /// Reads one record of a shard at `revision`. Its key must be greater than `last`.
@@ -197,14 +197,14 @@ fn record<'a>(
     let key = decoder.bytes()?;
     let version = Version(decoder.varint()?);
     let value = decoder.bytes()?;
-    let expires = expiry(decoder)?;
+    let (expires, lease) = end(decoder)?;
     if last.is_some_and(|last| last >= key) {
         return Err(DecodeError::Invalid("order of keys"));
     }
     if version == Version::ABSENT || version > revision {
         return Err(DecodeError::Invalid("version of a key"));
     }
-    Ok(Row { key, version, value, expires })
+    Ok(Row { key, version, value, ending: Ending { expires, lease } })
 }
 
 /// The kind of a snapshot block.
@@ -217,8 +217,20 @@ pub enum BlockKind {
     Keys,
     /// Configuration, as [`crate::command::ConfigRestoration`] takes it.
     Config,
+    /// Leases and locks. A backup leaves them out.
+    Leases,
     /// Audit records of the prime shard. A backup leaves them out.
     Audit,
+}
+
+impl BlockKind {
+    /// Whether a backup contains such blocks.
+    pub fn is_in_backup(self) -> bool {
+        match self {
+            BlockKind::First | BlockKind::Keys | BlockKind::Config => true,
+            BlockKind::Leases | BlockKind::Audit => false,
+        }
+    }
 }
 
 /// Verifies a snapshot block by block. It refuses what [`Restore`] refuses. Of a data shard it
@@ -256,6 +268,10 @@ impl SnapshotScan {
                 });
                 decoder.finish()?;
                 Ok(BlockKind::First)
+            }
+            Some(Scanned::Data { .. }) if is_lease_block(block) => {
+                check_lease_block(block)?;
+                Ok(BlockKind::Leases)
             }
             Some(Scanned::Data { .. }) if config::is_block(block) => {
                 check_block(block)?;
@@ -311,7 +327,7 @@ mod tests {
         Transaction, Write, WriteReply,
     };
     use crate::founding::Founding;
-    use crate::types::{LogIndex, NodeId, ShardId};
+    use crate::types::{LogIndex, NodeId, ShardId, UnixMillis};
     use crate::version::ClusterVersion;
     use alloc::vec;
     use bytes::Bytes;
@@ -339,7 +355,10 @@ mod tests {
 
     fn expire(machine: &mut Machine, now: u64) {
         machine
-            .apply(LogIndex(1), Write::Expire { shard: ShardId(1), now: UnixMillis(now), limit: 100 })
+            .apply(
+                LogIndex(1),
+                Write::Expire { shard: ShardId(1), now: UnixMillis(now), limit: 100, led_since: None },
+            )
             .expect("applied");
     }
 
@@ -516,7 +535,13 @@ mod tests {
     fn where_a_state_comes_from_outlives_a_snapshot() {
         let part = |key: &'static [u8]| {
             let expires = Some(UnixMillis(5));
-            let record = RestoredKey { key: key.into(), version: Version(3), value: Bytes::new(), expires };
+            let record = RestoredKey {
+                key: key.into(),
+                version: Version(3),
+                value: Bytes::new(),
+                expires,
+                lease: None,
+            };
             let (shard, backup) = (ShardId(1), Uuid::from_u128(1 << 100));
             Write::Restore(RestoreWrite::Keys(Restoration {
                 shard,

@@ -422,16 +422,14 @@ impl Node {
         }
     }
 
-    /// Proposes the removal of overdue keys in each shard that this node leads.
+    /// Proposes the removal of overdue keys and leases in each shard that this node leads.
     fn expire_keys(&mut self) {
         let Some(time) = self.router.clock() else { return };
-        let due: Vec<(ShardId, usize)> =
-            self.groups.iter().filter_map(|group| group.keys_to_expire(time)).collect();
-        for (shard, keys) in due {
-            self.groups.with(shard, |group| group.expiring());
-            for _ in 0..keys.div_ceil(limits::EXPIRED_KEYS_MAX) {
-                let expire = Write::Expire { shard, now: time, limit: limits::EXPIRED_KEYS_MAX };
-                self.router.write(Requester::NODE, expire, &mut self.groups);
+        let mut due = Vec::new();
+        self.groups.for_each(|group| due.extend(group.expiries(time)));
+        for (expire, count) in due {
+            for _ in 0..count {
+                self.router.write(Requester::NODE, expire.clone(), &mut self.groups);
             }
         }
     }

@@ -14,7 +14,8 @@ use crate::auth::Caller;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::config::ConfigWritten;
 use crate::command::{
-    Checkpoint, Denial, FlushedPart, HostLoad, MoveReply, OperationReplies, ShardRefusal, Write, WriteReply,
+    Checkpoint, Denial, FlushedPart, HostLoad, LeaseReply, LockReply, MoveReply, OperationReplies,
+    ShardRefusal, Write, WriteReply,
 };
 use crate::limits;
 use crate::storage::snapshot::SnapshotId;
@@ -144,7 +145,9 @@ const TAG_INVALID: u8 = 16;
 const TAG_FORBIDDEN: u8 = 28;
 /// Tag of an outcome that is a configuration reply.
 const TAG_OUTCOME_CONFIG: u8 = 30;
-const TAG_FLUSHED: u8 = 50;
+const TAG_OUTCOME_LEASE: u8 = 50;
+const TAG_OUTCOME_LOCK: u8 = 51;
+const TAG_OUTCOME_FLUSHED: u8 = 53;
 
 /// Appends the caller of the request that is appended next.
 pub(crate) fn put_caller(out: &mut Vec<u8>, caller: &Caller) {
@@ -196,8 +199,16 @@ fn put_write_reply(out: &mut Vec<u8>, reply: &WriteReply) {
         WriteReply::Moving { moves, last } => put_numbers(out, 23, &[last.0, *moves]),
         WriteReply::Discarded { keys_left } => put_numbers(out, 24, &[*keys_left]),
         WriteReply::AccessChanged { revision } => put_numbers(out, 25, &[revision.0]),
+        WriteReply::Lease(reply) => {
+            out.push(TAG_OUTCOME_LEASE);
+            reply.encode(out);
+        }
+        WriteReply::Lock(reply) => {
+            out.push(TAG_OUTCOME_LOCK);
+            reply.encode(out);
+        }
         WriteReply::Flushed(part) => {
-            out.push(TAG_FLUSHED);
+            out.push(TAG_OUTCOME_FLUSHED);
             part.encode(out);
         }
         WriteReply::Config(result) => {
@@ -282,7 +293,9 @@ fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeEr
         }
         24 => WriteReply::Discarded { keys_left: decoder.varint()? },
         25 => WriteReply::AccessChanged { revision: LogIndex(decoder.varint()?) },
-        TAG_FLUSHED => WriteReply::Flushed(FlushedPart::decode(decoder, owner)?),
+        TAG_OUTCOME_LEASE => WriteReply::Lease(LeaseReply::decode(decoder)?),
+        TAG_OUTCOME_LOCK => WriteReply::Lock(LockReply::decode(decoder)?),
+        TAG_OUTCOME_FLUSHED => WriteReply::Flushed(FlushedPart::decode(decoder, owner)?),
         TAG_OUTCOME_CONFIG => WriteReply::Config(ConfigWritten::decode(decoder)?),
         _ => return Err(DecodeError::UnknownTag("outcome")),
     }))
@@ -502,6 +515,8 @@ mod tests {
                 revision: Version(300),
                 next: None,
             })),
+            Outcome::Done(WriteReply::Lease(LeaseReply::Renewed(vec![Some(9), None]))),
+            Outcome::Done(WriteReply::Lock(LockReply::Held { fence: Version(300), valid_for_ms: 9 })),
             Outcome::Done(WriteReply::Config(Ok(ConfigWritten { revision: 9, changed: true }))),
             Outcome::Done(WriteReply::Config(Err(ConfigError::RevisionMismatch { current: 9 }))),
         ];

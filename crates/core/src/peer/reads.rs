@@ -2,6 +2,7 @@
 //!
 //! Owns the layout of both. The router owns their meaning and the choice of the peer.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -9,9 +10,9 @@ use super::{RequestId, TAG_CALLER};
 use crate::auth::Caller;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{
-    ConfigRead, ConfigReply, Consistency, Item, KeyChange, KeyChanges, KeyContent, KeyScope,
-    OperationReplies, Operations, Page, Read, ReadReply, ScanStep, ShardAnswer, ShardError, ShardRefusal,
-    StoredValue, expiry, put_expiry,
+    ConfigRead, ConfigReply, Consistency, Item, KeyChange, KeyChanges, KeyContent, KeyScope, LeaseId,
+    LeaseView, LockView, OperationReplies, Operations, Page, Read, ReadReply, ScanStep, ShardAnswer,
+    ShardError, ShardRefusal, StoredValue, expiry, put_expiry,
 };
 use crate::limits;
 use crate::slots::slot_revisions::SlotRevisions;
@@ -85,6 +86,18 @@ pub(crate) fn put_read(out: &mut Vec<u8>, question: Question, (read, consistency
             out.push(7);
             put_selection(out, prefix, after.as_ref(), *limit);
         }
+        Read::Lease { lease } => {
+            out.push(20);
+            lease.encode(out);
+        }
+        Read::Leases { prefix, after, limit } => {
+            out.push(21);
+            put_selection(out, prefix, after.as_ref(), *limit);
+        }
+        Read::Lock { name } => {
+            out.push(22);
+            codec::put_bytes(out, name);
+        }
         Read::Changes { scope, after, limit, keys_only } => {
             out.push(9);
             put_scope(out, scope);
@@ -101,6 +114,11 @@ const TAG_OWNED: u8 = 10;
 
 /// Tag of changes of keys.
 const TAG_CHANGES: u8 = 14;
+
+/// Tag of a key that is bound to a lease.
+const TAG_BOUND: u8 = 20;
+const TAG_LEASE: u8 = 21;
+const TAG_LOCK: u8 = 22;
 
 /// Appends the answer to a read.
 pub(crate) fn put_read_answer(
@@ -134,11 +152,22 @@ pub(crate) fn put_read_answer(
 fn put_read_reply(out: &mut Vec<u8>, reply: &ReadReply) {
     match reply {
         ReadReply::Value(None) => out.push(1),
-        ReadReply::Value(Some(StoredValue { version, value, expires })) => {
-            out.push(2);
+        ReadReply::Value(Some(StoredValue { version, value, expires, lease })) => {
+            out.push(if lease.is_some() { TAG_BOUND } else { 2 });
             codec::put_varint(out, version.0);
             codec::put_bytes(out, value);
             put_expiry(out, *expires);
+            lease.iter().for_each(|lease| lease.encode(out));
+        }
+        ReadReply::Lease(lease) => {
+            out.push(TAG_LEASE);
+            out.push(u8::from(lease.is_some()));
+            lease.iter().for_each(|lease| lease.encode(out));
+        }
+        ReadReply::Lock(lock) => {
+            out.push(TAG_LOCK);
+            out.push(u8::from(lock.is_some()));
+            lock.iter().for_each(|lock| lock.encode(out));
         }
         ReadReply::Page(page) => {
             out.push(3);
@@ -217,6 +246,12 @@ fn read(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Read, DecodeError> {
             operations: Operations::decode(decoder, owner)?,
             bytes_max: decoder.bounded(limits::REPLIES_BYTES_CLOSE as u64, "bytes of replies")? as usize,
         },
+        20 => Read::Lease { lease: LeaseId::decode(decoder)? },
+        21 => {
+            let (prefix, after, limit) = selection(decoder, owner)?;
+            Read::Leases { prefix, after, limit }
+        }
+        22 => Read::Lock { name: decoder.shared(owner)? },
         9 => Read::Changes {
             scope: scope(decoder, owner)?,
             after: if decoder.bool()? { Some(SlotRevisions::decode(decoder)?) } else { None },
@@ -244,10 +279,20 @@ fn answer(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Result<ShardAnswer
 fn read_reply(tag: u8, decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<ReadReply, DecodeError> {
     Ok(match tag {
         1 => ReadReply::Value(None),
-        2 => {
+        2 | TAG_BOUND => {
             let (version, value) = (Version(decoder.varint()?), decoder.shared(owner)?);
-            ReadReply::Value(Some(StoredValue { version, value, expires: expiry(decoder)? }))
+            let expires = expiry(decoder)?;
+            let lease = if tag == TAG_BOUND { Some(Box::new(LeaseId::decode(decoder)?)) } else { None };
+            ReadReply::Value(Some(StoredValue { version, value, expires, lease }))
         }
+        TAG_LEASE => ReadReply::Lease(match decoder.bool()? {
+            true => Some(Box::new(LeaseView::decode(decoder, owner)?)),
+            false => None,
+        }),
+        TAG_LOCK => ReadReply::Lock(match decoder.bool()? {
+            true => Some(Box::new(LockView::decode(decoder, owner)?)),
+            false => None,
+        }),
         3 => ReadReply::Page(page(decoder, owner)?),
         6 => ReadReply::Operations(OperationReplies::decode(decoder, owner)?),
         7 => {
@@ -358,7 +403,7 @@ fn optional(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Option<Bytes>, D
 mod tests {
     use super::*;
     use crate::command::config::{ConfigError, Item as ConfigItem, Name, Query, Selection};
-    use crate::command::{Operation, OperationRepliesBuilder, OperationReply};
+    use crate::command::{LockClient, Operation, OperationRepliesBuilder, OperationReply};
     use crate::types::UnixMillis;
     use alloc::vec;
 
@@ -401,6 +446,9 @@ mod tests {
             Read::Changes { scope: KeyScope::Key(key.clone()), after: None, limit: 1, keys_only: false },
             Read::Scan { shard: ShardId(3), after: u64::MAX, count: 10, version: 1 << 40 },
             Read::Count,
+            Read::Lease { lease: LeaseId::parse(b"{t}:1f").expect("an id") },
+            Read::Leases { prefix: key.clone(), after: Some(key.clone()), limit: 9 },
+            Read::Lock { name: key.clone() },
             Read::ConfigNamespaces { prefix: Bytes::new(), after: None, limit: 1 },
             config(Query::Namespace),
             config(Query::Pairs(selection())),
@@ -419,10 +467,38 @@ mod tests {
         let items = vec![item(None, None), item(Some(key.clone()), Some(UnixMillis(9)))];
         let mut operations = OperationRepliesBuilder::default();
         operations.push(&OperationReply::Absent);
-        let stored = StoredValue { version: Version(4), value: key.clone(), expires: Some(UnixMillis(5)) };
+        let stored = StoredValue {
+            version: Version(4),
+            value: key.clone(),
+            expires: Some(UnixMillis(5)),
+            lease: None,
+        };
+        let lease = LeaseId::parse(b"{t}:1f").expect("an id");
+        let bound = StoredValue { expires: None, lease: Some(Box::new(lease.clone())), ..stored.clone() };
+        let names = vec![key.clone()];
+        let view = LeaseView {
+            lease: lease.clone(),
+            ttl_ms: 10_000,
+            ends: UnixMillis(300),
+            keys: names.clone(),
+            held: vec![],
+            awaited: names,
+        };
+        let client = LockClient { lease, value: key.clone() };
+        let lock = LockView {
+            fence: Version(300),
+            ends: UnixMillis(300),
+            holder: client.clone(),
+            queue: vec![client],
+        };
         let replies = [
             ReadReply::Value(None),
             ReadReply::Value(Some(stored)),
+            ReadReply::Value(Some(bound)),
+            ReadReply::Lease(None),
+            ReadReply::Lease(Some(Box::new(view))),
+            ReadReply::Lock(None),
+            ReadReply::Lock(Some(Box::new(lock))),
             ReadReply::Page(Page { items, next: Some(key.clone()) }),
             ReadReply::Operations(operations.finish()),
             ReadReply::Scanned(ScanStep { keys: vec![key.clone(), Bytes::new()], next: Some(6) }),

@@ -300,21 +300,26 @@ impl Group {
         Ok(())
     }
 
-    /// Number of overdue keys, up to the maximum of a proposal, if this replica leads and has not
-    /// proposed their removal just now.
-    pub fn keys_to_expire(&self, time: UnixMillis) -> Option<(ShardId, usize)> {
+    /// The removals of overdue keys and the ends of overdue leases to propose now, if this replica
+    /// leads and has not proposed such just now: the command, and how often to propose it.
+    pub fn expiries(&mut self, time: UnixMillis) -> Option<(Write, usize)> {
         let may_propose = self.leadership.may_propose_expiry(self.now, self.timing.request_ticks);
         if self.raft.raft.state != StateRole::Leader || !may_propose {
             return None;
         }
+        let led_since = match self.leadership.led_since(Term(self.raft.raft.term), time) {
+            _ if self.faults.has(Fault::LeaseFloorIgnored) => UnixMillis(0),
+            since => since,
+        };
         let limit = limits::EXPIRIES_PER_TICK_MAX * limits::EXPIRED_KEYS_MAX;
-        let keys = self.machine().overdue(time, limit);
-        (keys > 0).then_some((self.shard, keys))
-    }
-
-    /// Records that the removal of overdue keys is being proposed.
-    pub fn expiring(&mut self) {
+        let keys = self.machine().overdue(time, led_since, limit);
+        if keys == 0 {
+            return None;
+        }
         self.leadership.expiry_proposed(self.now);
+        let (shard, limit) = (self.shard, limits::EXPIRED_KEYS_MAX);
+        let led_since = self.machine().has_leases().then_some(led_since);
+        Some((Write::Expire { shard, now: time, limit, led_since }, keys.div_ceil(limit)))
     }
 
     /// Records that a removal of overdue keys was applied.

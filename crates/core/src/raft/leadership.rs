@@ -3,7 +3,7 @@
 //! Invariant: what one leadership has found or proposed does not survive it. The next leader may
 //! have changed the membership, and a proposal may be lost with the leadership.
 
-use crate::types::{LogIndex, Ticks};
+use crate::types::{LogIndex, Term, Ticks, UnixMillis};
 
 /// The leadership of a replica.
 #[derive(Default)]
@@ -14,6 +14,8 @@ pub(super) struct Leadership {
     settled_at: Option<LogIndex>,
     /// When the removal of overdue keys was proposed; `None` once it was applied.
     expiry_proposed: Option<Ticks>,
+    /// The term of the leadership, and the time at which it was first asked for.
+    led_since: Option<(Term, UnixMillis)>,
 }
 
 impl Leadership {
@@ -42,6 +44,19 @@ impl Leadership {
     /// Records that the membership has changed.
     pub(super) fn membership_changed(&mut self) {
         self.settled_at = None;
+    }
+
+    /// Since when this replica leads in `term`, by its clock, which now shows `now`. It begins anew
+    /// when the clock was set back, because otherwise leases would not end until the clock shows
+    /// that time again.
+    pub(super) fn led_since(&mut self, term: Term, now: UnixMillis) -> UnixMillis {
+        match self.led_since {
+            Some((begun, since)) if begun == term && since <= now => since,
+            _ => {
+                self.led_since = Some((term, now));
+                now
+            }
+        }
     }
 
     /// Whether the removal of overdue keys may be proposed: the last proposal was applied, or is
@@ -77,6 +92,22 @@ mod tests {
         assert!(!leadership.may_propose_expiry(Ticks(20), 20));
         assert!(leadership.change(true), "it led before, in an earlier term");
         assert!(leadership.is_unsettled(LogIndex(7)) && leadership.may_propose_expiry(Ticks(2), 20));
+    }
+
+    #[test]
+    fn a_leader_leads_since_its_clock_was_first_read_in_its_term() {
+        let mut leadership = Leadership::default();
+        leadership.change(true);
+        let since =
+            |leadership: &mut Leadership, term, now| leadership.led_since(Term(term), UnixMillis(now)).0;
+        assert_eq!(since(&mut leadership, 3, 100), 100);
+        assert_eq!(since(&mut leadership, 3, 200), 100);
+        assert_eq!(since(&mut leadership, 3, 50), 50, "the clock was set back");
+        assert_eq!(since(&mut leadership, 3, 200), 50);
+        assert_eq!(since(&mut leadership, 4, 300), 300, "another replica may have led in between");
+        leadership.change(false);
+        leadership.change(true);
+        assert_eq!(since(&mut leadership, 4, 400), 400);
     }
 
     #[test]

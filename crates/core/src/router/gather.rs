@@ -41,14 +41,17 @@ impl Gather {
     /// Expects the replies of `shards` shards to a read.
     pub(super) fn new(read: &Read, shards: usize) -> Gather {
         let parts = match read {
-            Read::List { limit, .. } | Read::ConfigNamespaces { limit, .. } => {
+            Read::List { limit, .. } | Read::ConfigNamespaces { limit, .. } | Read::Leases { limit, .. } => {
                 Parts::Pages { limit: *limit, pages: Vec::with_capacity(shards) }
             }
             Read::Count => Parts::Count(0),
             Read::Changes { .. } => Parts::Changes(KeyChanges::default()),
-            Read::Get { .. } | Read::Operations { .. } | Read::Scan { .. } | Read::Config(_) => {
-                Parts::Failed(Ok(Reply::Refused(Refusal::invalid("a read of one shard"))))
-            }
+            Read::Get { .. }
+            | Read::Operations { .. }
+            | Read::Scan { .. }
+            | Read::Lease { .. }
+            | Read::Lock { .. }
+            | Read::Config(_) => Parts::Failed(Ok(Reply::Refused(Refusal::invalid("a read of one shard")))),
         };
         Gather { outstanding: shards, parts, covered: SlotSet::default(), is_apart: true }
     }

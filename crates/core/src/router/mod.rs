@@ -586,6 +586,7 @@ fn writes_in(write: &Write) -> u64 {
     match write {
         Write::Keys(transaction) => transaction.operations.len() as u64,
         Write::Conditional(transaction) => transaction.operations_max() as u64,
+        Write::Lease(write) => write.tags().count() as u64,
         _ => 1,
     }
 }

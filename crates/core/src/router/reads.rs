@@ -308,7 +308,9 @@ impl Router {
                 if is_step { Ok(Scope::Shard(*shard)) } else { refuse("size of a step of a scan") }
             }
             Read::Config(config) => Ok(Scope::Shard(self.shard_of(config.namespace.routing_key()))),
-            Read::Changes { .. } if self.version < ClusterVersion::WITH_COORDINATION => {
+            Read::Changes { .. } | Read::Lease { .. } | Read::Leases { .. } | Read::Lock { .. }
+                if self.version < ClusterVersion::WITH_COORDINATION =>
+            {
                 Err(NoTarget::Refused(Refusal::VersionTooLow))
             }
             Read::Changes { limit, .. } if !(1..=limits::LIST_PAGE_ITEMS_MAX).contains(limit) => {
@@ -317,7 +319,11 @@ impl Router {
             Read::Changes { scope, .. } => {
                 Ok(scope.slot().map_or(Scope::All, |slot| Scope::Shard(self.slots.shard_of(slot))))
             }
-            Read::List { .. } | Read::ConfigNamespaces { .. } | Read::Count => Ok(Scope::All),
+            Read::Lease { lease } => Ok(Scope::Shard(self.shard_of(lease.tag().prefix()))),
+            Read::Lock { name } => Ok(Scope::Shard(self.shard_of(name))),
+            Read::List { .. } | Read::ConfigNamespaces { .. } | Read::Leases { .. } | Read::Count => {
+                Ok(Scope::All)
+            }
         }
     }
 
@@ -536,7 +542,9 @@ impl super::Peer {
 /// The same list, continued after a key.
 fn behind(read: &Read, key: Bytes) -> Read {
     let mut read = read.clone();
-    if let Read::List { after, .. } | Read::ConfigNamespaces { after, .. } = &mut read {
+    if let Read::List { after, .. } | Read::ConfigNamespaces { after, .. } | Read::Leases { after, .. } =
+        &mut read
+    {
         *after = Some(key);
     }
     read
@@ -548,5 +556,6 @@ fn reads_in(read: &Read) -> u64 {
         Read::Operations { operations, .. } => operations.len() as u64,
         Read::Get { .. } | Read::List { .. } | Read::Scan { .. } | Read::Count => 1,
         Read::Config(_) | Read::ConfigNamespaces { .. } | Read::Changes { .. } => 1,
+        Read::Lease { .. } | Read::Leases { .. } | Read::Lock { .. } => 1,
     }
 }

@@ -47,7 +47,7 @@ async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
     let conditions = ReadConditions::of(call.fields())?;
     let consistency = call.parameters().consistency()?;
     match call.get(key.clone(), consistency).await? {
-        Some(StoredValue { version, value, expires }) => match conditions.judge(version) {
+        Some(StoredValue { version, value, expires, .. }) => match conditions.judge(version) {
             Verdict::Proceed => {
                 let response = response::with_etag(response::octets(value), version);
                 let now = ttl::leader_time(call.store(), call.context.clock, &key);

@@ -376,6 +376,10 @@ fn rejection_text(rejection: Rejection) -> &'static str {
         Rejection::ValueTooLong => VALUE_TOO_LONG,
         Rejection::NotADecimal => "ERR value is not a valid float, or its magnitude is 10^21 or more",
         Rejection::DecimalOverflow => DECIMAL_OVERFLOW,
+        Rejection::LockHeld => "ERR the key is a lock that is held; only changes of the lock change it",
+        Rejection::NoLease => "ERR there is no such lease",
+        Rejection::LeaseFull => "ERR the lease has 1000 keys and locks already",
+        Rejection::KeyBound => "ERR the key is bound to a lease, so it can have no expiry",
         Rejection::RepliesTooLong => {
             "ERR the values read by one transaction, or beside writes by one pipeline, exceed 8 MiB; read fewer at a time"
         }

@@ -2,7 +2,7 @@
 //!
 //! No key and no namespace is in two shards of the backup, because their slots would have moved
 //! between the snapshots of the two. The restored cluster has every key of the backup with its
-//! version and value, and no other; it gives new writes versions above all that the old cluster
+//! version and value, but those that were bound to a lease, and no other; it gives new writes versions above all that the old cluster
 //! ever gave out.
 //!
 //! Whether the content follows from the history is for the other checkers: the history contains a
@@ -105,14 +105,16 @@ pub fn check(content: &BackupContent, restored: &RestoredContent) -> Result<(), 
         let here = describe(&item.key, item.version);
         match content.keys.get(&item.key) {
             Some(row)
-                if (row.version, Some(&row.value), row.expires)
-                    == (item.version, item.value.as_ref(), item.expires) => {}
+                if (row.version, Some(&row.value), row.expires, row.lease)
+                    == (item.version, item.value.as_ref(), item.expires, None) => {}
             other => return blame(format!("{here} was restored from {other:?}")),
         }
     }
     // A key that expires may do so in the restored cluster.
     let is_missing = |row: &&RestoredKey| {
-        row.expires.is_none() && !restored.page.items.iter().any(|item| item.key == row.key)
+        row.expires.is_none()
+            && row.lease.is_none()
+            && !restored.page.items.iter().any(|item| item.key == row.key)
     };
     if let Some(row) = content.keys.values().find(is_missing) {
         return blame(format!("{} was not restored", describe(&row.key, row.version)));

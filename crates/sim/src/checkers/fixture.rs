@@ -99,6 +99,7 @@ impl HistoryBuilder {
                 version: Version(version),
                 value,
                 expires: None,
+                lease: None,
             }))),
         );
     }

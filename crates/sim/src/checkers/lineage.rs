@@ -238,10 +238,18 @@ impl Builder<'_> {
             (Read::Operations { .. }, Reply::Read(ReadReply::Operations(_)))
             | (Read::Changes { .. }, Reply::Read(ReadReply::Changes(_)))
             | (Read::Scan { .. }, Reply::Read(ReadReply::Scanned(_)) | Reply::SlotsMoved)
+            | (Read::Lease { .. }, Reply::Read(ReadReply::Lease(_)))
+            | (Read::Lock { .. }, Reply::Read(ReadReply::Lock(_)))
+            | (Read::Leases { .. }, Reply::Read(ReadReply::Page(_)))
             | (Read::Count, Reply::Read(ReadReply::Count(_))) => Ok(()),
             (
                 Read::Get { key },
-                Reply::Read(ReadReply::Value(Some(StoredValue { expires: None, version, value }))),
+                Reply::Read(ReadReply::Value(Some(StoredValue {
+                    expires: None,
+                    version,
+                    value,
+                    lease: None,
+                }))),
             ) => self.see(operation, key, (*version, Some(value)), stale_at),
             (Read::Get { key }, Reply::Read(ReadReply::Value(None))) => {
                 self.see(operation, key, (Version::ABSENT, None), stale_at)

@@ -9,7 +9,7 @@
 //! [`pipelines`] judges what the order of one connection's commands promises. [`operations`] also
 //! uses the log, for properties that a history alone does not show. [`config`] judges configuration
 //! by its revisions, and [`lives`] judges namespaces that are created and deleted, by the log.
-//! [`key_watches`] judges what watchers of keys received.
+//! [`key_watches`] judges what watchers of keys received, [`leases`] leases, locks and fences.
 //! [`backups`] judges each backup when it is restored. [`permissions`] and [`audit`] judge runs
 //! with principals.
 //!
@@ -26,6 +26,7 @@ pub mod durability;
 pub mod flushes;
 pub mod key_watches;
 pub mod leaders;
+pub mod leases;
 pub mod lineage;
 pub mod linearizability;
 pub mod lists;
@@ -86,6 +87,7 @@ pub trait Checker {
 /// say most about the cause.
 const CHECKERS: &[&dyn Checker] = &[
     &pipelines::ConnectionReplies,
+    &leases::Leases,
     &operations::OperationsByLog,
     &durability::Durability,
     &flushes::Flushes,

@@ -58,6 +58,7 @@ impl World<'_> {
                 self.probe(node, shard)?;
             }
         }
+        self.settle_leases()?;
         self.converge()?;
         self.check_slots()?;
         self.settle_logs()?;

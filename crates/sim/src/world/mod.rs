@@ -13,6 +13,7 @@ mod handshakes;
 mod importing;
 pub mod inspection;
 mod key_watching;
+mod leasing;
 pub mod nemesis;
 mod observation;
 pub mod operators;
@@ -62,6 +63,7 @@ use crate::watcher::WatchingClient;
 use crate::workload::Workload;
 use backups::BackupClient;
 use importing::Importer;
+use leasing::LeasingClient;
 use nemesis::Nemesis;
 use operators::Operators;
 use permissions::Administrator;
@@ -82,6 +84,7 @@ pub struct World<'p> {
     pub(crate) key_watchers: Vec<KeyWatchingClient>,
     /// The watchers of keys at each host.
     pub(crate) key_hubs: Vec<WatchHub>,
+    lease_clients: Vec<LeasingClient>,
     pub(crate) scanners: Vec<Scanner>,
     pub(crate) iterations: Vec<Iteration>,
     pub(crate) pipelining: PipeliningClients,
@@ -145,6 +148,7 @@ impl<'p> World<'p> {
             hosts: hosts.collect(),
             watchers: watchers(plan, &workload),
             key_watchers: key_watching::key_watchers(plan, &workload),
+            lease_clients: leasing::lease_clients(plan, &workload),
             key_hubs: (0..plan.hosts()).map(|_| WatchHub::default()).collect(),
             scanners: (0..plan.load.scanners)
                 .map(|number| Scanner::new(number, plan.generator(&format!("scanner {number}"))))
@@ -204,6 +208,7 @@ impl<'p> World<'p> {
         self.start_scanners();
         self.start_watchers();
         self.start_key_watchers();
+        self.start_lease_clients();
         self.start_pipelining();
         self.start_importers();
         self.start_backup_clients();
@@ -405,6 +410,7 @@ impl<'p> World<'p> {
             SimEvent::Scan(scanner) if self.is_loaded => self.scan(scanner),
             SimEvent::Watch(watcher) => self.watch(watcher),
             SimEvent::WatchKeys(watcher) => self.watch_keys(watcher),
+            SimEvent::Lease(client) if self.is_loaded => self.lease(client),
             SimEvent::Pipeline(client) if self.is_loaded => self.pipeline(client),
             SimEvent::BackUp(client) if self.is_loaded => return self.back_up(client),
             SimEvent::Import(importer) if self.is_loaded => self.import(importer),
@@ -416,7 +422,7 @@ impl<'p> World<'p> {
             SimEvent::Started(_) => {}
             SimEvent::NameUpdated(node) => self.update_name(node),
             SimEvent::Client(_) | SimEvent::Scan(_) | SimEvent::Pipeline(_) => {}
-            SimEvent::Import(_) | SimEvent::BackUp(_) | SimEvent::Administer => {}
+            SimEvent::Lease(_) | SimEvent::Import(_) | SimEvent::BackUp(_) | SimEvent::Administer => {}
             SimEvent::Fault(_) | SimEvent::Relief(_) => {}
         }
         Ok(())
@@ -520,6 +526,7 @@ impl<'p> World<'p> {
         self.operator_hears(node, token, &reply)?;
         self.watcher_hears(token, &reply);
         self.key_watcher_hears(token, &reply);
+        self.lease_client_hears(token, &reply);
         if !matches!(reply, Reply::Refused(_))
             && let Some(shard) = self.written_shard(token)
         {

@@ -20,8 +20,9 @@ use super::config::{ConfigOperation, Item, Policy, Query, Selection};
 use super::{
     AccessChange, AccessWrite, AdminAction, AuthorityChange, AuthorityWrite, Comparison, Condition,
     ConditionalTransaction, ConfigRead, ConfigRestoration, ConfigWrite, Discard, Expiry, ExpiryCondition,
-    Flush, HostChange, KeyScope, Move, MoveStep, Operation, Operations, Read, RegistryWrite, Request,
-    Restoration, RestoreWrite, Set, SetCondition, ShardTags, Transaction, Watch, Write,
+    Flush, HostChange, KeyScope, LeaseTag, LeaseWrite, LockOperation, LockWrite, Move, MoveStep, Operation,
+    Operations, Read, RegistryWrite, Request, Restoration, RestoreWrite, Set, SetCondition, ShardTags,
+    Transaction, Watch, Write,
 };
 use crate::auth::{Demand, Scope, Verb};
 
@@ -111,18 +112,53 @@ fn of_write<'a, F: FnMut(&Demand<'a>) -> bool>(write: &'a Write, covers: &mut F)
         }
         Write::Conditional(transaction) => of_conditional(transaction, covers),
         // The leader of the shard proposes it.
-        Write::Expire { shard: _, now: _, limit: _ } => demand(Verb::Internal, Scope::Cluster, covers),
+        Write::Expire { shard: _, now: _, limit: _, led_since: _ } => {
+            demand(Verb::Internal, Scope::Cluster, covers)
+        }
         // It removes keys of every name, so the grants for keys do not apply.
         Write::Flush(flush) => {
             let Flush { shard: _, slots: _, after: _ } = &**flush;
             demand(Verb::Administer, Scope::Cluster, covers)
         }
+        Write::Lease(write) => of_lease(write, covers),
+        Write::Lock(write) => of_lock(write, covers),
         Write::Config(write) => of_config_write(write, covers),
         Write::Slots(step) => of_move(step, covers),
         Write::Restore(write) => of_restore(write, covers),
         Write::Registry(write) => demand(verb_of_registry(write), Scope::Cluster, covers),
         Write::Checkpoint { shard: _ } => demand(Verb::Operate, Scope::Cluster, covers),
     }
+}
+
+/// A lease counts as a key whose name is its id, because whoever changes it decides about the keys
+/// that others have bound to it.
+fn of_lease<'a, F: FnMut(&Demand<'a>) -> bool>(write: &'a LeaseWrite, covers: &mut F) -> Verdict<'a> {
+    match write {
+        LeaseWrite::Grant { tag, ttl_ms: _, at: _ } => demand(Verb::Write, leases_of(tag), covers),
+        LeaseWrite::Renew { leases, at: _ } => {
+            leases.iter().try_for_each(|lease| demand(Verb::Write, leases_of(lease.tag()), covers))
+        }
+        LeaseWrite::Revoke { lease } => demand(Verb::Write, leases_of(lease.tag()), covers),
+    }
+}
+
+/// All leases with a tag.
+fn leases_of(tag: &LeaseTag) -> Scope<'_> {
+    Scope::Keys { prefix: tag.prefix() }
+}
+
+/// The reply shows who holds the lock. The lease becomes responsible for the lock, so the caller
+/// must be allowed to change it too.
+fn of_lock<'a, F: FnMut(&Demand<'a>) -> bool>(write: &'a LockWrite, covers: &mut F) -> Verdict<'a> {
+    let LockWrite { name, lease, operation } = write;
+    match operation {
+        LockOperation::Acquire { value: _, waits: _, at: _ }
+        | LockOperation::Release
+        | LockOperation::Cancel { at: _ } => {}
+    }
+    demand(Verb::Write, Scope::Key(name), covers)?;
+    demand(Verb::Read, Scope::Key(name), covers)?;
+    demand(Verb::Write, leases_of(lease.tag()), covers)
 }
 
 /// Both branches count, whichever is applied: otherwise the answer would show a key's state to a
@@ -149,6 +185,11 @@ fn of_operations<'a, F: FnMut(&Demand<'a>) -> bool>(
 
 fn of_operation<'a, F: FnMut(&Demand<'a>) -> bool>(operation: Operation<'a>, covers: &mut F) -> Verdict<'a> {
     let Effect { key, writes, reads } = Effect::of(operation);
+    if let Operation::PutBound { key: _, value: _, condition: _, lease } = operation {
+        // A text without a tag is refused as invalid later.
+        let tag_bytes = lease.iter().position(|&byte| byte == b'}').map_or(0, |end| end + 2);
+        demand(Verb::Write, Scope::Keys { prefix: lease.get(..tag_bytes).unwrap_or(lease) }, covers)?;
+    }
     if writes {
         demand(Verb::Write, Scope::Key(key), covers)?;
     }
@@ -170,6 +211,7 @@ impl<'a> Effect<'a> {
             Operation::Put { key, value: _, condition } | Operation::Delete { key, condition } => {
                 (key, true, reads(condition))
             }
+            Operation::PutBound { key, value: _, condition, lease: _ } => (key, true, reads(condition)),
             Operation::Set(Set { key, value: _, condition, expiry, previous }) => {
                 (key, true, previous || reads_to_set(condition) || reads_expiry(expiry))
             }
@@ -252,7 +294,7 @@ fn of_move<'a, F: FnMut(&Demand<'a>) -> bool>(step: &'a Move, covers: &mut F) ->
     match step {
         MoveStep::Open { attempt: _, slots: _, founding: _, limit: _ }
         | MoveStep::Import(_)
-        | MoveStep::Own { attempt: _, sequence: _, revision: _, config: _, outcomes: _ }
+        | MoveStep::Own { attempt: _, sequence: _, revision: _, config: _, outcomes: _, leases_at: _ }
         | MoveStep::Freeze { slots: _, founding: _ }
         | MoveStep::Release { rows: _ }
         | MoveStep::Purge { limit: _ } => demand(Verb::Internal, Scope::Cluster, covers),
@@ -339,6 +381,9 @@ fn of_read<'a, F: FnMut(&Demand<'a>) -> bool>(read: &'a Read, covers: &mut F) ->
             demand(Verb::Read, scope, covers)?;
             demand(Verb::Watch, scope, covers)
         }
+        Read::Lease { lease } => demand(Verb::Read, leases_of(lease.tag()), covers),
+        Read::Leases { prefix, after: _, limit: _ } => demand(Verb::Read, Scope::Keys { prefix }, covers),
+        Read::Lock { name } => demand(Verb::Read, Scope::Key(name), covers),
         Read::Config(ConfigRead { namespace, query }) => {
             of_query(query);
             demand(Verb::Read, Scope::Namespace(namespace.as_str()), covers)

@@ -3,7 +3,7 @@
 
 use super::super::config::{Change, Name, Stamp};
 use super::super::migration::Import;
-use super::super::{AuditedWrite, Consistency, DivisionCause, ExpectedState, HostInfo};
+use super::super::{AuditedWrite, Consistency, DivisionCause, ExpectedState, HostInfo, LeaseId};
 use super::*;
 use crate::auth::{
     AuthorityId, Caller, ClusterLevel, ConfigAccess, Grant, Grants, KeyAccess, Namespaces, PrivateKey,
@@ -96,6 +96,10 @@ fn operations() -> Vec<(&'static str, Operation<'static>)> {
             "delete a key if it holds another value, or a given one":
                 Operation::DeleteIf { key, condition: SetCondition::HashEquals(1) },
         ],
+        Operation::PutBound { .. } => [
+            "store a value, and bind the key to a lease":
+                Operation::PutBound { key, value: b"v", condition: Condition::Always, lease: b"{app/1}:1f" },
+        ],
         Operation::SkipIfExists { .. } => [
             "execute operations only if a key does not exist": Operation::SkipIfExists { key, count: 1 },
         ],
@@ -134,6 +138,12 @@ fn reads() -> Vec<(&'static str, Read)> {
             "watch the keys with a prefix": changes(KeyScope::Prefix(Bytes::from_static(b"app/"))),
             "watch all keys": changes(KeyScope::Prefix(Bytes::new())),
         ],
+        Read::Lease { .. } => ["read a lease, with the names of its keys and locks": Read::Lease { lease: lease() }],
+        Read::Leases { .. } => [
+            "list leases with a prefix":
+                Read::Leases { prefix: Bytes::from_static(b"{app/"), after: None, limit: 10 },
+        ],
+        Read::Lock { .. } => ["read the holder and the queue of a lock": Read::Lock { name: Bytes::from_static(KEY) }],
         Read::Config(_) => ["query a namespace": Read::Config(ConfigRead { namespace: namespace(), query: query.clone() })],
         Read::ConfigNamespaces { .. } => [
             "list namespaces with a prefix": names(b"we"),
@@ -177,6 +187,34 @@ fn config_operations() -> Vec<(&'static str, ConfigOperation)> {
     })
 }
 
+fn lease() -> LeaseId {
+    LeaseId::parse(b"{app/1}:1f").expect("an id")
+}
+
+fn lease_writes() -> Vec<(&'static str, LeaseWrite)> {
+    let at = UnixMillis(1);
+    rows!(LeaseWrite {
+        LeaseWrite::Grant { .. } => [
+            "grant a lease": LeaseWrite::Grant { tag: lease().tag().clone(), ttl_ms: 10_000, at },
+        ],
+        LeaseWrite::Renew { .. } => ["renew leases": LeaseWrite::Renew { leases: vec![lease()], at }],
+        LeaseWrite::Revoke { .. } => ["revoke a lease": LeaseWrite::Revoke { lease: lease() }],
+    })
+}
+
+fn lock_writes() -> Vec<(&'static str, LockWrite)> {
+    let at = UnixMillis(1);
+    let operations = rows!(LockOperation {
+        LockOperation::Acquire { .. } => [
+            "acquire a lock, also waiting": LockOperation::Acquire { value: Bytes::new(), waits: true, at },
+        ],
+        LockOperation::Release => ["release a lock": LockOperation::Release],
+        LockOperation::Cancel { .. } => ["stop waiting for a lock": LockOperation::Cancel { at }],
+    });
+    let of = |operation| LockWrite { name: Bytes::from_static(KEY), lease: lease(), operation };
+    operations.into_iter().map(|(name, operation)| (name, of(operation))).collect()
+}
+
 fn restores() -> Vec<(&'static str, RestoreWrite)> {
     let (shard, backup) = (SHARD, Uuid::nil());
     rows!(RestoreWrite {
@@ -199,6 +237,7 @@ fn moves() -> Vec<(&'static str, MoveStep)> {
         rows: vec![],
         removals: vec![],
         config: None,
+        leases: None,
     };
     rows!(MoveStep {
         MoveStep::Open { .. } => [
@@ -207,7 +246,14 @@ fn moves() -> Vec<(&'static str, MoveStep)> {
         MoveStep::Import(_) => ["copy a part of slots": MoveStep::Import(import.clone())],
         MoveStep::Own { .. } => [
             "own copied slots":
-                MoveStep::Own { attempt: 1, sequence: 1, revision: Version(1), config: Bytes::new(), outcomes: vec![] },
+                MoveStep::Own {
+                    attempt: 1,
+                    sequence: 1,
+                    revision: Version(1),
+                    config: Bytes::new(),
+                    outcomes: vec![],
+                    leases_at: None,
+                },
         ],
         MoveStep::Freeze { .. } => ["freeze slots": MoveStep::Freeze { slots: slots(), founding: slots() }],
         MoveStep::Release { .. } => ["release slots": MoveStep::Release { rows: 1 }],
@@ -360,7 +406,16 @@ fn writes() -> Vec<(&'static str, Write)> {
                 Write::Conditional(Box::new(conditional(watch.key.clone(), burst()))),
         ],
         Write::Expire { .. } => [
-            "remove expired keys": Write::Expire { shard, now: UnixMillis(1), limit: 1 },
+            "remove expired keys, and end leases":
+                Write::Expire { shard, now: UnixMillis(1), limit: 1, led_since: Some(UnixMillis(1)) },
+        ],
+        Write::Lease(_) => ["a change of leases": LeaseWrite::Revoke { lease: lease() }.into()],
+        Write::Lock(_) => [
+            "a change of a lock": LockWrite {
+                name: Bytes::from_static(KEY),
+                lease: lease(),
+                operation: LockOperation::Release,
+            }.into(),
         ],
         Write::Flush(_) => [
             "remove the keys of a shard": Write::Flush(Box::new(Flush { shard, slots: None, after: None })),
@@ -436,10 +491,13 @@ fn sections() -> Vec<Section> {
         let section = match &write {
             Write::Keys(_) | Write::Conditional(_) => &mut keys,
             Write::Config(_) => &mut config,
+            Write::Lease(_) | Write::Lock(_) => continue,
             _ => &mut cluster,
         };
         section.push(of_write((name, write)));
     }
+    keys.extend(lease_writes().into_iter().map(|(name, write)| (name, Request::Write(write.into()))));
+    keys.extend(lock_writes().into_iter().map(|(name, write)| (name, Request::Write(write.into()))));
     cluster.extend(restores().into_iter().map(|(name, write)| (name, Request::Write(Write::Restore(write)))));
     cluster.extend(moves().into_iter().map(of_step));
     vec![("Keys", keys), ("Configuration", config), ("Cluster", cluster)]
@@ -454,7 +512,9 @@ fn narrowest(demand: &Demand<'_>) -> Option<Grant> {
         (Verb::Watch, Scope::Key(key) | Scope::Keys { prefix: key }) => {
             Grant::Keys { access: KeyAccess::Watch, prefix: key.to_vec() }
         }
-        (Verb::Write, Scope::Key(key)) => Grant::Keys { access: KeyAccess::Write, prefix: key.to_vec() },
+        (Verb::Write, Scope::Key(key) | Scope::Keys { prefix: key }) => {
+            Grant::Keys { access: KeyAccess::Write, prefix: key.to_vec() }
+        }
         (Verb::Read, Scope::Namespace(name)) => config_grant(ConfigAccess::Read, name),
         (Verb::Write, Scope::Namespace(name)) => config_grant(ConfigAccess::Write, name),
         (Verb::Read, Scope::Namespaces { prefix }) => {

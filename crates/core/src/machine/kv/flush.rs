@@ -4,6 +4,9 @@
 //! freed a few keys at a time. Meanwhile, an unfinished snapshot may still read it, and an
 //! unfinished copy for another shard takes from it which keys that shard must remove.
 //!
+//! Leases stay, without keys. Locks end with their queues, because a lock is a key: a write under
+//! the fence of a lock is refused after the flush, as it is after the end of the holder's lease.
+//!
 //! A shard that takes part in a move of slots also holds keys that it does not own, between its
 //! own. It removes its own keys one by one, a bounded number in each step.
 //!
@@ -20,10 +23,12 @@ use core::ops::Bound;
 use super::expiry::Expiries;
 use super::scan_cursors::ScanCursorIndex;
 use super::table::Table;
-use super::{KeyValue, Record};
+use super::{Ending, KeyValue, Record};
 use crate::command::{Flush, FlushedPart};
 use crate::deliberate::Fault;
 use crate::limits;
+use crate::machine::leases::Bindings;
+use crate::machine::locks::Locks;
 use crate::slots::slot_of;
 use crate::types::Version;
 
@@ -32,6 +37,7 @@ use crate::types::Version;
 pub(in crate::machine) struct FlushedKeys {
     pub(in crate::machine) records: Table,
     pub(in crate::machine) expiries: Expiries,
+    bindings: Bindings,
     scan_cursors: ScanCursorIndex,
 }
 
@@ -40,17 +46,18 @@ pub(in crate::machine) struct FlushedKeys {
 pub(super) struct UnfreedKeys(VecDeque<Arc<FlushedKeys>>);
 
 impl FlushedKeys {
-    /// When a key expired; `None`: never.
-    pub(in crate::machine) fn expires(&self, key: &[u8]) -> Option<crate::types::UnixMillis> {
-        self.expiries.of(key)
+    /// When a key ended.
+    pub(in crate::machine) fn ending(&self, key: &[u8]) -> Ending {
+        Ending { expires: self.expiries.of(key), lease: self.bindings.of_key(key) }
     }
 
     /// Frees at most `limit` keys. Returns whether none is left.
     fn free_some(&mut self, limit: usize) -> bool {
         let records = (0..limit).all(|_| self.records.pop_first());
         let expiries = (0..limit).all(|_| self.expiries.pop_first());
+        let bindings = (0..limit).all(|_| self.bindings.pop_first());
         let cursors = (0..limit).all(|_| self.scan_cursors.pop_first());
-        !records && !expiries && !cursors
+        !records && !expiries && !bindings && !cursors
     }
 }
 
@@ -102,6 +109,7 @@ impl KeyValue {
         let keys = Arc::new(FlushedKeys {
             records: core::mem::take(&mut self.records),
             expiries: core::mem::take(&mut self.expiries),
+            bindings: self.leases.unbind_all(),
             scan_cursors: core::mem::take(&mut self.scan_cursors),
         });
         if let Some(copy_on_write) = &mut self.copy_on_write {
@@ -111,6 +119,8 @@ impl KeyValue {
             outgoing_slots.flushed(&keys);
         }
         self.unfreed.push(keys);
+        // They are freed at once: there are at most `limits::LEASES_BYTES_MAX` of them.
+        self.locks = Locks::default();
     }
 
     /// Removes some keys. Returns the last key inspected; `None` when no key is left.
@@ -150,7 +160,9 @@ impl KeyValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{ChangedKeys, KeyScope, RestoredKey};
+    use crate::command::{
+        ChangedKeys, KeyScope, LeaseReply, LeaseTag, LeaseWrite, LockOperation, LockReply, LockWrite, RestoredKey,
+    };
     use crate::machine::kv::ownership::{IncomingSlots, Ownership, Stage};
     use crate::slots::slot_revisions::SlotRevisions;
     use crate::slots::slot_set::SlotSet;
@@ -220,6 +232,38 @@ mod tests {
         }
         assert!(blocks.len() > 4, "{}", blocks.len());
         assert_eq!(flushed.record_count(), 0);
+    }
+
+    /// Leases outlast their keys, and locks end as keys do, whichever way a flush takes.
+    #[test]
+    fn leases_stay_without_keys_and_locks_end() {
+        for hidden in [None, Some(SlotSet::from(slot_of(b"x")..slot_of(b"x") + 1))] {
+            let mut kv = filled(10);
+            let tag = LeaseTag::parse(b"{t}").expect("a tag");
+            let at = UnixMillis(1);
+            let LeaseReply::Granted { lease, .. } =
+                kv.change_leases(&LeaseWrite::Grant { tag, ttl_ms: 60_000, at })
+            else {
+                panic!("a lease")
+            };
+            let operation = LockOperation::Acquire { value: Bytes::new(), waits: true, at };
+            let acquire =
+                LockWrite { name: Bytes::from_static(b"{t}lock"), lease: lease.clone(), operation };
+            assert!(matches!(kv.change_lock(&acquire), LockReply::Held { .. }));
+            kv.store(b"{t}bound", b"v", Ending { expires: None, lease: Some(lease.number()) });
+            kv.ownership = hidden.map(|hidden| {
+                let incoming = IncomingSlots { slots: hidden, attempt: 1, sequence: 0, rows: 0, sweeping: None };
+                let owned = SlotSet::all().without(&incoming.slots);
+                Box::new(Ownership { owned, last: MigrationId(1), stage: Stage::Incoming(incoming) })
+            });
+            kv.flush(&everything());
+            let view = kv.lease_view(&lease).expect("the lease");
+            assert_eq!((view.keys.len(), view.held.len()), (0, 0));
+            assert!(kv.lock_view(b"{t}lock").is_none());
+            assert!(kv.lease_of(b"{t}bound").is_none());
+            let again = kv.change_lock(&acquire);
+            assert!(matches!(again, LockReply::Held { fence, .. } if fence == kv.revision), "{again:?}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use core::ops::Bound;
 
 use super::outgoing_slots::KeyChange;
 use super::ownership::{IncomingSlots, Stage};
-use super::{KeyValue, PreImage, Record};
+use super::{Ending, KeyValue, PreImage, Record};
 use crate::command::RestoredKey;
 use crate::limits;
 use crate::slots::slot_of;
@@ -36,12 +36,12 @@ impl KeyValue {
     pub(super) fn store_row(&mut self, row: &RestoredKey) -> bool {
         let key = &row.key[..];
         let old = self.records.replace(Record::new(key, row.version, &row.value));
-        let expires = self.expiries.set(key, row.expires);
+        let ending = self.set_ending(key, Ending { expires: row.expires, lease: row.lease });
         let change = if old.is_none() { KeyChange::Created } else { KeyChange::Replaced };
         if change == KeyChange::Created {
             self.scan_cursors.created(key);
         }
-        self.keep(key, old.map(|record| PreImage { record, expires }));
+        self.keep(key, old.map(|record| PreImage { record, ending }));
         self.note(key, change);
         change == KeyChange::Created
     }

@@ -1,7 +1,8 @@
 //! The key-value state machine: an ordered map from keys to values with versions.
 //!
-//! This module owns the state and its changes. `operations` implements operations, `expiry` holds
-//! expiry times, and `scan_cursors` indexes the positions at which a scan step can end.
+//! This module owns the state and its changes. `operations` implements operations, `lease_changes`
+//! and `lock_changes` change leases and locks, `expiry` holds expiry times, and `scan_cursors`
+//! indexes the positions at which a scan step can end.
 //!
 //! It also owns versions: the shard counts a revision, every successful mutation takes the next
 //! one, and a key's version is the revision that last wrote it. So a key that is deleted and
@@ -15,6 +16,10 @@ pub(crate) mod changes;
 mod expiry;
 mod flush;
 mod incoming_slots;
+mod lease_changes;
+#[cfg(test)]
+mod lease_tests;
+mod lock_changes;
 mod operations;
 pub mod outgoing_slots;
 pub mod ownership;
@@ -31,7 +36,9 @@ use crc::{CRC_64_XZ, Crc};
 use uuid::Uuid;
 
 use super::copy_on_write::{CopyOnWrite, PreImage};
-use crate::command::{Condition, Item, Page, Restoration, StoredValue, WriteReply};
+use super::leases::Leases;
+use super::locks::Locks;
+use crate::command::{Condition, Item, Page, Restoration, StoredValue, WriteReply, blocks_of};
 use crate::deliberate::Faults;
 use crate::limits;
 use crate::types::{UnixMillis, Version};
@@ -46,6 +53,21 @@ use scan_cursors::ScanCursorIndex;
 pub(super) use table::Record;
 use table::Table;
 
+/// When a key ends without being removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ending {
+    /// When it expires; `None`: never.
+    pub(super) expires: Option<UnixMillis>,
+    /// The number of the lease to which it is bound. Such a key has no expiry.
+    pub(super) lease: Option<Version>,
+}
+
+impl From<Option<UnixMillis>> for Ending {
+    fn from(expires: Option<UnixMillis>) -> Ending {
+        Ending { expires, lease: None }
+    }
+}
+
 /// The keys of one data shard.
 #[derive(Debug, Default)]
 pub struct KeyValue {
@@ -54,6 +76,10 @@ pub struct KeyValue {
     /// Expiry times. They are not part of the records, because most keys have none and would pay
     /// for it in memory.
     expiries: Expiries,
+    /// The leases, and the keys that are bound to them.
+    pub(super) leases: Leases,
+    /// The locks that are held. Each of them is also a key.
+    pub(super) locks: Locks,
     /// Which keys a scan may stop at. Derived from the keys, so it is in no snapshot.
     scan_cursors: ScanCursorIndex,
     /// The latest changes, for watchers. Derived from the log, so it is in no snapshot.
@@ -89,9 +115,9 @@ impl KeyValue {
     }
 
     /// Registers a key of a snapshot, whose record [`KeyValue::fill`] will store.
-    pub(super) fn prepare(&mut self, key: &[u8], expires: Option<UnixMillis>) {
+    pub(super) fn prepare(&mut self, key: &[u8], ending: Ending) {
         self.scan_cursors.created(key);
-        self.expiries.set(key, expires);
+        self.set_ending(key, ending);
     }
 
     /// Stores all records of a snapshot, in the order of their keys.
@@ -108,20 +134,20 @@ impl KeyValue {
                 return Err(current);
             }
         }
-        Ok(self.store(key, value, None))
+        Ok(self.store(key, value, Ending::default()))
     }
 
-    /// Stores a value unconditionally, to expire at `expires`. Returns the new version and whether
-    /// the key is new.
-    fn store(&mut self, key: &[u8], value: &[u8], expires: Option<UnixMillis>) -> (Version, bool) {
+    /// Stores a value unconditionally, with this end. Returns the new version and whether the key is
+    /// new.
+    fn store(&mut self, key: &[u8], value: &[u8], ending: impl Into<Ending>) -> (Version, bool) {
         let next = Version(self.revision.0 + 1);
         let old = self.records.replace(Record::new(key, next, value));
-        let expired = self.expiries.set(key, expires);
+        let ended = self.set_ending(key, ending.into());
         let is_new = old.is_none();
         if is_new {
             self.scan_cursors.created(key);
         }
-        self.keep(key, old.map(|record| PreImage { record, expires: expired }));
+        self.keep(key, old.map(|record| PreImage { record, ending: ended }));
         self.note(key, if is_new { KeyChange::Created } else { KeyChange::Replaced });
         self.wrote(next, key, false);
         (next, is_new)
@@ -139,11 +165,15 @@ impl KeyValue {
     fn take_out(&mut self, key: &[u8]) -> Option<Record> {
         let record = self.records.remove(key)?;
         self.scan_cursors.removed(key);
-        let expires = self.expiries.set(key, None);
+        let ending = self.set_ending(key, Ending::default());
         // Only an unfinished snapshot also needs the value, which is rare.
         if self.copy_on_write.is_some() {
             let (version, value) = record.version_and_value();
-            self.keep(key, Some(PreImage { record: Record::new(key, version, value), expires }));
+            self.keep(key, Some(PreImage { record: Record::new(key, version, value), ending }));
+        }
+        // What removes all keys ends locks too, because a lock is held only while it is a key.
+        if self.locks.holds(key) {
+            self.locks.abolish(key);
         }
         self.note(key, KeyChange::Removed);
         if let Some(ownership) = &mut self.ownership {
@@ -210,7 +240,8 @@ impl KeyValue {
     /// The value of a key, if the key exists.
     pub(super) fn get(&self, key: &[u8]) -> Option<StoredValue> {
         let (version, value) = self.records.get(key)?.version_and_value();
-        Some(StoredValue { version, value: Bytes::copy_from_slice(value), expires: self.expiries.of(key) })
+        let (value, expires) = (Bytes::copy_from_slice(value), self.expiries.of(key));
+        Some(StoredValue { version, value, expires, lease: self.lease_of(key).map(Box::new) })
     }
 
     /// Number of keys without hidden ones; `None` while the number of hidden keys is not known.
@@ -262,6 +293,36 @@ impl KeyValue {
             digest.update(key);
         }
         digest.finalize()
+    }
+
+    /// Continues the checksum `other` over all leases, locks and bound keys; without any it stays
+    /// unchanged.
+    pub(super) fn digest_leases(&self, other: u64) -> u64 {
+        const CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
+        if self.leases.is_empty() {
+            return other;
+        }
+        let mut digest = CRC.digest();
+        digest.update(&other.to_le_bytes());
+        for block in blocks_of(self.lease_records(&|_| true), limits::SNAPSHOT_BLOCK_BYTES_CLOSE) {
+            digest.update(&block);
+        }
+        for (key, lease) in self.leases.bindings() {
+            digest.update(&(key.len() as u64).to_le_bytes());
+            digest.update(key);
+            digest.update(&lease.0.to_le_bytes());
+        }
+        digest.finalize()
+    }
+
+    /// When a key ends.
+    pub(super) fn ending(&self, key: &[u8]) -> Ending {
+        Ending { expires: self.expiries.of(key), lease: self.leases.of_key(key) }
+    }
+
+    /// Sets when a key ends. Returns when it ended before.
+    fn set_ending(&mut self, key: &[u8], Ending { expires, lease }: Ending) -> Ending {
+        Ending { expires: self.expiries.set(key, expires), lease: self.leases.bind(key, lease) }
     }
 
     /// When a key expires; `None`: never.

@@ -207,6 +207,7 @@ impl KeyValue {
             version,
             value: Bytes::copy_from_slice(value),
             expires: self.expiries.of(key),
+            lease: self.leases.of_key(key),
         }
     }
 }

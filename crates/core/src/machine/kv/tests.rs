@@ -27,7 +27,12 @@ fn written(version: u64, created: bool) -> WriteReply {
 }
 
 fn stored(version: u64, value: &'static [u8]) -> Option<StoredValue> {
-    Some(StoredValue { version: Version(version), value: Bytes::from_static(value), expires: None })
+    Some(StoredValue {
+        version: Version(version),
+        value: Bytes::from_static(value),
+        expires: None,
+        lease: None,
+    })
 }
 
 #[test]
@@ -68,6 +73,7 @@ fn restoration(backup: u128, revision: u64, records: &[(&'static [u8], u64)]) ->
         version: Version(version),
         value: Bytes::from_static(b"old"),
         expires: None,
+        lease: None,
     };
     Restoration {
         shard: ShardId(1),
@@ -86,7 +92,10 @@ fn a_restore_keeps_versions_and_may_be_repeated() {
     let (once, old) = (kv.digest(), Bytes::from_static(b"old"));
     assert_eq!(kv.restore(&part), WriteReply::Restored);
     assert_eq!(kv.digest(), once);
-    assert_eq!(kv.get(b"a"), Some(StoredValue { version: Version(3), value: old.clone(), expires: None }));
+    assert_eq!(
+        kv.get(b"a"),
+        Some(StoredValue { version: Version(3), value: old.clone(), expires: None, lease: None })
+    );
     let failed = kv.put(b"a", b"2", Condition::Version(Version(2)));
     assert_eq!(failed, WriteReply::of(&OperationReply::ConditionFailed { current: Version(3) }));
     assert_eq!(kv.restore(&part), WriteReply::Restored, "nothing was written yet");
@@ -126,6 +135,7 @@ fn what_another_restore_has_brought_is_discarded_in_steps() {
             version: Version(1),
             value: Bytes::new(),
             expires: Some(UnixMillis(1 << 40)),
+            lease: None,
         })
         .collect();
     assert_eq!(kv.restore(&all), WriteReply::Restored);

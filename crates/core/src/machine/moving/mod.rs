@@ -18,11 +18,11 @@ use super::config::moving::OutgoingConfig;
 use super::data::Data;
 use super::kv::ownership::{IncomingSlots, Ownership, Stage};
 use crate::command::migration::{Import, Move, MoveReply, MoveStep, NamespacePart};
-use crate::command::{KeptOutcome, Read, ShardAnswer, ShardError, Write};
+use crate::command::{KeptOutcome, Read, ShardAnswer, ShardError, Write, blocks_of};
 use crate::deliberate::{Fault, Faults};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
-use crate::types::{MigrationId, Version};
+use crate::types::{MigrationId, UnixMillis, Version};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -45,6 +45,8 @@ impl Data {
         match write {
             Write::Keys(transaction) => transaction.keys().all(|key| ownership.owns(key)),
             Write::Conditional(transaction) => transaction.keys().all(|key| ownership.owns(key)),
+            Write::Lease(write) => write.tags().all(|tag| ownership.owns(tag.prefix())),
+            Write::Lock(write) => ownership.owns(&write.name),
             Write::Config(write) => ownership.owns(write.namespace.routing_key()),
             Write::Restore(write) => write.all_keys(|key| ownership.owns(key)),
             Write::Expire { .. }
@@ -62,7 +64,8 @@ impl Data {
             return Ok(ShardAnswer { owned: None, reply: self.answer(read)? });
         };
         let owns_all = match read {
-            Read::Get { key } => ownership.owns(key),
+            Read::Get { key } | Read::Lock { name: key } => ownership.owns(key),
+            Read::Lease { lease } => ownership.owns(lease.tag().prefix()),
             Read::Operations { operations, .. } => {
                 self.faults.has(Fault::GivenSlotsRead)
                     || operations.iter().all(|operation| ownership.owns(operation.key()))
@@ -72,7 +75,11 @@ impl Data {
                 Some(slot) => ownership.owned.contains(slot),
                 None => return self.answer_of(ownership, read),
             },
-            Read::Scan { .. } | Read::Count | Read::List { .. } | Read::ConfigNamespaces { .. } => {
+            Read::Scan { .. }
+            | Read::Count
+            | Read::List { .. }
+            | Read::Leases { .. }
+            | Read::ConfigNamespaces { .. } => {
                 return self.answer_of(ownership, read);
             }
         };
@@ -95,8 +102,8 @@ impl Data {
                 self.open(migration, (attempt, slots), limit)
             }
             MoveStep::Import(import) => self.import(migration, &import, faults),
-            MoveStep::Own { attempt, sequence, revision, config, outcomes } => {
-                self.own(migration, (attempt, sequence), (revision, &config, outcomes))
+            MoveStep::Own { attempt, sequence, revision, config, outcomes, leases_at } => {
+                self.own(migration, (attempt, sequence), (revision, &config, outcomes), leases_at)
             }
             MoveStep::Freeze { slots, founding } => self.freeze(migration, slots, founding),
             MoveStep::Release { rows } => self.release(migration, rows),
@@ -137,6 +144,7 @@ impl Data {
         }
         let Some(swept) = incoming.sweeping.clone() else { return MoveReply::Done };
         let slots = incoming.slots.clone();
+        self.kv.drop_leases(&slots);
         let rest = self.sweep(&slots, Some(&swept), limit);
         let is_over = rest.is_none();
         if let Some(Stage::Incoming(incoming)) = self.kv.stage_mut() {
@@ -171,6 +179,12 @@ impl Data {
         }
         self.kv.raise_revision(import.revision);
         self.kv.import(&import.rows, &import.removals);
+        if let Some(block) = &import.leases
+            && !faults.has(Fault::LeasesLeftBehind)
+        {
+            let taken = self.kv.take_lease_block(block);
+            assert!(taken.is_ok() || is_believed, "invariant: parts come in order: {taken:?}");
+        }
         if let Some(part) = &import.config {
             let taken = self.config.import_part(part);
             // A replica that skipped what it cannot read would differ from others in silence.
@@ -184,6 +198,7 @@ impl Data {
         migration: MigrationId,
         copy: (u64, u64),
         (revision, config, outcomes): (Version, &Bytes, Vec<KeptOutcome>),
+        leases_at: Option<UnixMillis>,
     ) -> MoveReply {
         let Some(ownership) = &mut self.kv.ownership else { return MoveReply::Outdated };
         match &ownership.stage {
@@ -201,6 +216,7 @@ impl Data {
                 let taken = self.config.take_block(config);
                 assert!(taken.is_ok(), "invariant: it was checked: {taken:?}");
                 self.outcomes.import(outcomes);
+                leases_at.iter().for_each(|at| self.kv.leases.activate(&slots, *at));
                 self.config.notify_slots(&slots);
             }
             _ => {}
@@ -222,6 +238,8 @@ impl Data {
         ownership.owned = ownership.owned.without(&slots);
         ownership.last = migration;
         ownership.stage = Stage::Frozen { slots: slots.clone(), removed: 0 };
+        // From now on only the receiver may end them.
+        self.kv.leases.deactivate(&slots);
         self.config.notify_slots(&slots);
         MoveReply::Done
     }
@@ -233,6 +251,8 @@ impl Data {
         {
             let (slots, rows) = (slots.clone(), rows.saturating_sub(*removed));
             self.outcomes.remove_slots(&slots);
+            self.kv.drop_leases(&slots);
+            let Some(ownership) = &mut self.kv.ownership else { return MoveReply::Outdated };
             ownership.stage = Stage::Released { slots, rows, swept: None };
         }
         MoveReply::Done
@@ -286,12 +306,14 @@ impl Data {
     pub fn begin_outgoing(&mut self, slots: &SlotSet) {
         self.kv.begin_outgoing(slots.clone());
         self.outgoing_config = Some(OutgoingConfig::new(slots.clone()));
+        self.outgoing_leases = None;
     }
 
     /// Drops the copy.
     pub fn abandon_outgoing(&mut self) {
         self.kv.abandon_outgoing();
         self.outgoing_config = None;
+        self.outgoing_leases = None;
     }
 
     /// The next part of the copy, as part `sequence` of `attempt`, found by inspecting at most
@@ -313,7 +335,23 @@ impl Data {
                 config = self.next_namespace_part();
             }
         }
-        Import { attempt, sequence, revision, rows, removals, config }
+        let is_rest = rows.is_empty() && removals.is_empty() && config.is_none();
+        let leases = if is_rest && self.kv.outgoing_rest().is_some() { self.next_lease_part() } else { None };
+        Import { attempt, sequence, revision, rows, removals, config, leases }
+    }
+
+    /// The next block of leases and locks. They are copied when the slots are frozen, because each
+    /// renewal changes them.
+    fn next_lease_part(&mut self) -> Option<Bytes> {
+        let Some(Stage::Frozen { slots, .. }) = self.ownership_of().map(Ownership::stage) else {
+            return None;
+        };
+        if self.outgoing_leases.is_none() {
+            let is_included = |slot| slots.contains(slot);
+            let blocks = blocks_of(self.kv.lease_records(&is_included), limits::MOVE_PART_BYTES_CLOSE);
+            self.outgoing_leases = Some(blocks.into());
+        }
+        self.outgoing_leases.as_mut()?.pop_front().map(Bytes::from)
     }
 
     /// Whether the copy is not complete although its last part was empty: its walk over the keys is
@@ -340,11 +378,14 @@ impl Data {
         let revision = Version(self.kv.revision.0 + 1);
         let config = self.config.floor_block().into();
         // The slots are frozen, so no more outcomes are added.
-        let outcomes = match self.ownership_of().map(Ownership::stage) {
-            Some(Stage::Frozen { slots, .. }) => self.outcomes.of_slots(slots),
-            _ => Vec::new(),
+        let (outcomes, has_leases) = match self.ownership_of().map(Ownership::stage) {
+            Some(Stage::Frozen { slots, .. }) => {
+                (self.outcomes.of_slots(slots), self.kv.leases.has_any_of(slots))
+            }
+            _ => (Vec::new(), false),
         };
-        MoveStep::Own { attempt, sequence, revision, config, outcomes }
+        let leases_at = has_leases.then_some(UnixMillis(0));
+        MoveStep::Own { attempt, sequence, revision, config, outcomes, leases_at }
     }
 
     /// The ownership; `None` if the shard never took part in a move.

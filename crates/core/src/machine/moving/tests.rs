@@ -257,7 +257,8 @@ impl World {
     fn expire(&mut self) {
         for shard in [GIVER, RECEIVER] {
             let (now, limit) = (UnixMillis(self.now + self.random.u64(..5)), self.random.usize(1..20));
-            self.apply(shard, Write::Expire { shard: ShardId(1), now, limit }).expect("applied");
+            self.apply(shard, Write::Expire { shard: ShardId(1), now, limit, led_since: None })
+                .expect("applied");
         }
     }
 
@@ -483,10 +484,19 @@ fn a_part_of_an_older_attempt_is_not_believed() {
         |attempt| MoveStep::Open { attempt, slots: slots.clone(), founding: SlotSet::default(), limit: 25 };
     let part = |attempt, sequence, version| {
         let key = Bytes::from_static(b"k");
-        let row = RestoredKey { key, version: Version(version), value: Bytes::new(), expires: None };
+        let row =
+            RestoredKey { key, version: Version(version), value: Bytes::new(), expires: None, lease: None };
         let (removals, config) = (Vec::new(), None);
         let revision = Version(version);
-        MoveStep::Import(Import { attempt, sequence, revision, rows: vec![row], removals, config })
+        MoveStep::Import(Import {
+            attempt,
+            sequence,
+            revision,
+            rows: vec![row],
+            removals,
+            config,
+            leases: None,
+        })
     };
     let own = |attempt, sequence| MoveStep::Own {
         attempt,
@@ -494,6 +504,7 @@ fn a_part_of_an_older_attempt_is_not_believed() {
         revision: Version(9),
         config: crate::machine::config::Config::default().floor_block().into(),
         outcomes: vec![],
+        leases_at: None,
     };
     assert_eq!(step(open(1)), Ok(WriteReply::Move(MoveReply::Done)));
     assert_eq!(step(part(1, 0, 5)), Ok(WriteReply::Move(MoveReply::Done)));

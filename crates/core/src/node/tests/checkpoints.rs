@@ -123,6 +123,7 @@ fn a_restore_goes_to_the_shard_that_it_names_and_belongs_to() {
             version: Version(5),
             value: Bytes::from_static(b"old"),
             expires: None,
+            lease: None,
         };
         let (backup, revision) = (Uuid::from_u128(1), Version(100));
         Write::Restore(RestoreWrite::Keys(Restoration {

@@ -294,6 +294,7 @@ fn value(version: u64, value: &'static str) -> Reply {
         version: Version(version),
         value: value.into(),
         expires: None,
+        lease: None,
     })))
 }
 
@@ -433,8 +434,12 @@ fn a_follower_far_behind_is_served_in_frames_of_bounded_size() {
     }
     cluster.revive(3);
     cluster.tick(60);
-    let expected =
-        Reply::Read(ReadReply::Value(Some(StoredValue { version: Version(60), value, expires: None })));
+    let expected = Reply::Read(ReadReply::Value(Some(StoredValue {
+        version: Version(60),
+        value,
+        expires: None,
+        lease: None,
+    })));
     let stale = Request::Read { read: Read::Get { key: "a".into() }, consistency: Consistency::Stale };
     assert_eq!(cluster.answer(3, stale), expected);
 }

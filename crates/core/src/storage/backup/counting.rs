@@ -22,8 +22,7 @@ impl Counting {
     /// Verifies and counts the next block. Returns its kind.
     pub fn block(&mut self, block: &[u8]) -> Result<BlockKind, RestoreError> {
         let kind = self.scan.block(block)?;
-        // A backup holds no audit records.
-        if kind == BlockKind::Audit {
+        if !kind.is_in_backup() {
             return Ok(kind);
         }
         self.blocks += 1;

@@ -178,6 +178,7 @@ impl BackupReader {
             BlockKind::First => Part::State(payload),
             BlockKind::Keys => Part::Keys(payload),
             BlockKind::Config => Part::Config(payload),
+            BlockKind::Leases => return Err(self.damaged("a backup holds no leases")),
             BlockKind::Audit => return Err(self.damaged("a backup holds no audit records")),
         })
     }

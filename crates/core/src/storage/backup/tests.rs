@@ -43,6 +43,7 @@ pub(super) fn keys_of(count: u64, value_bytes: usize) -> Vec<RestoredKey> {
         version: Version(number + 1),
         value: Bytes::from(vec![number as u8; value_bytes]),
         expires: None,
+        lease: None,
     };
     (0..count).map(key).collect()
 }

@@ -10,7 +10,7 @@ use super::super::snapshot::SnapshotId;
 use super::counting::Counting;
 use super::format::{self, Kind, Totals};
 use super::{Header, ShardSummary};
-use crate::machine::{BlockKind, RestoreError, without_secrets};
+use crate::machine::{RestoreError, without_secrets};
 
 /// Writer of a backup. Every method appends bytes of the file to `out`, which the caller may drain
 /// at any time.
@@ -58,7 +58,7 @@ impl BackupWriter {
         let open = self.open.as_mut().expect("invariant: a block belongs to a shard");
         let is_first = open.is_registry().is_none();
         let block = if is_first { without_secrets(block)? } else { Cow::Borrowed(block) };
-        if open.block(&block)? != BlockKind::Audit {
+        if open.block(&block)?.is_in_backup() {
             self.chunk(Kind::Block, &block, out);
         }
         Ok(())

@@ -12,6 +12,7 @@
 //! 4. Time: keys expire only at a time that the clock of a node has shown, and a time to live is
 //!    measured by the clock of the leader that proposed it.
 
+mod lease_model;
 mod ledger;
 mod model;
 mod reads;
@@ -25,14 +26,16 @@ use tidelock_core::command::{
 use tidelock_core::types::{ShardId, Token, UnixMillis};
 
 pub use ledger::Ledger;
-use model::{Held, ShardModel};
+use model::Held;
+pub(super) use model::ShardModel;
 use reads::judge_reads;
 
 use super::ownership::SlotOwnership;
 use super::replay::{LogJudge, LogOrder, is_refused};
 use super::{Checker, FinishedRun, Violation};
 use crate::compound::{is_compound, is_identified, token_in};
-use crate::history::{History, token_of};
+use crate::history::{History, Operation, token_of};
+use crate::leases;
 
 const JUDGE: LogJudge = LogJudge { checker: "operations" };
 
@@ -66,13 +69,19 @@ pub fn check(history: &History, ledger: &Ledger, ownership: &SlotOwnership) -> R
     judge_reads(history, ownership, &logs)?;
     judge_repetitions(history, &outcomes)?;
     for operation in history.operations() {
-        let is_named = operation.write().and_then(token_in) == Some(operation.token);
+        let is_named = operation.write().and_then(named_in) == Some(operation.token);
         if !is_named || operation.write().is_some_and(is_identified) {
             continue;
         }
         JUDGE.judge_presence(operation, done.contains(&operation.token))?;
     }
     Ok(())
+}
+
+/// The operation in the history to which a logged command belongs, if the command names it. The
+/// other changes of leases and locks are judged by [`leases`](super::leases).
+fn named_in(write: &Write) -> Option<Token> {
+    token_in(write).or_else(|| leases::token_in(write))
 }
 
 /// How often the log executes each put of a plain key.
@@ -137,7 +146,7 @@ fn judge_writes(
         remember(&mut judged.past, place, &before, &model);
         // Otherwise it was retried on another shard.
         let Ok(expected) = expected else { continue };
-        let Some(operation) = token_in(write).and_then(|token| history.operation(token)) else { continue };
+        let Some(operation) = named_in(write).and_then(|token| history.operation(token)) else { continue };
         let by_leader = |time| ledger.was_shown_to_proposer((shard, place - 1), time);
         let is_asked = operation.write().is_some_and(|asked| is_same(asked, write, &by_leader));
         if is_asked && model.has_repeated {
@@ -230,6 +239,10 @@ fn is_same(asked: &Write, logged: &Write, by_leader: &impl Fn(UnixMillis) -> boo
                 && asked.comparisons == logged.comparisons
                 && are_same_operations((&asked.then, &logged.then), by_leader)
                 && are_same_operations((&asked.otherwise, &logged.otherwise), by_leader)
+        }
+        (Write::Lease(_) | Write::Lock(_), _) => {
+            leases::proposed_at(logged).is_none_or(by_leader)
+                && leases::without_time(asked) == leases::without_time(logged)
         }
         _ => asked == logged,
     }

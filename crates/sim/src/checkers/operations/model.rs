@@ -9,8 +9,9 @@ use std::ops::Bound;
 use bytes::Bytes;
 use tidelock_core::command::{
     Comparison, Condition, ConditionalTransaction, Exchange, ExpectedState, Expiry, ExpiryCondition, Flush,
-    KeptOutcome, Move, MoveStep, Operation, OperationReplies, OperationRepliesBuilder, OperationReply,
-    Operations, Rejection, Reply, RestoreWrite, Set, SetCondition, TransactionId, Write, WriteReply, hash_of,
+    KeptOutcome, LeaseId, Move, MoveStep, Operation, OperationReplies, OperationRepliesBuilder,
+    OperationReply, Operations, Rejection, Reply, RestoreWrite, Set, SetCondition, TransactionId, Write,
+    WriteReply, hash_of,
 };
 use tidelock_core::decimal::Decimal;
 use tidelock_core::machine::config::Config;
@@ -18,21 +19,37 @@ use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::types::{UnixMillis, Version};
 use uuid::Uuid;
 
+use super::lease_model::LeaseModel;
 use crate::checkers::ownership::{ShardOwnership, StepEffect};
 use crate::slots::slot_of;
+
+/// When a key ends without being removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    pub expires: Option<UnixMillis>,
+    /// The number of the lease to which it is bound.
+    pub lease: Option<Version>,
+}
 
 /// The content of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub version: Version,
     pub value: Bytes,
-    pub expires: Option<UnixMillis>,
+    pub ending: Ending,
+}
+
+impl From<Option<UnixMillis>> for Ending {
+    fn from(expires: Option<UnixMillis>) -> Ending {
+        Ending { expires, lease: None }
+    }
 }
 
 /// One data shard, as a checker computes it from the log.
 #[derive(Debug, Default)]
 pub struct ShardModel {
     pub keys: BTreeMap<Bytes, Held>,
+    pub(super) held_leases: LeaseModel,
     revision: u64,
     restoring: Option<Uuid>,
     /// The store's own implementation: whether it was ever written to decides about a restore.
@@ -86,7 +103,16 @@ impl ShardModel {
             Write::Conditional(transaction) => {
                 return Ok(Some(Reply::Write(self.transact(transaction))));
             }
-            Write::Expire { now, limit, .. } => self.expire(*now, *limit),
+            Write::Lease(write) => {
+                return Ok(Some(Reply::Write(WriteReply::Lease(self.change_leases(write)))));
+            }
+            Write::Lock(write) => {
+                return Ok(Some(Reply::Write(WriteReply::Lock(self.change_lock(write)))));
+            }
+            Write::Expire { now, limit, led_since, .. } => {
+                let room = limit - self.expire(*now, *limit);
+                led_since.iter().for_each(|since| self.end_leases(*now, *since, room));
+            }
             Write::Flush(flush) => self.flush(flush),
             _ => {}
         }
@@ -95,8 +121,8 @@ impl ShardModel {
 
     /// The answer to a read of a key.
     pub fn look<'a>(held: Option<&'a Held>, operation: &Operation<'_>) -> OperationReply<'a> {
-        let Some(Held { version, value, expires }) = held else { return OperationReply::Absent };
-        let (version, expires) = (*version, *expires);
+        let Some(Held { version, value, ending }) = held else { return OperationReply::Absent };
+        let (version, expires) = (*version, ending.expires);
         match operation {
             Operation::Describe { .. } => {
                 OperationReply::Described { version, expires, value_bytes: value.len() as u64 }
@@ -105,19 +131,22 @@ impl ShardModel {
         }
     }
 
-    fn expire(&mut self, now: UnixMillis, limit: usize) {
+    /// Removes expired keys. Returns how many.
+    fn expire(&mut self, now: UnixMillis, limit: usize) -> usize {
         let mut due: Vec<(UnixMillis, Bytes)> = self
             .keys
             .iter()
-            .filter_map(|(key, held)| held.expires.filter(|at| *at <= now).map(|at| (at, key.clone())))
+            .filter_map(|(key, held)| held.ending.expires.filter(|at| *at <= now).map(|at| (at, key.clone())))
             .collect();
         due.sort();
-        for (_, key) in due.into_iter().take(limit) {
+        due.truncate(limit);
+        for (_, key) in &due {
             // A command on slots that are not owned takes no revision. A restore may continue: this
             // is not a client's write.
-            self.revision += u64::from(self.owns(&key));
-            self.keys.remove(&key);
+            self.revision += u64::from(self.owns(key));
+            self.keys.remove(key);
         }
+        due.len()
     }
 
     fn flush(&mut self, flush: &Flush) {
@@ -130,6 +159,7 @@ impl ShardModel {
         for key in ahead.iter().filter(|key| is_asked(key)) {
             if self.owns(key) {
                 self.keys.remove(key);
+                self.held_leases.abolish(key);
             }
         }
     }
@@ -144,16 +174,19 @@ impl ShardModel {
             (Some(StepEffect::Imported), MoveStep::Import(import)) => {
                 self.lift(import.revision.0);
                 for row in &import.rows {
-                    let held = Held { version: row.version, value: row.value.clone(), expires: row.expires };
+                    let ending = Ending { expires: row.expires, lease: row.lease };
+                    let held = Held { version: row.version, value: row.value.clone(), ending };
                     self.keys.insert(row.key.clone(), held);
                 }
                 import.removals.iter().for_each(|key| drop(self.keys.remove(key)));
+                import.leases.iter().for_each(|block| self.held_leases.import(block));
                 import.config.iter().for_each(|part| self.config.import_part(part).expect("a block"));
             }
-            (Some(StepEffect::Owns(_)), MoveStep::Own { revision, config, outcomes, .. }) => {
+            (Some(StepEffect::Owns(slots)), MoveStep::Own { revision, config, outcomes, leases_at, .. }) => {
                 self.lift(revision.0);
                 self.config.take_block(config).expect("a block");
                 self.outcomes.extend(outcomes.iter().cloned());
+                leases_at.iter().for_each(|at| self.held_leases.activate(&slots, *at));
             }
             (Some(StepEffect::Gave(slots)), _) => {
                 // No client can read it any more, and the content of the copy is in the log.
@@ -171,21 +204,22 @@ impl ShardModel {
 
     fn forget(&mut self, slots: &SlotSet) {
         self.keys.retain(|key, _| !slots.contains(slot_of(key)));
+        self.held_leases.forget(slots);
     }
 
-    fn version(&self, key: &[u8]) -> Version {
+    pub(super) fn version(&self, key: &[u8]) -> Version {
         self.keys.get(key).map_or(Version::ABSENT, |held| held.version)
     }
 
-    fn next(&mut self) -> Version {
+    pub(super) fn next(&mut self) -> Version {
         self.revision += 1;
         self.restoring = None;
         Version(self.revision)
     }
 
-    fn write(&mut self, key: &[u8], value: &[u8], expires: Option<UnixMillis>) -> Version {
-        let version = self.next();
-        let held = Held { version, value: Bytes::copy_from_slice(value), expires };
+    pub(super) fn write(&mut self, key: &[u8], value: &[u8], ending: impl Into<Ending>) -> Version {
+        let (version, ending) = (self.next(), ending.into());
+        let held = Held { version, value: Bytes::copy_from_slice(value), ending };
         self.keys.insert(Bytes::copy_from_slice(key), held);
         version
     }
@@ -205,8 +239,8 @@ impl ShardModel {
         if expected.is_some() && expected != Some(old) {
             return Ok(Exchange { swapped: false, old, version: self.version(key) });
         }
-        let expires = held.and_then(|held| held.expires);
-        let version = self.write(key, new.to_string().as_bytes(), expires);
+        let ending = held.map(|held| held.ending).unwrap_or_default();
+        let version = self.write(key, new.to_string().as_bytes(), ending);
         Ok(Exchange { swapped: true, old, version })
     }
 
@@ -236,6 +270,7 @@ impl ShardModel {
             (ExpectedState::Version(version), None) => *version == Version::ABSENT,
             (ExpectedState::Version(version), Some(held)) => held.version == *version,
             (ExpectedState::Exists, held) => held.is_some(),
+            (ExpectedState::Fence(fence), _) => self.held_leases.has_fence(key, *fence),
             (ExpectedState::Value(value), held) => held.is_some_and(|held| held.value == value),
         }
     }
@@ -262,14 +297,27 @@ impl ShardModel {
     fn answer(&mut self, operation: &Operation<'_>, replies: &mut OperationRepliesBuilder) {
         let before = self.keys.get(operation.key()).cloned();
         let current = self.version(operation.key());
-        let expires = before.as_ref().and_then(|held| held.expires);
+        let ending = before.as_ref().map(|held| held.ending).unwrap_or_default();
         let failed = OperationReply::ConditionFailed { current };
         let created = before.is_none();
         let reply = match *operation {
             Operation::Get { .. } | Operation::Describe { .. } => {
                 ShardModel::look(before.as_ref(), operation)
             }
+            _ if operation.is_write() && self.held_leases.is_held(operation.key()) => {
+                OperationReply::Rejected(Rejection::LockHeld)
+            }
             Operation::Put { condition, .. } if !condition.holds(current) => failed,
+            Operation::PutBound { key, value, condition, lease } => {
+                match LeaseId::parse(lease).filter(|lease| self.held_leases.has(lease)) {
+                    None => OperationReply::Rejected(Rejection::NoLease),
+                    Some(_) if !condition.holds(current) => failed,
+                    Some(lease) => {
+                        let ending = Ending { expires: None, lease: Some(lease.number()) };
+                        OperationReply::Written { version: self.write(key, value, ending), created }
+                    }
+                }
+            }
             Operation::Put { key, value, .. } => {
                 OperationReply::Written { version: self.write(key, value, None), created }
             }
@@ -290,21 +338,24 @@ impl ShardModel {
                     Err(rejection) => OperationReply::Rejected(rejection),
                     Ok(None) => OperationReply::Rejected(Rejection::Overflow),
                     Ok(Some(value)) => {
-                        let version = self.write(key, value.to_string().as_bytes(), expires);
+                        let version = self.write(key, value.to_string().as_bytes(), ending);
                         OperationReply::Number { version, value }
                     }
                 }
             }
             Operation::Append { key, suffix } => {
                 let value = [before.as_ref().map_or(&[][..], |held| &held.value), suffix].concat();
-                let version = self.write(key, &value, expires);
+                let version = self.write(key, &value, ending);
                 OperationReply::Length { version, value_bytes: value.len() as u64 }
             }
             Operation::Expire { .. } if created => OperationReply::Absent,
-            Operation::Expire { at, condition, .. } if !allows(condition, expires, at) => failed,
+            Operation::Expire { at, condition, .. } if !allows(condition, ending.expires, at) => failed,
             Operation::Expire { key, at: Some(UnixMillis(0)), .. } => {
                 self.keys.remove(key);
                 OperationReply::Deleted { version: self.next() }
+            }
+            Operation::Expire { .. } if ending.lease.is_some() => {
+                OperationReply::Rejected(Rejection::KeyBound)
             }
             Operation::Expire { key, at, .. } => {
                 let value = before.as_ref().map_or(&[][..], |held| &held.value);
@@ -332,7 +383,7 @@ impl ShardModel {
     /// Executes an operation that changes a part of a value, or the number in it.
     fn edit(&mut self, operation: &Operation<'_>, before: Option<&Held>) -> OperationReply<'static> {
         let value = before.map_or(&[][..], |held| &held.value);
-        let expires = before.and_then(|held| held.expires);
+        let ending = before.map(|held| held.ending).unwrap_or_default();
         match *operation {
             Operation::SetRange { key, offset, bytes } => {
                 let (begin, end) = (offset as usize, offset as usize + bytes.len());
@@ -341,7 +392,7 @@ impl ShardModel {
                     _ => value.get(position).copied().unwrap_or_default(),
                 };
                 let value: Vec<u8> = (0..value.len().max(end)).map(byte).collect();
-                let version = self.write(key, &value, expires);
+                let version = self.write(key, &value, ending);
                 OperationReply::Length { version, value_bytes: value.len() as u64 }
             }
             Operation::AddDecimal { key, delta } => {
@@ -350,7 +401,7 @@ impl ShardModel {
                     Err(_) => OperationReply::Rejected(Rejection::NotADecimal),
                     Ok(None) => OperationReply::Rejected(Rejection::DecimalOverflow),
                     Ok(Some(value)) => {
-                        let version = self.write(key, value.to_string().as_bytes(), expires);
+                        let version = self.write(key, value.to_string().as_bytes(), ending);
                         OperationReply::Decimal { version, value }
                     }
                 }
@@ -363,14 +414,14 @@ impl ShardModel {
         let value = before.map(|held| &held.value[..]);
         let current = self.version(set.key);
         let holds = holds(set.condition, before);
-        let expires = match set.expiry {
-            Expiry::Never => None,
-            Expiry::Keep => before.and_then(|held| held.expires),
-            Expiry::At(at) => Some(at),
+        let ending = match set.expiry {
+            Expiry::Never => Ending::default(),
+            Expiry::Keep => before.map(|held| held.ending).unwrap_or_default(),
+            Expiry::At(at) => Some(at).into(),
             Expiry::After(_) => unreachable!("invariant: the judge refuses such a log"),
         };
-        let version = holds.then(|| self.write(set.key, set.value, expires));
-        if holds && expires == Some(UnixMillis(0)) {
+        let version = holds.then(|| self.write(set.key, set.value, ending));
+        if holds && ending.expires == Some(UnixMillis(0)) {
             self.keys.remove(set.key);
             self.next();
         }
@@ -388,6 +439,8 @@ fn keys_of(write: &Write) -> Vec<Bytes> {
         Write::Keys(transaction) => transaction.keys().map(Bytes::copy_from_slice).collect(),
         Write::Conditional(transaction) => transaction.keys().map(Bytes::copy_from_slice).collect(),
         Write::Config(write) => vec![write.namespace.routing_key().clone()],
+        Write::Lease(write) => write.tags().map(|tag| Bytes::copy_from_slice(tag.prefix())).collect(),
+        Write::Lock(write) => vec![write.name.clone()],
         _ => Vec::new(),
     }
 }

@@ -50,6 +50,7 @@ impl Run {
             version: Version(version),
             value: value_of(writer, 0),
             expires: None,
+            lease: None,
         });
         assert!(self.history.answer(token, Reply::Read(ReadReply::Value(found))));
     }

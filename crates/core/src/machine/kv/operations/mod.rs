@@ -6,7 +6,7 @@
 //! The state must not depend on whether a client waits for the replies, because followers apply
 //! without building replies.
 
-use super::{KeyValue, Record};
+use super::{Ending, KeyValue, Record};
 use crate::command::{
     Comparison, ConditionalTransaction, Exchange, ExpectedState, Expiry, ExpiryCondition, Operation,
     OperationReplies, OperationRepliesBuilder, OperationReply, Operations, Rejection, Set, SetCondition,
@@ -72,6 +72,7 @@ impl KeyValue {
     fn holds(&self, Comparison { key, expected }: &Comparison, faults: Faults) -> bool {
         match expected {
             ExpectedState::Version(version) => self.version(key) == *version,
+            ExpectedState::Fence(fence) => self.locks.get(key).is_some_and(|lock| lock.fence == *fence),
             ExpectedState::Exists => self.version(key) != Version::ABSENT,
             ExpectedState::Value(value) => {
                 let equals = |record: &Record| record.value() == &value[..];
@@ -126,6 +127,9 @@ impl KeyValue {
         room: &mut usize,
         answer: impl FnOnce(&OperationReply<'_>),
     ) {
+        if operation.is_write() && self.locks.holds(operation.key()) {
+            return answer(&OperationReply::Rejected(Rejection::LockHeld));
+        }
         let reply = match *operation {
             Operation::Get { key } => return answer(&self.value(key)),
             Operation::Describe { key } => self.description(key),
@@ -151,6 +155,9 @@ impl KeyValue {
             Operation::SetRange { key, offset, bytes } => self.set_range(key, offset, bytes),
             Operation::AddDecimal { key, delta } => self.add_decimal(key, delta),
             Operation::DeleteIf { key, condition } => self.delete_if(key, condition),
+            Operation::PutBound { key, value, condition, lease } => {
+                self.put_bound((key, value), condition, lease)
+            }
             Operation::SkipIfExists { key, .. } => match self.version(key) {
                 Version::ABSENT => OperationReply::Absent,
                 current => OperationReply::ConditionFailed { current },
@@ -189,14 +196,14 @@ impl KeyValue {
             *room -= value.len();
         }
         let version = holds.then(|| {
-            let expires = match set.expiry {
-                Expiry::Never => None,
-                Expiry::Keep => self.expiries.of(set.key),
-                Expiry::At(at) => Some(at),
+            let ending = match set.expiry {
+                Expiry::Never => Ending::default(),
+                Expiry::Keep => self.ending(set.key),
+                Expiry::At(at) => Some(at).into(),
                 Expiry::After(_) => unreachable!("{}", RELATIVE),
             };
-            let version = self.store(set.key, set.value, expires).0;
-            if expires == Some(PASSED) {
+            let version = self.store(set.key, set.value, ending).0;
+            if ending.expires == Some(PASSED) {
                 self.remove(set.key);
             }
             version
@@ -297,6 +304,9 @@ impl KeyValue {
         if at == Some(PASSED) {
             return OperationReply::Deleted { version: self.remove(key).0 };
         }
+        if self.leases.of_key(key).is_some() {
+            return OperationReply::Rejected(Rejection::KeyBound);
+        }
         // Assign a new version, because a transaction that watches the key would not notice the
         // change otherwise.
         let value: Box<[u8]> = value.into();
@@ -321,10 +331,10 @@ impl KeyValue {
         }
     }
 
-    /// Stores a value that is derived from the current one, and keeps the expiry.
+    /// Stores a value that is derived from the current one, and keeps the expiry or the lease.
     fn rewrite(&mut self, key: &[u8], value: &[u8]) -> Version {
-        let expires = self.expiries.of(key);
-        self.store(key, value, expires).0
+        let ending = self.ending(key);
+        self.store(key, value, ending).0
     }
 }
 
