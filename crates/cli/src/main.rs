@@ -1,5 +1,5 @@
-//! The binary `tidelock`: `serve`, `dev`, `kv`, `txn`, `watch`, `lease`, `lock`, `atomic`, `config`,
-//! `cluster`, `backup`, `login`, `auth`, `audit`, `tls` and `bench`.
+//! The binary `tidelock`: `serve`, `dev`, `kv`, `txn`, `watch`, `lease`, `lock`, `atomic`,
+//! `config`, `cluster`, `backup`, `login`, `auth`, `audit`, `tls` and `bench`.
 //!
 //! Parses the command line, runs the command, and sets the exit code. Each command has its own
 //! file.

@@ -288,7 +288,8 @@ fn an_election_is_observed_by_a_watch() {
     watch.wait().expect("it ends");
 }
 
-/// Ten thousand leases of all shards are renewed by one request, also after a leader was killed.
+/// Ten thousand leases of all shards are renewed by one request, also after a leader was killed and
+/// while their slots move.
 #[test]
 fn ten_thousand_leases_are_renewed_at_once() {
     const LEASES: usize = 10_000;
@@ -333,6 +334,21 @@ fn ten_thousand_leases_are_renewed_at_once() {
     eventually("all are renewed", || (renew(&cluster, other) == LEASES).then_some(()));
     let page = cluster.get(other, "/v1/leases?limit=1000").json();
     assert_eq!(page["items"].as_array().map(Vec::len), Some(1_000));
+    cluster.restart(chief);
+    let shell = Shell::of(&cluster);
+    shell.done(&["cluster", "add-shard"]);
+    let rebalance = cluster.send(other, "POST /v1/cluster/rebalance", &[], b"").json();
+    let moves = format!("/v1/cluster/moves?until={}", rebalance["last"]);
+    eventually("the slots have moved", || {
+        // Frozen slots delay a renewal, but no lease is lost and none is refused for its slot.
+        let answer = cluster.try_send(other, "POST /v1/leases/renew", &[], body.as_bytes())?;
+        for lease in answer.json()["leases"].as_array().into_iter().flatten() {
+            let problem = lease["problem"].as_str().unwrap_or("no-leader");
+            assert!(matches!(problem, "no-leader" | "unknown-outcome" | "overloaded"), "{lease}");
+        }
+        (cluster.get(other, &moves).json()["done"] == true).then_some(())
+    });
+    eventually("all are renewed", || (renew(&cluster, chief) == LEASES).then_some(()));
 }
 
 #[test]

@@ -325,3 +325,33 @@ pub(super) fn with_lease(mut response: Response, lease: Option<&LeaseId>) -> Res
     }
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_grouped_in_commands_of_a_bounded_size() {
+        let max = limits::LEASES_RENEWED_MAX;
+        let groups = grouped(0..2 * max + 3, |index| index % 2);
+        let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
+        assert_eq!(sizes, [max, 2, max, 1]);
+        assert!(groups[0].iter().all(|index| index % 2 == 0) && groups[3] == [2 * max + 1]);
+        assert_eq!(grouped(std::iter::empty(), |index| *index), Vec::<Vec<usize>>::new());
+    }
+
+    #[test]
+    fn random_tags_are_tags() {
+        let tag = random_tag().expect("a tag");
+        assert_eq!(tag.tag().len(), 8);
+        assert_ne!(random_tag(), Some(tag));
+    }
+
+    #[test]
+    fn what_is_no_id_is_shortened() {
+        let detail = malformed_id(&[b'x'; 1_000]).into_detail();
+        assert!(detail.starts_with("\"xxx") && detail.len() < 200, "{detail}");
+        let detail = malformed_id(b"\xff\n\"").into_detail();
+        assert!(detail.contains("\\n\\\""), "{detail}");
+    }
+}
