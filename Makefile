@@ -42,7 +42,7 @@ build: ## Build the release binary, target/release/tidelock
 	cargo build --locked --release --bin tidelock
 
 .PHONY: test
-test: tools lint docs deny sim test-deliberate test-clients test-browser test-workers ## Every check that CI makes, with a count at the end
+test: tools lint docs deny sim test-deliberate test-clients test-examples test-browser test-workers ## Every check that CI makes, with a count at the end
 	scripts/test-summary $(CARGO_TEST) --no-fail-fast
 
 .PHONY: test-unit
@@ -64,6 +64,12 @@ test-workers: ## Tests of the real binary with two workers a node
 test-clients: ## Redis clients in four languages against the real binary
 	cargo build --locked --quiet --profile test --bin tidelock
 	scripts/test-clients $(CURDIR)/target/debug/tidelock
+
+# The programs of the how-to pages, on three nodes, also while the leader is killed.
+.PHONY: test-examples
+test-examples: ## The examples in three languages against the real binary
+	cargo build --locked --quiet --profile test --bin tidelock
+	scripts/test-examples $(CURDIR)/target/debug/tidelock
 
 .PHONY: test-browser
 test-browser: ## Pages in Chromium that attack a node on this machine (skipped where Chromium cannot be installed)

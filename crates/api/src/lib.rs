@@ -31,7 +31,9 @@ pub mod cluster;
 pub mod config;
 pub mod etag;
 pub mod keys;
+pub mod leases;
 pub mod load;
+pub mod locks;
 pub mod membership;
 pub mod problem;
 pub mod shards;
@@ -43,6 +45,12 @@ pub mod watch;
 
 /// Name of the header with the URL of the node that leads a key's shard, in answers of other nodes.
 pub const LEADER_HEADER: &str = "tidelock-leader";
+
+/// Name of the header with the fence of a lock, as the condition of a write.
+pub const IF_FENCE_HEADER: &str = "if-fence";
+
+/// Name of the header with the lease to which a key is bound, in answers with its value.
+pub const LEASE_HEADER: &str = "tidelock-lease";
 
 /// Bytes in base64, of either alphabet.
 pub const BASE64: &str = "^[A-Za-z0-9+/_-]*={0,2}$";

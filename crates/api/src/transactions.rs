@@ -49,8 +49,8 @@ pub struct TransactionRequest {
     pub id: Option<String>,
 }
 
-/// A condition on the state of a key: its version, its value, or whether it exists. Give exactly
-/// one.
+/// A condition on the state of a key: its version, its value, whether it exists, or with which
+/// fence it is held as a lock. Give exactly one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "TransactionComparison")]
 #[serde(deny_unknown_fields)]
@@ -79,6 +79,10 @@ pub struct Comparison {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     pub exists: Option<bool>,
+    /// The fence with which the key must be held as a lock now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    pub fence: Option<u64>,
 }
 
 /// An operation on a key.
@@ -120,6 +124,10 @@ pub struct Put {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub ttl: Option<String>,
+    /// The lease with which the key ends, instead of `ttl`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub lease: Option<String>,
 }
 
 /// Names the key of an operation.
@@ -157,6 +165,24 @@ pub enum OperationResult<'a> {
     Delete(DeleteResult<'a>),
     /// What a key held.
     Get(GetResult<'a>),
+    /// A put or a delete that the state of the key or of a lease does not allow.
+    Refused(RefusedResult<'a>),
+}
+
+/// The result of an operation that was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "TransactionRefusedResult")]
+pub struct RefusedResult<'a> {
+    /// The key, if it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub key: Option<Cow<'a, str>>,
+    /// The key in base64, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", regex(pattern = BASE64))]
+    pub key_b64: Option<Cow<'a, str>>,
+    /// The name of a problem: `lock-held`, `no-such-lease`, `lease-full` or `key-bound`.
+    pub problem: Cow<'a, str>,
 }
 
 /// The result of a put.

@@ -51,8 +51,10 @@ fn path(id: &[u8]) -> String {
 fn change(client: &Client, id: &[u8], operation: &str, body: &impl Serialize) -> Result<Response, CliError> {
     let target = format!("{}/{operation}", path(id));
     let body = serde_json::to_vec(body).expect("invariant: numbers are JSON");
-    client
-        .ask_for(200, &Call { method: Method::POST, target, condition: None, body: &body, may_repeat: false })
+    client.ask_for(
+        200,
+        &Call { method: Method::POST, target, conditions: vec![], body: &body, may_repeat: false },
+    )
 }
 
 #[cfg(test)]

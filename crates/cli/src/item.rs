@@ -79,14 +79,14 @@ pub fn next_of(page: &KeyPage) -> Option<Vec<u8>> {
     decode(page.next.as_deref(), page.next_b64.as_deref())
 }
 
-fn encode(bytes: &[u8]) -> (Option<String>, Option<String>) {
+pub fn encode(bytes: &[u8]) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (Some(text.to_owned()), None),
         Err(_) => (None, Some(STANDARD.encode(bytes))),
     }
 }
 
-fn decode(text: Option<&str>, base64: Option<&str>) -> Option<Vec<u8>> {
+pub fn decode(text: Option<&str>, base64: Option<&str>) -> Option<Vec<u8>> {
     match (text, base64) {
         (Some(text), _) => Some(text.as_bytes().to_vec()),
         (None, Some(base64)) => STANDARD.decode(base64).ok(),

@@ -12,7 +12,7 @@ use tidelock_api::keys::{KeyItem, KeyPage};
 use tidelock_client::http::{HeaderName, Method, header};
 use tidelock_client::{Call, CliError, Client, keys, output};
 
-use crate::args::{DelArgs, GetArgs, KvArgs, KvCommand, ListArgs, Output, PutArgs};
+use crate::args::{DelArgs, FenceArg, GetArgs, KvArgs, KvCommand, ListArgs, Output, PutArgs};
 use crate::item::{self, Item};
 
 /// The largest value that is read from a file or a pipe: a node's limit of a request body. A node
@@ -72,11 +72,13 @@ fn put_value(client: &Client, format: Output, args: PutArgs) -> Result<(), CliEr
         (None, Some(value)) if value == "-" => read_value(io::stdin().lock(), "standard input")?,
         (None, value) => value.map(OsString::into_vec).unwrap_or_default(),
     };
-    let condition = if args.if_absent { Some((header::IF_NONE_MATCH, "*".to_owned())) } else { None };
+    let absent = args.if_absent.then(|| (header::IF_NONE_MATCH, "*".to_owned()));
+    let condition = absent.or_else(|| if_version(args.if_version));
+    let binding = args.lease.as_ref().map(|lease| format!("?lease={}", keys::query_value(lease.as_bytes())));
     let call = Call {
         method: Method::PUT,
-        target: keys::path(&args.key.0),
-        condition: condition.or_else(|| if_version(args.if_version)),
+        target: keys::path(&args.key.0) + &binding.unwrap_or_default(),
+        conditions: condition.into_iter().chain(if_fence(args.fence.as_ref())).collect(),
         body: &value,
         may_repeat: false,
     };
@@ -101,7 +103,7 @@ fn delete_key(client: &Client, format: Output, args: &DelArgs) -> Result<(), Cli
     let call = Call {
         method: Method::DELETE,
         target: keys::path(&args.key.0),
-        condition: if_version(args.if_version),
+        conditions: if_version(args.if_version).into_iter().chain(if_fence(args.fence.as_ref())).collect(),
         body: &[],
         may_repeat: false,
     };
@@ -174,6 +176,11 @@ fn list_target(args: &ListArgs, after: Option<&[u8]>) -> String {
 
 fn if_version(version: Option<u64>) -> Option<(HeaderName, String)> {
     version.map(|version| (header::IF_MATCH, format!("\"{version}\"")))
+}
+
+fn if_fence(fence: Option<&FenceArg>) -> Option<(HeaderName, String)> {
+    let name = HeaderName::from_static(tidelock_api::IF_FENCE_HEADER);
+    fence.map(|FenceArg { lock, fence }| (name, format!("{}={fence}", keys::query_value(lock))))
 }
 
 fn read_value(source: impl Read, name: &str) -> Result<Vec<u8>, CliError> {

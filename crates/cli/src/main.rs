@@ -1,5 +1,5 @@
-//! The binary `tidelock`: `serve`, `dev`, `kv`, `txn`, `atomic`, `config`, `cluster`, `backup`,
-//! `login`, `auth`, `audit`, `tls` and `bench`.
+//! The binary `tidelock`: `serve`, `dev`, `kv`, `txn`, `watch`, `lease`, `lock`, `atomic`,
+//! `config`, `cluster`, `backup`, `login`, `auth`, `audit`, `tls` and `bench`.
 //!
 //! Parses the command line, runs the command, and sets the exit code. Each command has its own
 //! file.
@@ -14,6 +14,8 @@ mod config;
 mod dev;
 mod item;
 mod kv;
+mod lease;
+mod lock;
 mod logging;
 mod login;
 mod new_file;
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
         Command::Kv(args) => kv::run(args),
         Command::Txn(args) => txn::run(&args),
         Command::Watch(args) => watch::run(&args),
+        Command::Lease(args) => lease::run(&args),
+        Command::Lock(args) => lock::run(&args),
         Command::Config(args) => config::run(*args),
         Command::Atomic(args) => atomic::run(args),
         Command::Cluster(args) => cluster::run(args),
@@ -55,7 +59,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            if !matches!(error, CliError::OutputClosed) {
+            if !matches!(error, CliError::OutputClosed | CliError::Command(_)) {
                 eprintln!("tidelock: {error}");
             }
             error.exit_code()

@@ -1,6 +1,6 @@
 //! Moments and durations, as people write and read them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 
@@ -29,6 +29,27 @@ pub fn duration_s(text: &str) -> Result<u64, String> {
         number.checked_mul(unit_s).filter(|seconds| (1..=DURATION_S_MAX).contains(seconds))
     };
     parse().ok_or_else(|| format!("`{text}` is no duration: write one such as 90d, 12h, 30m or 60s"))
+}
+
+/// A time for which something lasts or is awaited, such as `1500ms`, `30s` or `0s`.
+///
+/// # Errors
+/// When the text is something else, or more than a hundred years.
+pub fn wait(text: &str) -> Result<Duration, String> {
+    let parse = || {
+        let Some(digits) = text.strip_suffix("ms") else {
+            let is_zero = UNITS.iter().any(|(unit, _)| text.strip_suffix(*unit) == Some("0"));
+            return if is_zero {
+                Some(Duration::ZERO)
+            } else {
+                Some(Duration::from_secs(duration_s(text).ok()?))
+            };
+        };
+        let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+        let wait = Duration::from_millis(digits.parse().ok().filter(|_| is_number)?);
+        Some(wait).filter(|wait| wait.as_secs() <= DURATION_S_MAX)
+    };
+    parse().ok_or_else(|| format!("`{text}` is no time: write one such as 500ms, 30s, 10m or 2h"))
 }
 
 /// A moment in milliseconds since 1970: RFC 3339, or a duration from now on.

@@ -28,7 +28,7 @@ pub fn run(args: &TxnArgs) -> Result<(), CliError> {
         }
     };
     let target = "/v1/transactions".to_owned();
-    let call = Call { method: Method::POST, target, condition: None, body: &body, may_repeat: false };
+    let call = Call { method: Method::POST, target, conditions: vec![], body: &body, may_repeat: false };
     let answer = client.ask_for(200, &call)?;
     let TransactionAnswer { succeeded, .. } = answer.json()?;
     output::line(String::from_utf8_lossy(&answer.body).trim_end())?;

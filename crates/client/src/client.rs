@@ -52,8 +52,8 @@ pub struct Call<'a> {
     pub method: http::Method,
     /// Path and query.
     pub target: String,
-    /// `If-Match` or `If-None-Match` with its value.
-    pub condition: Option<(http::HeaderName, String)>,
+    /// `If-Match`, `If-None-Match` and `If-Fence` with their values.
+    pub conditions: Vec<(http::HeaderName, String)>,
     /// The body of a `PUT` or `POST`.
     pub body: &'a [u8],
     /// Whether doing it twice is the same as doing it once, as with a read.
@@ -64,19 +64,19 @@ impl<'a> Call<'a> {
     /// A `GET` of `target`, which may be repeated.
     pub fn get(target: impl Into<String>) -> Call<'static> {
         let (method, target) = (http::Method::GET, target.into());
-        Call { method, target, condition: None, body: &[], may_repeat: true }
+        Call { method, target, conditions: vec![], body: &[], may_repeat: true }
     }
 
     /// A removal of `target`. It is not repeated: the second answer would be 404.
     pub fn delete(target: impl Into<String>) -> Call<'static> {
         let (method, target) = (http::Method::DELETE, target.into());
-        Call { method, target, condition: None, body: &[], may_repeat: false }
+        Call { method, target, conditions: vec![], body: &[], may_repeat: false }
     }
 
     /// A `POST` to `target` that may be repeated.
     pub fn post(target: impl Into<String>, body: &'a [u8]) -> Call<'a> {
         let (method, target) = (http::Method::POST, target.into());
-        Call { method, target, condition: None, body, may_repeat: true }
+        Call { method, target, conditions: vec![], body, may_repeat: true }
     }
 }
 
@@ -295,7 +295,7 @@ impl Client {
 
     fn send(&self, node: &NodeUrl, call: &Call<'_>) -> Result<Response, ureq::Error> {
         let mut request = self.request(call.method.clone(), format!("{node}{}", call.target));
-        if let Some((name, value)) = &call.condition {
+        for (name, value) in &call.conditions {
             request = request.header(name, value);
         }
         let response = if matches!(call.method, http::Method::PUT | http::Method::POST) {

@@ -68,6 +68,9 @@ pub enum CliError {
     /// The reader of the output closed the pipe (`tidelock kv list | head`). This is not reported.
     #[error("the reader of the output went away")]
     OutputClosed,
+    /// The command that was run has ended with this exit code. This is not reported.
+    #[error("the command ended with {0}")]
+    Command(u8),
     /// The node or the local cluster that this process runs could not start, or had to stop.
     #[error("{0}")]
     Stopped(String),
@@ -84,6 +87,7 @@ impl CliError {
         match self {
             CliError::Usage(_) => ExitCode::from(2),
             CliError::OutputClosed => ExitCode::SUCCESS,
+            CliError::Command(code) => ExitCode::from(*code),
             _ => ExitCode::FAILURE,
         }
     }

@@ -12,9 +12,10 @@ use tidelock_core::auth::{Access, Authorities};
 use tidelock_core::clients::Unanswered;
 use tidelock_core::command::config::{ConfigError, ConfigWritten};
 use tidelock_core::command::{
-    AccessChange, AccessWrite, AuthorityChange, AuthorityWrite, ClusterView, Condition,
-    ConditionalTransaction, ConfigRead, ConfigReply, ConfigWrite, Consistency, Denial, Exchange, Explanation,
-    FlushReply, HostInfo, LoadView, NodeReply, Operation, OperationReplies, OperationReply, Operations, Page,
+    AccessChange, AccessWrite, AuthorityChange, AuthorityWrite, ClusterView, Comparison, Condition,
+    ConditionalTransaction, ConfigRead, ConfigReply, ConfigWrite, Consistency, Denial, Exchange,
+    ExpectedState, Explanation, FlushReply, HostInfo, LeaseId, LeaseReply, LeaseView, LeaseWrite, LoadView,
+    LockReply, LockView, LockWrite, NodeReply, Operation, OperationReplies, OperationReply, Operations, Page,
     Read, ReadReply, Refusal, RegistryView, RegistryWrite, Rejection, Reply, Request, ScanStep, StoredValue,
     Write, WriteReply,
 };
@@ -122,11 +123,29 @@ pub struct Written {
     pub created: bool,
 }
 
-/// A condition did not hold; nothing changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConditionFailed {
-    /// See [`WriteReply::ConditionFailed`].
-    pub current: Version,
+/// Why a key was neither stored nor removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotWritten {
+    /// The condition did not hold.
+    ConditionFailed {
+        /// See [`WriteReply::ConditionFailed`].
+        current: Version,
+    },
+    /// The lock is not held with this fence.
+    StaleFence,
+    /// The state of the key or of the lease does not allow it.
+    Rejected(Rejection),
+    /// The cluster's version is too low.
+    Denied(Denial),
+}
+
+/// The condition that a lock is held with a fence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// The name of the lock, a key of the slot of the keys that it guards.
+    pub lock: Bytes,
+    /// The version that the holder was given with the lock.
+    pub number: Version,
 }
 
 /// One key, if it exists.
@@ -138,17 +157,20 @@ pub fn get(key: Bytes, consistency: Consistency) -> TypedRequest<Option<StoredVa
 pub fn get_short(key: &[u8], bytes_max: usize, at: Consistency) -> TypedRequest<Option<Option<StoredValue>>> {
     let operations = Operations::of(&[Operation::Get { key }]);
     TypedRequest::read(Read::Operations { operations, bytes_max }, at, |reply| match reply.only()? {
-        OperationReply::Value { version, expires, value } => {
-            let value = Bytes::copy_from_slice(value);
-            Some(Some(Some(StoredValue { version, value, expires, lease: None })))
-        }
+        OperationReply::Value { version, expires, value } => Some(Some(Some(StoredValue {
+            version,
+            value: Bytes::copy_from_slice(value),
+            expires,
+            lease: None,
+        }))),
         OperationReply::Absent => Some(Some(None)),
         OperationReply::Rejected(Rejection::RepliesTooLong) => Some(None),
         _ => None,
     })
 }
 
-/// A page of keys or names: a [`Read::List`] or a [`Read::ConfigNamespaces`].
+/// A page of keys, names or leases: a [`Read::List`], a [`Read::ConfigNamespaces`] or a
+/// [`Read::Leases`].
 pub fn page(read: Read, consistency: Consistency) -> TypedRequest<Page> {
     TypedRequest::read(read, consistency, answer!(ReadReply::Page(page) => page))
 }
@@ -212,23 +234,92 @@ pub fn write_config(write: ConfigWrite) -> TypedRequest<Result<ConfigWritten, Co
     TypedRequest::write(write, answer!(WriteReply::Config(result) => result))
 }
 
-/// An [`Operation::Put`], or an [`Operation::Set`] that does not ask for the previous value.
-pub fn store(operation: &Operation<'_>) -> TypedRequest<Result<Written, ConditionFailed>> {
-    TypedRequest::write(Write::of(operation), |reply| match reply.only()? {
-        OperationReply::Written { version, created } => Some(Ok(Written { version, created })),
-        OperationReply::ConditionFailed { current } => Some(Err(ConditionFailed { current })),
+/// An [`Operation::Put`], an [`Operation::PutBound`], or an [`Operation::Set`] that does not ask
+/// for the previous value. With a fence, it happens only while the lock is held with that.
+pub fn store(operation: &Operation<'_>, fence: Option<Fence>) -> TypedRequest<Result<Written, NotWritten>> {
+    guarded(operation, fence)
+}
+
+/// Removes a key. The answer is whether it existed. With a fence, it happens only while the lock is
+/// held with that.
+pub fn delete(
+    key: &[u8],
+    condition: Condition,
+    fence: Option<Fence>,
+) -> TypedRequest<Result<bool, NotWritten>> {
+    guarded(&Operation::Delete { key, condition }, fence)
+}
+
+fn guarded<A: OfOperation>(
+    operation: &Operation<'_>,
+    fence: Option<Fence>,
+) -> TypedRequest<Result<A, NotWritten>> {
+    let Some(Fence { lock, number }) = fence else {
+        return TypedRequest::write(Write::of(operation), |reply| A::of_reply(reply.only()?));
+    };
+    let transaction = ConditionalTransaction {
+        comparisons: vec![Comparison { key: lock, expected: ExpectedState::Fence(number) }],
+        then: Operations::of(&[*operation]),
+        ..ConditionalTransaction::default()
+    };
+    TypedRequest::write(Write::Conditional(Box::new(transaction)), |reply| match reply {
+        WriteReply::Branched { succeeded: true, replies } => A::of_reply(replies.only()?),
+        WriteReply::Branched { succeeded: false, .. } => Some(Err(NotWritten::StaleFence)),
+        WriteReply::Denied(denial) => Some(Err(NotWritten::Denied(denial))),
         _ => None,
     })
 }
 
-/// Removes a key. The answer is whether it existed.
-pub fn delete(key: &[u8], condition: Condition) -> TypedRequest<Result<bool, ConditionFailed>> {
-    TypedRequest::write(Write::of(&Operation::Delete { key, condition }), |reply| match reply.only()? {
-        OperationReply::Deleted { .. } => Some(Ok(true)),
-        OperationReply::Absent => Some(Ok(false)),
-        OperationReply::ConditionFailed { current } => Some(Err(ConditionFailed { current })),
+/// What the reply to one write of a key says; `None` if it answers another operation.
+trait OfOperation: Sized {
+    fn of_reply(reply: OperationReply<'_>) -> Option<Result<Self, NotWritten>>;
+}
+
+impl OfOperation for Written {
+    fn of_reply(reply: OperationReply<'_>) -> Option<Result<Written, NotWritten>> {
+        match reply {
+            OperationReply::Written { version, created } => Some(Ok(Written { version, created })),
+            reply => not_written(reply).map(Err),
+        }
+    }
+}
+
+impl OfOperation for bool {
+    fn of_reply(reply: OperationReply<'_>) -> Option<Result<bool, NotWritten>> {
+        match reply {
+            OperationReply::Deleted { .. } => Some(Ok(true)),
+            OperationReply::Absent => Some(Ok(false)),
+            reply => not_written(reply).map(Err),
+        }
+    }
+}
+
+fn not_written(reply: OperationReply<'_>) -> Option<NotWritten> {
+    match reply {
+        OperationReply::ConditionFailed { current } => Some(NotWritten::ConditionFailed { current }),
+        OperationReply::Rejected(rejection) => Some(NotWritten::Rejected(rejection)),
         _ => None,
-    })
+    }
+}
+
+/// A change of leases.
+pub fn change_leases(change: LeaseWrite) -> TypedRequest<LeaseReply> {
+    TypedRequest::write(change, answer!(WriteReply::Lease(reply) => reply))
+}
+
+/// One lease, if it exists.
+pub fn lease(lease: LeaseId, consistency: Consistency) -> TypedRequest<Option<Box<LeaseView>>> {
+    TypedRequest::read(Read::Lease { lease }, consistency, answer!(ReadReply::Lease(found) => found))
+}
+
+/// A change of a lock.
+pub fn change_lock(change: LockWrite) -> TypedRequest<LockReply> {
+    TypedRequest::write(change, answer!(WriteReply::Lock(reply) => reply))
+}
+
+/// The holder and the queue of a lock, if somebody holds it.
+pub fn lock(name: Bytes, consistency: Consistency) -> TypedRequest<Option<Box<LockView>>> {
+    TypedRequest::read(Read::Lock { name }, consistency, answer!(ReadReply::Lock(found) => found))
 }
 
 /// An [`Operation::Exchange`] or an [`Operation::CompareExchange`].

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use tidelock_client::keys::KeyArg;
@@ -75,6 +76,37 @@ pub struct PutArgs {
     /// Change nothing if the key exists
     #[arg(long, conflicts_with = "if_version")]
     pub if_absent: bool,
+    /// Bind the key to this lease: it is removed when the lease ends
+    #[arg(long, value_name = "ID")]
+    pub lease: Option<String>,
+    /// Change nothing unless this lock is held with this fence
+    #[arg(long, value_name = "LOCK=FENCE")]
+    pub fence: Option<FenceArg>,
+}
+
+/// The name of a lock and a fence, `jobs=12`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FenceArg {
+    /// The name of the lock: a key.
+    pub lock: Vec<u8>,
+    /// The fence.
+    pub fence: u64,
+}
+
+impl FromStr for FenceArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FenceArg, String> {
+        let parse = || {
+            let (lock, fence) = text.rsplit_once('=').filter(|(lock, _)| !lock.is_empty())?;
+            let is_number = fence.bytes().all(|byte| byte.is_ascii_digit());
+            let fence = fence.parse().ok().filter(|_| is_number)?;
+            Some(FenceArg { lock: lock.as_bytes().to_vec(), fence })
+        };
+        parse().ok_or_else(|| {
+            format!("`{text}` is not the name of a lock and its fence: write one such as jobs=12")
+        })
+    }
 }
 
 /// Arguments of `kv del`.
@@ -85,6 +117,9 @@ pub struct DelArgs {
     /// Change nothing unless the key has this version
     #[arg(long, value_name = "VERSION")]
     pub if_version: Option<u64>,
+    /// Change nothing unless this lock is held with this fence
+    #[arg(long, value_name = "LOCK=FENCE")]
+    pub fence: Option<FenceArg>,
 }
 
 /// Arguments of `kv list`.

@@ -8,6 +8,7 @@ mod auth;
 mod backup;
 mod cluster;
 mod config;
+mod coordination;
 mod keys;
 mod tls;
 
@@ -34,8 +35,10 @@ pub use config::{
     ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs, ExportArgs, Format, HistoryArgs,
     ImportArgs, ItemArgs, NsCommand, PairCommand, PublishArgs, RollbackArgs, TermsArgs, WatchArgs,
 };
+pub use coordination::{GrantArgs, LeaseArgs, LeaseCommand, ListLeasesArgs, LockArgs};
 pub use keys::{
-    AtomicArgs, AtomicCommand, DelArgs, GetArgs, KvArgs, KvCommand, ListArgs, PutArgs, TxnArgs, WatchKeysArgs,
+    AtomicArgs, AtomicCommand, DelArgs, FenceArg, GetArgs, KvArgs, KvCommand, ListArgs, PutArgs, TxnArgs,
+    WatchKeysArgs,
 };
 pub use tls::{AuthorityArgs, AuthorityCommand, ClientCertificateArgs, InitArgs, TlsArgs, TlsCommand};
 
@@ -104,6 +107,18 @@ pub enum Command {
     /// Each line is the last state of one key; states in between may be left out. No key that has
     /// changed is left out, also when nodes stop and come back. Ctrl-C ends it.
     Watch(WatchKeysArgs),
+    /// Grant, renew and revoke leases: what keys and locks last for
+    Lease(LeaseArgs),
+    /// Hold a lock while a command runs, or show who holds it
+    ///
+    /// Waits for the lock, runs COMMAND with TIDELOCK_FENCE and TIDELOCK_LEASE in its environment,
+    /// and exits with its exit code. The lease of the lock is renewed meanwhile. If it is lost, all
+    /// processes of the command are killed before the lease ends, as far as this machine's clock
+    /// can tell: so send the fence with every write that the lock protects.
+    ///
+    /// The command runs in a process group of its own. SIGINT, SIGTERM and SIGHUP are passed on to
+    /// it.
+    Lock(LockArgs),
     /// Typed configuration with history: namespaces, pairs, containers
     Config(Box<ConfigArgs>),
     /// Read and exchange numbers atomically
@@ -261,6 +276,17 @@ mod tests {
             "tidelock cluster remove 3 --output json",
             "tidelock cluster transfer 1 2",
             "tidelock txn f --url http://127.0.0.1:1 --output json",
+            "tidelock kv put k v --lease {k}:1f --fence jobs=12 --if-version 3",
+            "tidelock kv del k --fence a=b=12",
+            "tidelock lease grant --ttl 10s --tag jobs --output json",
+            "tidelock lease renew {a}:1 {b}:2",
+            "tidelock lease keep {a}:1",
+            "tidelock lease revoke {a}:1",
+            "tidelock lease list --tag a",
+            "tidelock lease show {a}:1",
+            "tidelock lock jobs -- make --help",
+            "tidelock lock jobs --ttl 30s --wait 0s --value host-1 -- true",
+            "tidelock lock jobs --show --output json",
             "tidelock atomic get a --stale",
             "tidelock atomic exchange a -5 --output json",
             "tidelock atomic cas a -1 -2 --url http://127.0.0.1:1",
@@ -315,6 +341,14 @@ mod tests {
             "tidelock kv list --limit 1001",
             "tidelock kv get k --url ftp://127.0.0.1:1",
             "tidelock cluster",
+            "tidelock kv put k v --fence jobs",
+            "tidelock kv put k v --fence =12",
+            "tidelock lease renew",
+            "tidelock lease grant --ttl 10",
+            "tidelock lock jobs",
+            "tidelock lock jobs true",
+            "tidelock lock jobs --show -- true",
+            "tidelock lock jobs --show --value v",
             "tidelock cluster status --wait-s 10",
             "tidelock login ftp://a:1",
             "tidelock login --token t",

@@ -58,7 +58,7 @@ fn set_required(client: &Client, format: Output, required: bool) -> Result<(), C
 
 /// A `PUT`, which may be repeated.
 fn put(target: String, body: &[u8]) -> Call<'_> {
-    Call { method: Method::PUT, target, condition: None, body, may_repeat: true }
+    Call { method: Method::PUT, target, conditions: vec![], body, may_repeat: true }
 }
 
 /// Requests a change, and prints that it was `done` and where it is in force.

@@ -137,7 +137,7 @@ impl Session {
 
     /// Sends a change, once.
     fn change(&self, method: Method, target: Target, body: &[u8]) -> Result<(), CliError> {
-        let call = Call { method, target: target.into_text(), condition: None, body, may_repeat: false };
+        let call = Call { method, target: target.into_text(), conditions: vec![], body, may_repeat: false };
         let answer = self.client.ask(&call)?;
         let Some(Done { revision, changed, notes }) = self.parse_or_print(&answer)? else { return Ok(()) };
         notes.iter().for_each(|note| eprintln!("note: {note}"));

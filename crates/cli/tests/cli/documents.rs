@@ -253,6 +253,40 @@ fn audit() {
     assert!(shown.contains("(anonymous)  host.drain  2"), "{shown}");
 }
 
+/// Every command of a page succeeds, in its order. Returns what they print.
+fn run_page(page: &str) -> String {
+    let cluster = Cluster::start(3);
+    cluster.await_newest_version();
+    let script = script(page).replace("127.0.0.1:8001", &cluster.address(1).to_string());
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_tidelock"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let done = Command::new("sh")
+        .args(["-c", &script])
+        .env("PATH", format!("{}:{path}", binary.parent().expect("a directory").display()))
+        .env("TIDELOCK_URL", cluster.url(1, ""))
+        .current_dir(directory.path())
+        .output()
+        .expect("a shell");
+    let shown = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{script}\n{shown}");
+    shown.into_owned()
+}
+
+#[test]
+fn recipes() {
+    let shown = run_page(include_str!("../../../../docs/how-to/distributed-lock.md"));
+    assert!(shown.contains("problems/stale-fence"), "a fence is refused after the release: {shown}");
+    run_page(include_str!("../../../../docs/how-to/leader-election.md"));
+    let shown = run_page(include_str!("../../../../docs/how-to/service-registry.md"));
+    assert!(shown.contains("10.0.0.1:80") && shown.contains("revoked"), "{shown}");
+    let shown = run_page(include_str!("../../../../docs/how-to/feature-flags.md"));
+    assert!(shown.contains("put flags/dark-mode = on"), "{shown}");
+    let shown = run_page(include_str!("../../../../docs/how-to/idempotent-retry.md"));
+    let answers: Vec<&str> = shown.lines().filter(|line| line.contains("succeeded")).collect();
+    assert!(answers.len() == 2 && answers[0] == answers[1], "{shown}");
+}
+
 /// The examples of the page on configuration run after those of the README, on the same cluster.
 #[test]
 fn readme_then_configuration() {

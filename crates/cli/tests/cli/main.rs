@@ -19,6 +19,7 @@ mod clients;
 mod cluster_ca;
 mod commands;
 mod config;
+mod coordination;
 mod demands;
 mod descriptors;
 mod dev;

@@ -74,7 +74,10 @@ async fn compare_exchange<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result
 
 /// `new_value` is the register's value afterwards, which is the old one if nothing was exchanged.
 fn exchanged(answer: Result<Exchange, Rejection>, key: &[u8], new: i64) -> Result<Response, Problem> {
-    let Exchange { swapped, old, .. } = answer.map_err(|_| not_a_number())?;
+    let Exchange { swapped, old, .. } = answer.map_err(|rejection| match rejection {
+        Rejection::LockHeld => Problem::rejected(rejection),
+        _ => not_a_number(),
+    })?;
     let (id, id_b64) = json::text_or_base64(key);
     let new_value = if swapped { new } else { old };
     Ok(response::json(encode(&Exchanged { success: swapped, id, id_b64, old_value: old, new_value })))

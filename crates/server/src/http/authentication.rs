@@ -25,6 +25,8 @@ use super::config::Config;
 use super::fields::{Field, Fields};
 use super::health::Health;
 use super::kv1::Kv1;
+use super::leases::Leases;
+use super::locks::Locks;
 use super::native::Keys;
 use super::problem::{Problem, ProblemKind};
 use super::raftdb::Raftdb;
@@ -64,6 +66,8 @@ impl Endpoint {
             Endpoint::Keys(_)
             | Endpoint::Registers(_)
             | Endpoint::Transactions(_)
+            | Endpoint::Leases(_)
+            | Endpoint::Locks(_)
             | Endpoint::Raftdb(_)
             | Endpoint::Kv1(_)
             | Endpoint::Config(_) => true,
@@ -77,6 +81,8 @@ impl Endpoint {
             Endpoint::Keys(Keys::Get | Keys::Put | Keys::Delete | Keys::List | Keys::Watch)
             | Endpoint::Registers(Registers::Get | Registers::Exchange | Registers::CompareExchange)
             | Endpoint::Transactions(Transactions::Execute)
+            | Endpoint::Leases(Leases::Grant | Leases::List | Leases::Get | Leases::Renew | Leases::Revoke)
+            | Endpoint::Locks(Locks::Show | Locks::Acquire | Locks::Release)
             | Endpoint::Raftdb(Raftdb::Get | Raftdb::Put)
             | Endpoint::Kv1(Kv1::Get | Kv1::Put) => EndpointDemand::ByRequest,
             Endpoint::Config(operation) => of_config(operation),

@@ -1,15 +1,20 @@
 //! `If-Match` and `If-None-Match` (RFC 9110, section 13) with entity tags that are versions.
 //!
+//! Also `If-Fence`, with the fence of a lock.
+//!
 //! Owns which conditions are understood. Others are refused rather than ignored: a write whose
 //! condition is ignored is a lost update.
 
+use bytes::Bytes;
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use tidelock_api::etag::{self, EntityTag};
 use tidelock_core::command::Condition;
 use tidelock_core::types::Version;
 
-use super::fields::{Field, Fields};
+use super::fields::{Field, Fields, IF_FENCE};
 use super::problem::Problem;
+use super::uri;
+use crate::requests::Fence;
 
 /// Parses the condition of a write from `If-Match` and `If-None-Match`.
 pub(super) fn of_write(fields: &Fields<'_>) -> Result<Condition, Problem> {
@@ -25,6 +30,22 @@ pub(super) fn of_write(fields: &Fields<'_>) -> Result<Condition, Problem> {
         (None, Some(_)) => Err(Problem::invalid("If-None-Match of a write must be *")),
         (Some(_), Some(_)) => Err(Problem::invalid("give either If-Match or If-None-Match")),
     }
+}
+
+/// Parses `If-Fence: <lock>=<fence>`, the condition that a lock is held with a fence. The name of
+/// the lock is percent-encoded, as in a path.
+pub(super) fn fence(fields: &Fields<'_>) -> Result<Option<Fence>, Problem> {
+    let Some(header) = single(fields.if_fence, IF_FENCE)? else { return Ok(None) };
+    let malformed = || Problem::invalid("If-Fence must be the name of a lock and its fence, such as jobs=12");
+    let bytes = header.as_bytes();
+    let at = bytes.iter().rposition(|&byte| byte == b'=').ok_or_else(malformed)?;
+    let number = uri::parse_u64(&bytes[at + 1..]).ok_or_else(malformed)?;
+    let lock = Bytes::from(uri::percent_decode(&bytes[..at])?.into_owned());
+    if lock.is_empty() {
+        return Err(malformed());
+    }
+    uri::check_key_length(&lock, "the name of the lock")?;
+    Ok(Some(Fence { lock, number: Version(number) }))
 }
 
 /// The conditions of a read on the current version.
@@ -126,6 +147,22 @@ mod tests {
         ] {
             assert_eq!(of_write(&Fields::of(&headers(pairs))).ok(), expected, "{pairs:?}");
         }
+    }
+
+    #[test]
+    fn a_fence_is_a_lock_and_a_number() {
+        let parse = |text: &'static str| fence(&Fields::of(&headers(&[(IF_FENCE, text)])));
+        for (text, lock, number) in
+            [("jobs=12", &b"jobs"[..], 12), ("%7Ba%7Db=c=0", b"{a}b=c", 0), ("%3D=7", b"=", 7)]
+        {
+            let expected = Fence { lock: Bytes::copy_from_slice(lock), number: Version(number) };
+            assert_eq!(parse(text), Ok(Some(expected)), "{text}");
+        }
+        for bad in ["", "jobs", "=12", "jobs=", "jobs=x", "jobs=-1", "%zz=1", "jobs=12 "] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        assert_eq!(fence(&Fields::default()), Ok(None));
+        assert!(fence(&Fields::of(&headers(&[(IF_FENCE, "a=1"), (IF_FENCE, "a=1")]))).is_err());
     }
 
     #[test]

@@ -43,6 +43,10 @@ pub(super) struct HttpConnection {
     order: Cell<CloseMode>,
     waker: RefCell<Option<Waker>>,
     handover: Handover,
+    /// Whether the request that is being answered ends with the connection.
+    peer_watched: Cell<bool>,
+    /// Whether the client was found to have closed the connection.
+    peer_closed: Cell<bool>,
     client: Arc<Client>,
 }
 
@@ -55,6 +59,8 @@ impl HttpConnection {
             order: Cell::new(CloseMode::Serve),
             waker: RefCell::new(None),
             handover: Handover::default(),
+            peer_watched: Cell::new(false),
+            peer_closed: Cell::new(false),
             client,
         }
     }
@@ -90,6 +96,14 @@ impl HttpConnection {
     /// Marks the answer of the present request as one in which the client may pause for long.
     pub fn allow_pauses(&self) {
         self.phase.set(Phase::PauseAllowed);
+    }
+
+    /// Whether the client has closed the connection, for a request that must not outlive it. The
+    /// socket is looked at whenever the connection's task is woken, which happens when the client
+    /// closes it, unless unread bytes are there: so ask again from time to time.
+    pub fn is_closed_by_peer(&self) -> bool {
+        self.peer_watched.set(true);
+        self.peer_closed.get()
     }
 
     fn advance(&self) {
@@ -132,6 +146,7 @@ impl Drop for OpenRequest<'_> {
         if self.0.phase.get() == Phase::Answering {
             self.0.phase.set(Phase::Idle);
         }
+        self.0.peer_watched.set(false);
         self.0.client.open_requests.set(0);
     }
 }
@@ -267,6 +282,15 @@ impl AsyncWrite for WatchedStream<'_> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         self.connection.handover.note_flushed();
+        // The parser flushes after each look at the service, and reads nothing while that is busy.
+        let connection = self.connection;
+        if connection.peer_watched.get()
+            && !connection.peer_closed.get()
+            && self.stream.is_closed_by_peer(context)
+        {
+            connection.peer_closed.set(true);
+            context.waker().wake_by_ref();
+        }
         Pin::new(&mut self.stream).poll_flush(context)
     }
 

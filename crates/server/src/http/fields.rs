@@ -7,6 +7,7 @@ use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, ORIGIN};
 
 pub(super) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+pub(super) const IF_FENCE: HeaderName = HeaderName::from_static(tidelock_api::IF_FENCE_HEADER);
 
 /// A field that a request may have once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,7 @@ pub(super) struct Fields<'a> {
     pub host: Field<'a>,
     pub if_match: Field<'a>,
     pub if_none_match: Field<'a>,
+    pub if_fence: Field<'a>,
     pub authorization: Field<'a>,
     /// Whether there is `Origin` or `Sec-Fetch-Site`, as browsers send them.
     pub has_origin: bool,
@@ -48,6 +50,8 @@ impl<'a> Fields<'a> {
                 fields.if_match.add(value);
             } else if *name == IF_NONE_MATCH {
                 fields.if_none_match.add(value);
+            } else if *name == IF_FENCE {
+                fields.if_fence.add(value);
             } else if *name == AUTHORIZATION {
                 fields.authorization.add(value);
             } else if *name == ORIGIN || *name == SEC_FETCH_SITE {

@@ -56,6 +56,8 @@ async fn welcome<S: Store>(call: &Call<'_, S>) -> Response {
          GET, POST         /v1/atomics/{id} one number, exchanged in one step\n\
          POST              /v1/transactions several keys, all or none\n\
          GET               /v1/watch        keys as they change\n\
+         POST, GET, DELETE /v1/leases       what keys and locks last for\n\
+         POST, GET         /v1/locks/{key}  locks with fences\n\
          PUT, GET          /{key}           optimistic locks: ?val=...&ver=...\n\
          POST, GET         /db/{key}        store and read, raw\n\
          GET, POST, DELETE /api/namespaces  typed configuration with history\n\

@@ -8,6 +8,53 @@ use std::borrow::Cow;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::problem::Problem;
+use super::uri;
+
+/// Longest part of a parser's message that is shown.
+const SHOWN_CHARACTERS_MAX: usize = 200;
+
+/// Parses a body that is a JSON object with `members`; `what` names the object.
+pub(super) fn parse_object<T: DeserializeOwned>(
+    body: &[u8],
+    what: &str,
+    members: &str,
+) -> Result<T, Problem> {
+    // serde would also accept a list of the values in order.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        let detail = format!("the body must be a JSON object with {members}; nothing was done");
+        return Err(Problem::invalid(detail));
+    }
+    serde_json::from_slice(body).map_err(|error| {
+        let reason: String = error.to_string().chars().take(SHOWN_CHARACTERS_MAX).collect();
+        Problem::invalid(format!("the body is not {what}: {reason}; nothing was done"))
+    })
+}
+
+/// Encodes an answer.
+pub(super) fn encode(answer: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(answer).expect("invariant: texts, numbers, flags and lists of them are JSON")
+}
+
+/// The bytes of a member that is given as text, or in base64 under another name.
+pub(super) fn bytes_of(
+    name: &str,
+    (text, base64): (Option<String>, Option<String>),
+) -> Result<Option<Bytes>, String> {
+    match (text, base64) {
+        (None, None) => Ok(None),
+        (Some(text), None) => Ok(Some(Bytes::from(text))),
+        (None, Some(base64)) => match uri::base64_decode(base64.as_bytes()) {
+            Some(bytes) => Ok(Some(Bytes::from(bytes))),
+            None => Err(format!("`{name}_b64` must be base64")),
+        },
+        (Some(_), Some(_)) => Err(format!("give either `{name}` or `{name}_b64`, not both")),
+    }
+}
 
 /// Appends a JSON string.
 pub(super) fn push_text(out: &mut Vec<u8>, text: &str) {

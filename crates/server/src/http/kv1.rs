@@ -14,7 +14,7 @@ use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
 use super::{form, json, route, uri};
-use crate::requests::{self, ConditionFailed, Written};
+use crate::requests::{self, NotWritten, Written};
 use crate::store::Store;
 
 const NOT_FOUND: &str = "Not found";
@@ -75,12 +75,13 @@ async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
     }
     let condition = Condition::Version(given);
     let put = Operation::Put { key: &key, value: &value, condition };
-    match call.ask(requests::store(&put)).await? {
+    match call.ask(requests::store(&put, None)).await? {
         Ok(Written { version, .. }) => Ok(object(&key, version, &value)),
-        Err(ConditionFailed { current }) => {
+        Err(NotWritten::ConditionFailed { current }) => {
             let mismatch = format!("Version mismatch ({given} != {current})");
             Ok(response::text(StatusCode::CONFLICT, mismatch))
         }
+        Err(reason) => Err(reason.into()),
     }
 }
 

@@ -31,7 +31,8 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
     Ok(response::json(encode(&page, now)))
 }
 
-fn limit(parameters: Parameters<'_>) -> Result<usize, Problem> {
+/// The number of items that a page may have at most.
+pub(super) fn limit(parameters: Parameters<'_>) -> Result<usize, Problem> {
     let Some(digits) = parameters.get("limit")? else { return Ok(limits::LIST_PAGE_ITEMS_MAX) };
     uri::parse_u64(&digits)
         .and_then(|limit| usize::try_from(limit).ok())

@@ -16,10 +16,11 @@
 //! route        method and path -> endpoint, by these rows
 //! authentication                  who sends a request, and the demand of its endpoint
 //! metered      what a request uses up of its principal's limits
-//! native atomics transactions list cluster auth membership checkpoint backup snapshots restore |
-//!              config | kv1 form | raftdb | health openapi         the parts, one module each
+//! native atomics transactions leases locks list cluster auth membership checkpoint backup
+//!              snapshots restore | config | kv1 form | raftdb | health openapi
+//!                                              the parts, one module each
 //!   uri          keys and parameters
-//!   conditions   If-Match and If-None-Match
+//!   conditions   If-Match, If-None-Match and If-Fence
 //!   duration ttl   how long something takes or lives
 //!   drive        machines of the core that ask the node several times
 //!   body         read up to a limit, or discarded
@@ -56,8 +57,10 @@ mod health;
 mod hijack;
 mod json;
 mod kv1;
+mod leases;
 mod list;
 mod load;
+mod locks;
 mod membership;
 mod native;
 mod negotiate;

@@ -5,18 +5,19 @@
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use tidelock_core::command::{Expiry, Operation, Set, SetCondition, StoredValue};
+use tidelock_core::command::{Expiry, LeaseId, Operation, Set, SetCondition, StoredValue};
 use tidelock_core::limits;
+use tidelock_core::slots::slot_of;
 use tidelock_core::types::Version;
 
 use super::body::BodyLimit;
 use super::conditions::{self, ReadConditions, Verdict};
-use super::problem::Problem;
+use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
-use super::{list, ttl, uri, watch};
-use crate::requests::{self, Written};
+use super::{leases, list, ttl, uri, watch};
+use crate::requests::{self, Fence, Written};
 use crate::store::Store;
 
 /// Operations on keys, and lists of them.
@@ -47,9 +48,10 @@ async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
     let conditions = ReadConditions::of(call.fields())?;
     let consistency = call.parameters().consistency()?;
     match call.get(key.clone(), consistency).await? {
-        Some(StoredValue { version, value, expires, .. }) => match conditions.judge(version) {
+        Some(StoredValue { version, value, expires, lease }) => match conditions.judge(version) {
             Verdict::Proceed => {
                 let response = response::with_etag(response::octets(value), version);
+                let response = leases::with_lease(response, lease.as_deref());
                 let now = ttl::leader_time(call.store(), call.context.clock, &key);
                 Ok(ttl::with_ttl(response, expires.map(|expires| ttl::remaining_ms(expires, now))))
             }
@@ -66,12 +68,15 @@ async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
 }
 
 async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
-    let condition = conditions::of_write(call.fields())?;
+    let (condition, fence) = (conditions::of_write(call.fields())?, conditions::fence(call.fields())?);
+    check_fence_slot(fence.as_ref(), &key)?;
     let ttl_ms = ttl::of_write(call.parameters())?;
+    let lease = lease_of_write(&call, &key, ttl_ms)?;
     let value = read_value(&mut call).await?;
-    let put = match ttl_ms {
-        None => Operation::Put { key: &key, value: &value, condition },
-        Some(ttl_ms) => Operation::Set(Set {
+    let put = match (ttl_ms, &lease) {
+        (None, None) => Operation::Put { key: &key, value: &value, condition },
+        (None, Some(lease)) => Operation::PutBound { key: &key, value: &value, condition, lease },
+        (Some(ttl_ms), _) => Operation::Set(Set {
             key: &key,
             value: &value,
             condition: SetCondition::Version(condition),
@@ -79,7 +84,7 @@ async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
             previous: false,
         }),
     };
-    let request = requests::store(&put);
+    let request = requests::store(&put, fence);
     // The request holds a copy.
     drop(value);
     let asked = call.context.clock.now();
@@ -95,9 +100,39 @@ async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
 }
 
 async fn delete<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
-    let condition = conditions::of_write(call.fields())?;
-    let existed = call.ask(requests::delete(&key, condition)).await??;
+    let (condition, fence) = (conditions::of_write(call.fields())?, conditions::fence(call.fields())?);
+    check_fence_slot(fence.as_ref(), &key)?;
+    let existed = call.ask(requests::delete(&key, condition, fence)).await??;
     if existed { Ok(response::empty(StatusCode::NO_CONTENT)) } else { Err(Problem::key_not_found()) }
+}
+
+/// The text of the lease to which a write binds the key, if there is one.
+fn lease_of_write<S: Store>(
+    call: &Call<'_, S>,
+    key: &[u8],
+    ttl_ms: Option<u64>,
+) -> Result<Option<Vec<u8>>, Problem> {
+    let Some(text) = call.parameters().get("lease")? else { return Ok(None) };
+    if ttl_ms.is_some() {
+        return Err(Problem::invalid("give either ttl or lease: a lease decides when its keys end"));
+    }
+    let text = text.into_owned();
+    let lease = LeaseId::parse(&text).ok_or_else(|| leases::malformed_id(&text))?;
+    leases::check_slot(&lease, key)?;
+    Ok(Some(text))
+}
+
+/// Refuses the fence of a lock that is in another slot than the key, because they may be in
+/// different shards.
+fn check_fence_slot(fence: Option<&Fence>, key: &[u8]) -> Result<(), Problem> {
+    match fence {
+        Some(fence) if slot_of(&fence.lock) != slot_of(key) => Err(Problem::new(
+            ProblemKind::CrossShard,
+            "a lock guards only keys of its slot: give both the same tag in braces, or the keys the name of the \
+             lock as their tag; nothing was done",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Reads a body that is the value.

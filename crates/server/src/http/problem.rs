@@ -9,13 +9,13 @@ use hyper::StatusCode;
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use tidelock_api::problem as api;
 use tidelock_core::clients::Unanswered;
-use tidelock_core::command::Refusal;
+use tidelock_core::command::{Refusal, Rejection};
 use tidelock_core::types::Version;
 
 use super::response::{self, Response};
 use crate::audit_log::DeniedReason;
 use crate::memory::MemoryExhausted;
-use crate::requests::{ConditionFailed, NoAnswer};
+use crate::requests::{NoAnswer, NotWritten};
 
 const TYPE_PREFIX: &str = "https://tidelock.dev/problems/";
 
@@ -31,6 +31,7 @@ pub(super) enum ProblemKind {
     NoSuchRoute,
     UnknownHost,
     UnknownShard,
+    NoSuchLease,
     MethodNotAllowed,
     RequestTimeout,
     LimitExceeded,
@@ -41,11 +42,17 @@ pub(super) enum ProblemKind {
     CertificateNotUsed,
     CrossShard,
     IdReused,
+    LockHeld,
+    LockNotHeld,
+    KeyExists,
+    KeyBound,
+    LeaseFull,
     ShardInUse,
     ClusterVersion,
     RoleInUse,
     LastAdministrator,
     ConditionFailed,
+    StaleFence,
     NotEmpty,
     NotANumber,
     KeyTooLong,
@@ -78,6 +85,7 @@ impl ProblemKind {
             ProblemKind::NoSuchRoute => (StatusCode::NOT_FOUND, "no-such-route", "No such route"),
             ProblemKind::UnknownHost => (StatusCode::NOT_FOUND, "unknown-host", "Unknown host"),
             ProblemKind::UnknownShard => (StatusCode::NOT_FOUND, "unknown-shard", "Unknown shard"),
+            ProblemKind::NoSuchLease => (StatusCode::NOT_FOUND, "no-such-lease", "No such lease"),
             ProblemKind::MethodNotAllowed => {
                 (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed")
             }
@@ -94,6 +102,11 @@ impl ProblemKind {
             }
             ProblemKind::CrossShard => (StatusCode::CONFLICT, "cross-shard", "Cross-shard transaction"),
             ProblemKind::IdReused => (StatusCode::CONFLICT, "id-reused", "Id reused"),
+            ProblemKind::LockHeld => (StatusCode::CONFLICT, "lock-held", "Lock held"),
+            ProblemKind::LockNotHeld => (StatusCode::CONFLICT, "lock-not-held", "Lock not held"),
+            ProblemKind::KeyExists => (StatusCode::CONFLICT, "key-exists", "Key exists"),
+            ProblemKind::KeyBound => (StatusCode::CONFLICT, "key-bound", "Key bound to a lease"),
+            ProblemKind::LeaseFull => (StatusCode::CONFLICT, "lease-full", "Lease full"),
             ProblemKind::ShardInUse => (StatusCode::CONFLICT, "shard-in-use", "Shard in use"),
             ProblemKind::RoleInUse => (StatusCode::CONFLICT, "role-in-use", "Role in use"),
             ProblemKind::LastAdministrator => {
@@ -103,6 +116,7 @@ impl ProblemKind {
             ProblemKind::ConditionFailed => {
                 (StatusCode::PRECONDITION_FAILED, "condition-failed", "Condition failed")
             }
+            ProblemKind::StaleFence => (StatusCode::PRECONDITION_FAILED, "stale-fence", "Stale fence"),
             ProblemKind::NotANumber => (StatusCode::CONFLICT, "not-a-number", "Not a number"),
             ProblemKind::NotEmpty => (StatusCode::CONFLICT, "not-empty", "Not empty"),
             ProblemKind::KeyTooLong => (StatusCode::PAYLOAD_TOO_LARGE, "key-too-long", "Key too long"),
@@ -209,6 +223,19 @@ impl Problem {
         Problem { kind: ProblemKind::ConditionFailed, detail, extension: Some(Extension::Current(current)) }
     }
 
+    /// The state of a key or of a lease does not allow a write.
+    pub fn rejected(rejection: Rejection) -> Problem {
+        let kind = match rejection {
+            Rejection::LockHeld => ProblemKind::LockHeld,
+            Rejection::NoLease => ProblemKind::NoSuchLease,
+            Rejection::LeaseFull => ProblemKind::LeaseFull,
+            Rejection::KeyBound => ProblemKind::KeyBound,
+            // Those of other operations.
+            _ => return NoAnswer::mismatched().into(),
+        };
+        Problem::new(kind, format!("{rejection}; nothing was changed"))
+    }
+
     /// `allow` lists the methods of the path.
     pub fn method_not_allowed(allow: &str) -> Problem {
         let methods = HeaderValue::from_str(allow).expect("invariant: methods are a header value");
@@ -240,6 +267,11 @@ impl Problem {
         }
     }
 
+    /// The last segment of the type.
+    pub fn name(&self) -> &'static str {
+        self.kind.parts().1
+    }
+
     pub fn status(&self) -> StatusCode {
         self.kind.parts().0
     }
@@ -254,6 +286,11 @@ impl Problem {
             ProblemKind::PermissionsUnknown => Some(DeniedReason::PermissionsUnknown),
             _ => None,
         }
+    }
+
+    /// Whether the client may not do this, or has not proved who it is.
+    pub fn is_about_permission(&self) -> bool {
+        matches!(self.kind, ProblemKind::Unauthenticated | ProblemKind::Forbidden)
     }
 
     /// Whether a bounded resource is used up.
@@ -338,9 +375,17 @@ impl From<MemoryExhausted> for Problem {
     }
 }
 
-impl From<ConditionFailed> for Problem {
-    fn from(failed: ConditionFailed) -> Problem {
-        Problem::condition_failed(failed.current)
+impl From<NotWritten> for Problem {
+    fn from(reason: NotWritten) -> Problem {
+        match reason {
+            NotWritten::ConditionFailed { current } => Problem::condition_failed(current),
+            NotWritten::StaleFence => Problem::new(
+                ProblemKind::StaleFence,
+                "the lock is not held with this fence: another client may hold it; nothing was changed",
+            ),
+            NotWritten::Rejected(rejection) => Problem::rejected(rejection),
+            NotWritten::Denied(denial) => super::membership::denied(denial),
+        }
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn answer<S: Store>(
         Raftdb::Put => {
             let value = native::read_value(&mut call).await?;
             let put = Operation::Put { key: &key, value: &value, condition: Condition::Always };
-            let request = requests::store(&put);
+            let request = requests::store(&put, None);
             drop(value);
             call.ask(request).await??;
             Ok(response::empty(StatusCode::OK))

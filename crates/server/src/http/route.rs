@@ -15,6 +15,8 @@ use super::cluster::Cluster;
 use super::config::Config;
 use super::health::Health;
 use super::kv1::Kv1;
+use super::leases::Leases;
+use super::locks::Locks;
 use super::native::Keys;
 use super::operations::{self, Operation};
 use super::raftdb::Raftdb;
@@ -27,6 +29,8 @@ pub(super) enum Endpoint {
     Keys(Keys),
     Registers(Registers),
     Transactions(Transactions),
+    Leases(Leases),
+    Locks(Locks),
     Raftdb(Raftdb),
     Kv1(Kv1),
     Config(Config),
@@ -244,6 +248,8 @@ impl Endpoint {
             Endpoint::Keys(_)
             | Endpoint::Registers(_)
             | Endpoint::Transactions(_)
+            | Endpoint::Leases(_)
+            | Endpoint::Locks(_)
             | Endpoint::Cluster(_)
             | Endpoint::Auth(_) => Dialect::Native,
             Endpoint::Raftdb(_) => Dialect::Raftdb,
@@ -283,7 +289,7 @@ macro_rules! endpoints {
         })*
     };
 }
-endpoints!(Keys, Registers, Transactions, Raftdb, Kv1, Config, Cluster, Auth, Health);
+endpoints!(Keys, Registers, Transactions, Leases, Locks, Raftdb, Kv1, Config, Cluster, Auth, Health);
 
 /// Whether a path at the root is never a key: its first segment belongs to an interface, or is
 /// reserved for a future one.
@@ -326,6 +332,11 @@ mod tests {
             ("/v1/cluster", Cluster::View.into(), ""),
             ("/v1/cluster/clients", Cluster::Clients.into(), ""),
             ("/v1/cluster/shards/2/explain", Cluster::Explain.into(), "2"),
+            ("/v1/leases", Leases::List.into(), ""),
+            ("/v1/leases/{a/b}:1f", Leases::Get.into(), "{a/b}:1f"),
+            ("/v1/leases/renew", Leases::Get.into(), "renew"),
+            ("/v1/locks/a/b", Locks::Show.into(), "a/b"),
+            ("/v1/locks/a/acquire", Locks::Show.into(), "a/acquire"),
             ("/v1/backup", Cluster::Backup.into(), ""),
             ("/v1/snapshots", Cluster::Snapshots.into(), ""),
             ("/v1/snapshots/backup", Cluster::PartialBackup.into(), ""),
@@ -347,6 +358,7 @@ mod tests {
             "/v1",
             "/v1/",
             "/v1/atomics",
+            "/v1/locks",
             "/v1/cluster/",
             "/v1/cluster/shards/2/add",
             "/v1/cluster/hosts/4",
@@ -375,6 +387,10 @@ mod tests {
         assert_eq!(found(&Method::POST, "/v1/cluster/hosts/4/drain"), Ok((drain, ["4", ""])));
         let exchange = Endpoint::from(Registers::Exchange);
         assert_eq!(found(&Method::POST, "/v1/atomics/a/b/exchange"), Ok((exchange, ["a/b", ""])));
+        let renew = Endpoint::from(Leases::Renew);
+        assert_eq!(found(&Method::POST, "/v1/leases/renew"), Ok((renew, ["", ""])));
+        let acquire = Endpoint::from(Locks::Acquire);
+        assert_eq!(found(&Method::POST, "/v1/locks/a/b/acquire"), Ok((acquire, ["a/b", ""])));
         let history = Endpoint::from(Config::PairHistory);
         let path = "/api/namespaces/n%73/pairs/a%2Fb/history";
         assert_eq!(found(&Method::GET, path), Ok((history, ["n%73", "a%2Fb"])));
@@ -384,6 +400,9 @@ mod tests {
             (Method::POST, "/v1/keys/a", "GET, HEAD, PUT, DELETE"),
             (Method::POST, "/v1/atomics/a", "GET, HEAD"),
             (Method::PUT, "/v1/atomics/a/exchange", "GET, HEAD, POST"),
+            (Method::PUT, "/v1/leases", "GET, HEAD, POST"),
+            (Method::PUT, "/v1/leases/renew", "POST, GET, HEAD, DELETE"),
+            (Method::POST, "/v1/locks/a", "GET, HEAD"),
             (Method::DELETE, "/db/a", "GET, HEAD, POST, PUT"),
             (Method::DELETE, "/a", "GET, HEAD, PUT"),
             (Method::GET, "/v1/cluster/shards/2", "DELETE"),

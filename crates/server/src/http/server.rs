@@ -213,7 +213,7 @@ async fn serve_connection<S: Store>(
     let service = service_fn(|request: hyper::Request<Incoming>| async {
         let _answering = connection.begin_answer();
         let (method, version) = (request.method().clone(), request.version());
-        let client = HttpClient { store, context, authentication: &authentication };
+        let client = HttpClient { store, context, authentication: &authentication, connection: &connection };
         let response = service::answer(request, client).await;
         if response.extensions().get::<AllowsPauses>().is_some() {
             connection.allow_pauses();

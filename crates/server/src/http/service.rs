@@ -21,7 +21,9 @@ use tidelock_core::types::ShardId;
 use super::authentication::{Authentication, ClientIdentity};
 use super::body::{BodyLimit, RequestBody};
 use super::config::ApiError;
-use super::fields::Fields;
+use super::connections::HttpConnection;
+use super::fields::{Field, Fields};
+use super::native::Keys;
 use super::problem::{Problem, ProblemKind};
 use super::request_charge::RequestCharge;
 use super::response::{AnswerBody, Response};
@@ -29,7 +31,8 @@ use super::route::{Endpoint, NoRoute, Route};
 use super::stream_permission::{PermissionLost, StreamDemand, permission_lost};
 use super::uri::Parameters;
 use super::{
-    HttpContext, atomics, auth, cluster, config, cross_origin, health, kv1, native, raftdb, transactions,
+    HttpContext, atomics, auth, cluster, config, cross_origin, health, kv1, leases, locks, native, raftdb,
+    transactions,
 };
 use crate::audit_log::DeniedReason;
 use crate::memory::{CONNECTION_BYTES, MemoryExhausted, Reservation};
@@ -44,6 +47,7 @@ pub(super) struct Call<'a, S> {
     /// What the server shares with its node.
     pub context: &'a HttpContext,
     identity: &'a ClientIdentity,
+    connection: &'a HttpConnection,
     head: &'a Parts,
     fields: &'a Fields<'a>,
     body: &'a mut RequestBody,
@@ -79,6 +83,11 @@ impl<'a, S: Store> Call<'a, S> {
     /// Completes when the client loses the permission for a streamed answer.
     pub fn permission_lost(&self, demand: StreamDemand) -> PermissionLost {
         permission_lost(self.identity.clone(), self.store.access().clone(), self.context.clock, demand)
+    }
+
+    /// The connection, for requests that end with it.
+    pub fn connection(&self) -> &'a HttpConnection {
+        self.connection
     }
 
     /// The fields that most requests are checked for.
@@ -184,13 +193,14 @@ pub(super) struct HttpClient<'a, S> {
     pub store: &'a S,
     pub context: &'a HttpContext,
     pub authentication: &'a Authentication,
+    pub connection: &'a HttpConnection,
 }
 
 pub(super) async fn answer<S: Store>(
     request: hyper::Request<Incoming>,
     client: HttpClient<'_, S>,
 ) -> Response {
-    let HttpClient { store, context, authentication } = client;
+    let HttpClient { store, context, authentication, connection } = client;
     let started = Instant::now();
     let (head, incoming) = request.into_parts();
     let mut body = RequestBody::new(incoming, &head.headers, context.options.body_read_timeout);
@@ -200,6 +210,7 @@ pub(super) async fn answer<S: Store>(
     let route = Route::of(&head.method, head.uri.path());
     let (mut identity, mut charge) = (ClientIdentity::Unknown, RequestCharge::default());
     let checked = check_head(&head, &fields, context).and_then(|()| checked_route(&head, &route));
+    let checked = checked.and_then(|route| check_fence(&fields, &route).map(|()| route));
     let result = match checked {
         Ok(route) => {
             // The only place that decides who makes the requests of a handler.
@@ -219,7 +230,8 @@ pub(super) async fn answer<S: Store>(
                 Ok(()) => {
                     let (head, fields, body, memory) = (&head, &fields, &mut body, &mut memory);
                     let (identity, findings) = (&identity, &findings);
-                    let call = Call { store, context, identity, head, fields, body, memory, findings };
+                    let call =
+                        Call { store, context, identity, connection, head, fields, body, memory, findings };
                     dispatch(call, route).await
                 }
                 Err(problem) => Err(problem),
@@ -291,6 +303,18 @@ fn checked_route<'a>(head: &'a Parts, route: &Result<Route<'a>, NoRoute>) -> Res
     Ok(route)
 }
 
+/// Refuses a fence where it is not a condition. If it were ignored, a client could believe that its
+/// write was guarded.
+fn check_fence(fields: &Fields<'_>, route: &Route<'_>) -> Result<(), Problem> {
+    let is_condition = matches!(route.endpoint, Endpoint::Keys(Keys::Put | Keys::Delete));
+    if is_condition || fields.if_fence == Field::Absent {
+        return Ok(());
+    }
+    let detail = "If-Fence is a condition of PUT and DELETE of /v1/keys only: a transaction compares the fence with \
+                  `fence`; nothing was done";
+    Err(Problem::invalid(detail))
+}
+
 /// What decides the form of errors, and the labels of metrics.
 #[derive(Clone, Copy)]
 struct Interface {
@@ -330,6 +354,8 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Endpoint::Raftdb(operation) => raftdb::answer(call, operation, arguments).await,
         Endpoint::Registers(operation) => atomics::answer(call, operation, arguments).await,
         Endpoint::Transactions(operation) => Box::pin(transactions::answer(call, operation)).await,
+        Endpoint::Leases(operation) => Box::pin(leases::answer(call, operation, arguments)).await,
+        Endpoint::Locks(operation) => Box::pin(locks::answer(call, operation, arguments)).await,
         // Boxed, too: a watcher's connection holds this memory as long as it is open.
         Endpoint::Config(operation) => Ok(Box::pin(config::answer(call, operation, arguments)).await),
         // Boxed because these are rare and large: unboxed, every request would reserve memory for

@@ -9,8 +9,8 @@ use std::fmt;
 
 use bytes::Bytes;
 use tidelock_api::transactions::{
-    Comparison, DeleteResult, GetResult, Key, Operation, OperationResult, Put, PutResult, TransactionAnswer,
-    TransactionRequest,
+    Comparison, DeleteResult, GetResult, Key, Operation, OperationResult, Put, PutResult, RefusedResult,
+    TransactionAnswer, TransactionRequest,
 };
 use tidelock_core::command::{
     self as core, Condition, ConditionalTransaction, ExpectedState, Expiry, OperationReply,
@@ -25,7 +25,7 @@ use super::membership::denied;
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
 use super::service::Call;
-use super::{json, ttl, uri};
+use super::{json, leases, ttl, uri};
 use crate::requests::{self, Branched, NoAnswer, NotTransacted};
 use crate::store::Store;
 
@@ -35,7 +35,7 @@ pub(super) enum Transactions {
     Execute,
 }
 
-/// Longest part of a parser's message, and of a key in a message, that is shown.
+/// Longest part of a key in a message that is shown.
 const SHOWN_CHARACTERS_MAX: usize = 200;
 
 /// Most keys that a refusal names.
@@ -63,7 +63,7 @@ pub(super) async fn answer<S: Store>(
         results.push(result(&operation, &reply, now).ok_or_else(NoAnswer::mismatched)?);
     }
     let answer = TransactionAnswer { succeeded, results };
-    Ok(response::json(serde_json::to_vec(&answer).expect("invariant: texts, numbers and flags are JSON")))
+    Ok(response::json(json::encode(&answer)))
 }
 
 fn not_transacted(reason: NotTransacted) -> Problem {
@@ -114,22 +114,17 @@ fn result<'a>(
         OperationReply::Rejected(core::Rejection::RepliesTooLong) => {
             OperationResult::Get(GetResult { key, key_b64, omitted: true, ..GetResult::default() })
         }
+        OperationReply::Rejected(rejection) => {
+            let problem = Problem::rejected(rejection).name().into();
+            OperationResult::Refused(RefusedResult { key, key_b64, problem })
+        }
         _ => return None,
     })
 }
 
 fn parse(body: &[u8]) -> Result<ConditionalTransaction, Problem> {
-    // serde would also accept a list of the values in order.
-    if body.trim_ascii_start().first() != Some(&b'{') {
-        return Err(Problem::invalid(
-            "the body must be a JSON object with `if`, `then` and `else`; nothing was done",
-        ));
-    }
-    let request: TransactionRequest = serde_json::from_slice(body).map_err(|error| {
-        let reason: String = error.to_string().chars().take(SHOWN_CHARACTERS_MAX).collect();
-        Problem::invalid(format!("the body is not a transaction: {reason}; nothing was done"))
-    })?;
-    let TransactionRequest { comparisons, then, otherwise, id } = request;
+    let TransactionRequest { comparisons, then, otherwise, id } =
+        json::parse_object(body, "a transaction", "`if`, `then` and `else`")?;
     for (list, length) in [("if", comparisons.len()), ("then", then.len()), ("else", otherwise.len())] {
         if length > limits::BRANCH_OPERATIONS_MAX {
             let max = limits::BRANCH_OPERATIONS_MAX;
@@ -183,17 +178,7 @@ impl Part {
         name: &str,
         (text, base64): (Option<String>, Option<String>),
     ) -> Result<Option<Bytes>, Problem> {
-        match (text, base64) {
-            (None, None) => Ok(None),
-            (Some(text), None) => Ok(Some(Bytes::from(text))),
-            (None, Some(base64)) => match uri::base64_decode(base64.as_bytes()) {
-                Some(bytes) => Ok(Some(Bytes::from(bytes))),
-                None => Err(self.invalid(format_args!("`{name}_b64` must be base64"))),
-            },
-            (Some(_), Some(_)) => {
-                Err(self.invalid(format_args!("give either `{name}` or `{name}_b64`, not both")))
-            }
-        }
+        json::bytes_of(name, (text, base64)).map_err(|reason| self.invalid(reason))
     }
 
     fn key(self, key: (Option<String>, Option<String>)) -> Result<Bytes, Problem> {
@@ -216,14 +201,15 @@ impl Part {
 }
 
 fn comparison(comparison: Comparison, part: Part) -> Result<core::Comparison, Problem> {
-    let Comparison { key, key_b64, ver, val, val_b64, exists } = comparison;
+    let Comparison { key, key_b64, ver, val, val_b64, exists, fence } = comparison;
     let key = part.key((key, key_b64))?;
-    let expected = match (ver, part.value((val, val_b64))?, exists) {
-        (Some(version), None, None) => ExpectedState::Version(Version(version)),
-        (None, Some(value), None) => ExpectedState::Value(value),
-        (None, None, Some(true)) => ExpectedState::Exists,
-        (None, None, Some(false)) => ExpectedState::Version(Version::ABSENT),
-        _ => return Err(part.invalid("give exactly one of `ver`, `val`, `val_b64` and `exists`")),
+    let expected = match (ver, part.value((val, val_b64))?, exists, fence) {
+        (Some(version), None, None, None) => ExpectedState::Version(Version(version)),
+        (None, Some(value), None, None) => ExpectedState::Value(value),
+        (None, None, Some(true), None) => ExpectedState::Exists,
+        (None, None, Some(false), None) => ExpectedState::Version(Version::ABSENT),
+        (None, None, None, Some(fence)) => ExpectedState::Fence(Version(fence)),
+        _ => return Err(part.invalid("give exactly one of `ver`, `val`, `val_b64`, `exists` and `fence`")),
     };
     Ok(core::Comparison { key, expected })
 }
@@ -245,13 +231,19 @@ fn push(operation: Operation, part: Part, out: &mut OperationsBuilder) -> Result
             let key = &part.key((key, key_b64))?;
             out.push(&core::Operation::Delete { key, condition: Condition::Always });
         }
-        Operation::Put(Put { key, key_b64, val, val_b64, ttl }) => {
+        Operation::Put(Put { key, key_b64, val, val_b64, ttl, lease }) => {
             let key = &part.key((key, key_b64))?;
             let value = part.value((val, val_b64))?;
             let value = &value.ok_or_else(|| part.invalid("`val` or `val_b64` is missing"))?;
-            out.push(&match ttl {
-                None => core::Operation::Put { key, value, condition: Condition::Always },
-                Some(ttl) => {
+            out.push(&match (ttl, &lease) {
+                (Some(_), Some(_)) => return Err(part.invalid("give either `ttl` or `lease`, not both")),
+                (None, None) => core::Operation::Put { key, value, condition: Condition::Always },
+                (None, Some(lease)) => {
+                    check_lease(lease, key, part)?;
+                    let (condition, lease) = (Condition::Always, lease.as_bytes());
+                    core::Operation::PutBound { key, value, condition, lease }
+                }
+                (Some(ttl), None) => {
                     let after_ms = ttl::parse(ttl.as_bytes()).ok_or_else(|| part.invalid(ttl::NOTATION))?;
                     let condition = SetCondition::Version(Condition::Always);
                     let expiry = Expiry::After(after_ms);
@@ -261,6 +253,12 @@ fn push(operation: Operation, part: Part, out: &mut OperationsBuilder) -> Result
         }
     }
     Ok(())
+}
+
+/// Refuses what is not the id of a lease of the key's slot.
+fn check_lease(lease: &str, key: &[u8], part: Part) -> Result<(), Problem> {
+    let lease = leases::parse_id(lease).map_err(|problem| part.invalid(problem.into_detail()))?;
+    leases::check_slot(&lease, key)
 }
 
 /// Refuses keys of several slots, and names a key of each: shards are divided between slots, so

@@ -1,11 +1,12 @@
 //! One type for connections with and without TLS.
 
+use std::future::Future;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
@@ -30,13 +31,28 @@ impl MaybeTlsStream {
 
     /// Whether the other side is on this machine: it has a loopback address, or that of this side.
     pub fn is_local(&self) -> bool {
-        let socket = match self {
-            MaybeTlsStream::Plain(stream) => stream,
-            MaybeTlsStream::Tls(stream) => stream.get_ref().0,
-        };
+        let socket = self.socket();
         let (Ok(remote), Ok(own)) = (socket.peer_addr(), socket.local_addr()) else { return false };
         let (remote, own) = (remote.ip().to_canonical(), own.ip().to_canonical());
         remote.is_loopback() || remote == own
+    }
+
+    /// Whether the other side has closed the connection, at least for sending, even if bytes that
+    /// it sent before are not read yet. Otherwise the task is woken when that may have changed; not
+    /// if unread bytes are there.
+    pub fn is_closed_by_peer(&self, context: &mut Context<'_>) -> bool {
+        let socket = self.socket();
+        // Keeps the task registered, which the future below does not beyond this call.
+        let _ = socket.poll_read_ready(context);
+        let ready = pin!(socket.ready(Interest::READABLE)).poll(context);
+        matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+    }
+
+    fn socket(&self) -> &TcpStream {
+        match self {
+            MaybeTlsStream::Plain(stream) => stream,
+            MaybeTlsStream::Tls(stream) => stream.get_ref().0,
+        }
     }
 }
 

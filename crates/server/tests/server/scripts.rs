@@ -10,6 +10,7 @@
 //! accept                            the store answers again
 //! registry                          the wanted role of each host, and the leader of each shard
 //! leader-ahead MILLISECONDS         sets how far the clock of the shard's leader is ahead
+//! expire MILLISECONDS               ends the keys and leases that end within this time
 //! finish-moves                      completes all slot moves
 //! node [retiring=true] [leaderless=SHARD] [unlinked=PEER] [silent=PEER] [clock=PEER:AHEAD_MS]
 //!      [disk-error="text"]          sets the node's status
@@ -79,19 +80,25 @@ scripts! {
     config_pairs_keep_their_datatypes
     config_refusals_tell_what_happened
     dialects_share_keys
+    fences_guard_writes
     head_answers_like_get_without_a_body
     health_is_reported
     hosts_are_those_that_the_node_answers_for
     keys_are_any_bytes
+    keys_are_bound_to_leases
     keys_are_limited
     keys_expire
     keys_name_the_leader_elsewhere
     kv1_fields_come_from_forms
     kv1_locks_optimistically
     kv1_refuses_what_it_does_not_understand
+    leases_are_granted_renewed_and_revoked
+    leases_name_what_is_wrong
     lists_are_paged
     lists_show_any_bytes
     load_is_reported
+    locks_are_held_and_queued
+    locks_name_what_is_wrong
     membership_is_changed
     membership_is_refused_what_it_cannot_be
     methods_are_refused_with_what_is_allowed
@@ -262,6 +269,12 @@ impl goldenscript::Runner for Runner {
                 let mut arguments = command.consume_args();
                 let ahead_ms = arguments.next_pos().ok_or("by how much?")?.parse()?;
                 self.server.store.state().leader_ahead_ms = ahead_ms;
+                Ok(String::new())
+            }
+            "expire" => {
+                let mut arguments = command.consume_args();
+                let later_ms = arguments.next_pos().ok_or("how much later?")?.parse()?;
+                self.server.store.state().expire(later_ms);
                 Ok(String::new())
             }
             "leader" => {

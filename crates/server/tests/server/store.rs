@@ -13,6 +13,7 @@ use tidelock_core::control::placement;
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::NodeStatus;
 use tidelock_core::founding::Founding;
+use tidelock_core::limits::EXPIRED_KEYS_MAX;
 use tidelock_core::machine::Machine;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ShardId, UnixMillis};
@@ -215,6 +216,12 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Applies what a leader proposes so much later for keys and leases that have ended by then.
+    pub fn expire(&mut self, later_ms: u64) {
+        let (shard, now) = (SHARD, UnixMillis(NOW.0 + later_ms));
+        self.write(Write::Expire { shard, now, limit: EXPIRED_KEYS_MAX, led_since: None });
     }
 
     /// Completes all slot moves.

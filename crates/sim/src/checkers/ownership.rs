@@ -259,7 +259,11 @@ mod tests {
 
     fn own(shard: u64, migration: u64) -> Write {
         let (revision, config, outcomes) = (Version(1), Bytes::new(), Vec::new());
-        step(shard, migration, MoveStep::Own { attempt: 1, sequence: 0, revision, config, outcomes, leases_at: None })
+        step(
+            shard,
+            migration,
+            MoveStep::Own { attempt: 1, sequence: 0, revision, config, outcomes, leases_at: None },
+        )
     }
 
     fn freeze(shard: u64, migration: u64, slots: &SlotSet) -> Write {

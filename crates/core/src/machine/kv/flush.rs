@@ -161,7 +161,8 @@ impl KeyValue {
 mod tests {
     use super::*;
     use crate::command::{
-        ChangedKeys, KeyScope, LeaseReply, LeaseTag, LeaseWrite, LockOperation, LockReply, LockWrite, RestoredKey,
+        ChangedKeys, KeyScope, LeaseReply, LeaseTag, LeaseWrite, LockOperation, LockReply, LockWrite,
+        RestoredKey,
     };
     use crate::machine::kv::ownership::{IncomingSlots, Ownership, Stage};
     use crate::slots::slot_revisions::SlotRevisions;
@@ -239,7 +240,7 @@ mod tests {
     fn leases_stay_without_keys_and_locks_end() {
         for hidden in [None, Some(SlotSet::from(slot_of(b"x")..slot_of(b"x") + 1))] {
             let mut kv = filled(10);
-            let tag = LeaseTag::parse(b"{t}").expect("a tag");
+            let tag = LeaseTag::new(b"t").expect("a tag");
             let at = UnixMillis(1);
             let LeaseReply::Granted { lease, .. } =
                 kv.change_leases(&LeaseWrite::Grant { tag, ttl_ms: 60_000, at })
@@ -247,12 +248,12 @@ mod tests {
                 panic!("a lease")
             };
             let operation = LockOperation::Acquire { value: Bytes::new(), waits: true, at };
-            let acquire =
-                LockWrite { name: Bytes::from_static(b"{t}lock"), lease: lease.clone(), operation };
+            let acquire = LockWrite { name: Bytes::from_static(b"{t}lock"), lease: lease.clone(), operation };
             assert!(matches!(kv.change_lock(&acquire), LockReply::Held { .. }));
             kv.store(b"{t}bound", b"v", Ending { expires: None, lease: Some(lease.number()) });
             kv.ownership = hidden.map(|hidden| {
-                let incoming = IncomingSlots { slots: hidden, attempt: 1, sequence: 0, rows: 0, sweeping: None };
+                let incoming =
+                    IncomingSlots { slots: hidden, attempt: 1, sequence: 0, rows: 0, sweeping: None };
                 let owned = SlotSet::all().without(&incoming.slots);
                 Box::new(Ownership { owned, last: MigrationId(1), stage: Stage::Incoming(incoming) })
             });

@@ -41,6 +41,8 @@ fn document() -> Value {
             { "name": "keys", "description": "Keys with versions: raw values, conditional writes" },
             { "name": "registers", "description": "Numbers, exchanged in one step" },
             { "name": "transactions", "description": "Several keys at once, all or none" },
+            { "name": "leases", "description": "What keys and locks last for" },
+            { "name": "locks", "description": "Locks with fences" },
             { "name": "configuration", "description": "Typed pairs, containers that refer to them, history, watching" },
             { "name": "dialects", "description": "The interfaces of other stores over the same keys" },
             { "name": "cluster", "description": "Hosts, shards, replicas, backups" },

@@ -21,6 +21,9 @@ const ONE_VERSION: &str = r#"^(\*|"[0-9]{1,20}")$"#;
 /// Pattern of several versions, or `*`.
 const VERSIONS: &str = r#"^(\*|(W/)?"[0-9]{1,20}"( *, *(W/)?"[0-9]{1,20}")*)$"#;
 
+/// Pattern of the name of a lock and a fence.
+const FENCE: &str = "^.+=[0-9]{1,20}$";
+
 pub(super) fn operations() -> Vec<Operation> {
     let mut all = keys();
     all.push(watch());
@@ -38,6 +41,7 @@ fn keys() -> Vec<Operation> {
                 "Only if the key has this version, `\"6\"`, or exists, `*`",
             ),
             header("If-None-Match", matching(r"^\*$"), "`*`: only if there is no such key"),
+            header("If-Fence", matching(FENCE), "Only while the lock is held with this fence, `jobs=12`"),
         ]
     };
     let page = json!({ "type": "integer", "minimum": 1, "maximum": limits::LIST_PAGE_ITEMS_MAX });
@@ -54,16 +58,20 @@ fn keys() -> Vec<Operation> {
             .gives(200, [(OCTETS, bytes())], "The value")
             .with_header(200, "ETag", version)
             .with_header(200, "Tidelock-TTL-Ms", remaining)
+            .with_header(200, "Tidelock-Lease", "The lease with which the key ends, if there is one")
             .with_header(200, "Tidelock-Leader", leader)
             .gives_nothing(304, "The client has it")
             .fails([404, 412]),
         KEYS.operation("put /v1/keys/{key}", Keys::Put, "putKey", "Writes a key")
             .asks(writes())
-            .asks([query(
-                "ttl",
-                matching(duration::PATTERN),
-                "How long it lives: a whole number with ms, s, m, h or d",
-            )])
+            .asks([
+                query(
+                    "ttl",
+                    matching(duration::PATTERN),
+                    "How long it lives: a whole number with ms, s, m, h or d",
+                ),
+                query("lease", text(), "The id of a lease with which it ends, instead of `ttl`"),
+            ])
             .takes([(OCTETS, bytes())])
             .or_nothing()
             .gives_nothing(200, "It was replaced")
@@ -72,12 +80,12 @@ fn keys() -> Vec<Operation> {
             .gives_nothing(201, "It is new")
             .with_header(201, "ETag", version)
             .with_header(201, "Tidelock-Leader", leader)
-            .fails([412]),
+            .fails([404, 409, 412]),
         KEYS.operation("delete /v1/keys/{key}", Keys::Delete, "deleteKey", "Deletes a key")
             .asks(writes())
             .gives_nothing(204, "It is gone")
             .with_header(204, "Tidelock-Leader", leader)
-            .fails([404, 412]),
+            .fails([404, 409, 412]),
         KEYS.operation(
             "get /v1/keys",
             Keys::List,

@@ -6,6 +6,7 @@
 
 mod auth;
 mod config;
+mod coordination;
 mod dialects;
 mod keys;
 mod native;
@@ -17,6 +18,7 @@ pub(super) use operation::{Operation, number, number_in};
 /// All rows. They are built for each call.
 pub(super) fn all() -> Vec<Operation> {
     let mut all = native::operations();
+    all.extend(coordination::operations());
     all.extend(auth::operations());
     all.extend(dialects::operations());
     all.extend(config::operations());

@@ -9,8 +9,8 @@ use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use tidelock_api::{
-    atomics, audit, auth, authorities, certificate, checkpoints, clients, cluster, config, keys, load,
-    membership, problem, shards, slots, snapshots, transactions, version, watch,
+    atomics, audit, auth, authorities, certificate, checkpoints, clients, cluster, config, keys, leases,
+    load, locks, membership, problem, shards, slots, snapshots, transactions, version, watch,
 };
 use tidelock_core::limits;
 
@@ -19,6 +19,7 @@ const _: () = {
     assert!(audit::LISTED_MAX == limits::AUDIT_PAGE_MAX);
     assert!(transactions::OPERATIONS_MAX == limits::BRANCH_OPERATIONS_MAX);
     assert!(transactions::ID_BYTES_MAX == limits::TRANSACTION_ID_BYTES_MAX);
+    assert!(leases::TAG_BYTES_MAX == limits::LEASE_TAG_BYTES_MAX);
     assert!(shards::NAME_BYTES_MAX == limits::SHARD_NAME_BYTES_MAX);
     assert!(config::KEY_CHARACTERS_MAX == limits::CONFIG_KEY_CHARACTERS_MAX);
     assert!(config::AUTHOR_CHARACTERS_MAX == limits::CONFIG_AUTHOR_CHARACTERS_MAX);
@@ -29,9 +30,8 @@ const _: () = {
 
 /// The bodies that have a name in the document, apart from those that they refer to.
 type Bodies = (
-    (problem::Problem<'static>, keys::Versioned, keys::KeyPage),
-    (atomics::Register<'static>, atomics::ExchangeRequest, atomics::CompareExchangeRequest),
-    (atomics::Exchanged<'static>, cluster::Cluster, clients::Clients, checkpoints::Checkpoints),
+    KeyBodies,
+    (cluster::Cluster, clients::Clients, checkpoints::Checkpoints),
     (certificate::Certificate, auth::Authentication, auth::Whoami, auth::Change),
     (auth::PutRole, auth::Roles, auth::PutPrincipal, auth::Principals),
     (auth::CreateToken, auth::IssuedToken, auth::Tokens),
@@ -44,7 +44,16 @@ type Bodies = (
     (config::Pair, config::PairContent, config::ListedContainer, config::Container),
     (config::ContainerContent, config::Publication, config::RollbackRequest, config::PolicyRequest),
     (config::NamespaceDiff, config::ContainerDiff, audit::AuditRecords),
-    (transactions::TransactionRequest, transactions::TransactionAnswer<'static>, watch::KeyChanges),
+);
+
+/// Bodies of requests about keys, leases and locks.
+type KeyBodies = (
+    (problem::Problem<'static>, keys::Versioned, keys::KeyPage, transactions::TransactionRequest),
+    (transactions::TransactionAnswer<'static>, watch::KeyChanges, atomics::Register<'static>),
+    (atomics::ExchangeRequest, atomics::CompareExchangeRequest, atomics::Exchanged<'static>),
+    (leases::GrantLease, leases::GrantedLease, leases::RenewLeases, leases::RenewedLeases),
+    (leases::Lease<'static>, leases::LeasePage, locks::AcquireLock, locks::AcquiredLock),
+    (locks::ReleaseLock, locks::Lock<'static>),
 );
 
 /// All schemas.

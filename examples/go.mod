@@ -1,0 +1,3 @@
+module tidelock.dev/examples
+
+go 1.24
