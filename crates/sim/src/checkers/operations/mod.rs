@@ -34,7 +34,7 @@ use super::ownership::SlotOwnership;
 use super::replay::{LogJudge, LogOrder, is_refused};
 use super::{Checker, FinishedRun, Violation};
 use crate::compound::{is_compound, is_identified, token_in};
-use crate::history::{History, Operation, token_of};
+use crate::history::{History, token_of};
 use crate::leases;
 
 const JUDGE: LogJudge = LogJudge { checker: "operations" };

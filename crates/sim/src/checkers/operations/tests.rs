@@ -59,11 +59,20 @@ impl Run {
         let (slots, all) = (SlotSet::from(slot..slot + 1), SlotSet::all());
         let step = |shard, step| Write::from(Move { shard, migration: MigrationId(1), step });
         let (version, value) = (Version(version), Bytes::from_static(value));
-        let rows = vec![RestoredKey { key: Bytes::from_static(KEY), version, value, expires: None }];
-        let import =
-            Import { attempt: 1, sequence: 0, revision: version, rows, removals: Vec::new(), config: None };
+        let rows =
+            vec![RestoredKey { key: Bytes::from_static(KEY), version, value, expires: None, lease: None }];
+        let import = Import {
+            attempt: 1,
+            sequence: 0,
+            revision: version,
+            rows,
+            removals: Vec::new(),
+            config: None,
+            leases: None,
+        };
         let (config, outcomes) = (Config::default().floor_block().into(), Vec::new());
-        let own = MoveStep::Own { attempt: 1, sequence: 1, revision: version, config, outcomes };
+        let own =
+            MoveStep::Own { attempt: 1, sequence: 1, revision: version, config, outcomes, leases_at: None };
         let founding = SlotSet::default();
         let open = MoveStep::Open { attempt: 1, slots: slots.clone(), founding, limit: 1 };
         self.second_log.extend([open, MoveStep::Import(import), own].map(|it| step(SECOND, it)));
