@@ -61,7 +61,9 @@ pub struct Lock<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", regex(pattern = BASE64))]
     pub key_b64: Option<Cow<'a, str>>,
-    /// Who holds it; null if nobody does.
+    /// Who holds it; absent if nobody does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "LockHolder<'static>")]
     pub holder: Option<LockHolder<'a>>,
     /// Who waits for it, the next holder first.
     pub queue: Vec<LockWaiter<'a>>,

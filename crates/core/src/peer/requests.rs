@@ -20,6 +20,13 @@ pub struct Origin {
     pub request: RequestId,
 }
 
+impl Origin {
+    /// Whether this node received the request, or asks for it itself.
+    pub(crate) fn is_own(&self) -> bool {
+        self.link == LinkNumber(0)
+    }
+}
+
 /// Number of a link between this node and one peer, counted up; 0 stands for the node itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkNumber(pub u64);

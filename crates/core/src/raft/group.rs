@@ -277,6 +277,11 @@ impl Group {
             return Err(ProposeError::Refused(ShardRefusal::invalid("write for another kind of shard")));
         }
         write.validate().map_err(ProposeError::Refused)?;
+        if let Write::Expire { led_since: Some(since), .. } = write
+            && !self.may_end_leases(origin, *since)
+        {
+            return Err(ProposeError::Refused(ShardRefusal::invalid("proposed by an earlier leader")));
+        }
         // The applied state may not own the keys yet, or no longer. Refuse now, so that the log
         // need not contain a refused command.
         if !self.machine().owns_all_of(write) {
@@ -320,6 +325,14 @@ impl Group {
         let (shard, limit) = (self.shard, limits::EXPIRED_KEYS_MAX);
         let led_since = self.machine().has_leases().then_some(led_since);
         Some((Write::Expire { shard, now: time, limit, led_since }, keys.div_ceil(limit)))
+    }
+
+    /// Whether this replica leads since a time, and itself asks to end leases for which it has led.
+    /// A leader that lost its leadership before it proposed them sends them to the next one, which
+    /// has not led for their time.
+    fn may_end_leases(&self, origin: Origin, since: UnixMillis) -> bool {
+        let leads_since = self.leadership.leads_since(Term(self.raft.raft.term), since);
+        (origin.is_own() && leads_since) || self.faults.has(Fault::LeaseFloorIgnored)
     }
 
     /// Records that a removal of overdue keys was applied.

@@ -59,6 +59,11 @@ impl Leadership {
         }
     }
 
+    /// Whether [`Leadership::led_since`] has this value in `term`.
+    pub(super) fn leads_since(&self, term: Term, since: UnixMillis) -> bool {
+        self.led_since == Some((term, since))
+    }
+
     /// Whether the removal of overdue keys may be proposed: the last proposal was applied, or is
     /// taken for lost because it is older than `timeout_ticks`.
     pub(super) fn may_propose_expiry(&self, now: Ticks, timeout_ticks: u64) -> bool {
@@ -78,7 +83,13 @@ impl Leadership {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture;
+    use super::super::group::ProposeError;
     use super::*;
+    use crate::command::Write;
+    use crate::peer::{LinkNumber, Origin, RequestId};
+    use crate::storage::RecoveredLog;
+    use crate::types::{NodeId, ShardId};
 
     #[test]
     fn a_new_leadership_remembers_nothing_of_the_last_one() {
@@ -108,6 +119,26 @@ mod tests {
         leadership.change(false);
         leadership.change(true);
         assert_eq!(since(&mut leadership, 4, 400), 400);
+    }
+
+    /// A leader that lost its leadership before it proposed the ends of leases sends them on, as any
+    /// write.
+    #[test]
+    fn leases_end_only_by_the_leader_that_has_led_for_them() {
+        let shard = ShardId(1);
+        let mut group = fixture::group(shard, RecoveredLog::default());
+        group.raft.raft.become_candidate();
+        group.raft.raft.become_leader();
+        assert_eq!(group.expiries(UnixMillis(100)), None);
+        let mut propose = |link, since| {
+            let origin = Origin { node: NodeId(1), link: LinkNumber(link), request: RequestId(1) };
+            let led_since = Some(UnixMillis(since));
+            group.propose(&Write::Expire { shard, now: UnixMillis(9_000), limit: 1, led_since }, origin, None)
+        };
+        assert_eq!(propose(0, 100), Ok(()));
+        for (link, since) in [(0, 99), (1, 100)] {
+            assert!(matches!(propose(link, since), Err(ProposeError::Refused(_))), "{link} {since}");
+        }
     }
 
     #[test]

@@ -400,7 +400,7 @@ mod tests {
             (Method::POST, "/v1/keys/a", "GET, HEAD, PUT, DELETE"),
             (Method::POST, "/v1/atomics/a", "GET, HEAD"),
             (Method::PUT, "/v1/atomics/a/exchange", "GET, HEAD, POST"),
-            (Method::PUT, "/v1/leases", "GET, HEAD, POST"),
+            (Method::PUT, "/v1/leases", "POST, GET, HEAD"),
             (Method::PUT, "/v1/leases/renew", "POST, GET, HEAD, DELETE"),
             (Method::POST, "/v1/locks/a", "GET, HEAD"),
             (Method::DELETE, "/db/a", "GET, HEAD, POST, PUT"),
