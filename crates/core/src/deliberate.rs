@@ -138,6 +138,8 @@ pub enum Fault {
     FenceUsedTwice,
     /// Leases and locks are not copied when their slots move.
     LeasesLeftBehind,
+    /// The effect of a script is written without the condition that its keys are unchanged.
+    ScriptWithoutCondition,
 }
 
 /// The fault of a node, if any.
@@ -150,7 +152,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 57] = [
+    pub const ALL: [Fault; 58] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -208,6 +210,7 @@ impl Faults {
         Fault::LeaseFloorIgnored,
         Fault::FenceUsedTwice,
         Fault::LeasesLeftBehind,
+        Fault::ScriptWithoutCondition,
     ];
 
     /// No fault.

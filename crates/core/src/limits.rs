@@ -131,6 +131,45 @@ pub const TRANSACTION_BYTES_MAX: usize = 8 << 20;
 /// Keys that one transaction watches.
 pub const WATCHES_MAX: usize = 1_024;
 
+/// How often a script runs because its keys were changed meanwhile. Scripts of one worker on the
+/// same keys wait for each other after the first conflict, so each run competes with at most one
+/// script of every other worker, and with other writes.
+pub const SCRIPT_RUNS_MAX: usize = 32;
+
+/// Longest script. Those of libraries have a few KiB.
+pub const SCRIPT_BYTES_MAX: usize = 1 << 20;
+
+/// Instructions of Lua that one run of a script may execute. They take about a tenth of a second.
+pub const SCRIPT_INSTRUCTIONS_MAX: u64 = 10_000_000;
+
+/// How long one run of a script may take, in milliseconds. All other scripts of the node wait
+/// meanwhile.
+pub const SCRIPT_TIME_MS_MAX: u64 = 1_000;
+
+/// Memory of one run of a script, with its garbage: enough for all values that it may read, and for
+/// a few copies.
+pub const SCRIPT_MEMORY_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes that the values of a script's keys may have, with what it has written. It may read as much
+/// as one reply holds, and write as much as one transaction holds.
+pub const SCRIPT_VALUES_BYTES_MAX: usize = REPLIES_BYTES_CLOSE + TRANSACTION_BYTES_MAX;
+
+/// Bytes of the arguments of one command of a script, of its reply, and of JSON that it encodes.
+pub const SCRIPT_TEXT_BYTES_MAX: usize = 8 << 20;
+
+/// Lines that one run of a script may log. Further ones are dropped.
+pub const SCRIPT_LOG_LINES_MAX: u32 = 16;
+
+/// Scripts that may wait for the thread that runs them. Further ones are refused as overloaded.
+/// Most take far less than a millisecond, so the last one waits for less than a second.
+pub const SCRIPTS_WAITING_MAX: usize = 1_024;
+
+/// Scripts that a node remembers by their digests. The one used least recently leaves.
+pub const SCRIPTS_CACHED_MAX: usize = 1_000;
+
+/// Bytes of the scripts that a node remembers. It exceeds [`SCRIPT_BYTES_MAX`].
+pub const SCRIPTS_CACHED_BYTES_MAX: usize = 8 << 20;
+
 /// Comparisons of one transaction with two branches, and operations of each branch. Applying so
 /// many takes about a millisecond.
 pub const BRANCH_OPERATIONS_MAX: usize = 1_024;

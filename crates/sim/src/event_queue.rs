@@ -135,6 +135,8 @@ pub enum SimEvent {
     WatchKeys(usize),
     /// A client with leases takes its next step.
     Lease(usize),
+    /// A client that runs scripts takes its next step.
+    Script(usize),
     /// A client that pipelines takes its next step.
     Pipeline(usize),
     /// An importer takes its next step.

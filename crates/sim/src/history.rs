@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tidelock_core::command::config::{ConfigWritten, Name};
 use tidelock_core::command::{OperationReply, Refusal, Reply, Request, Write, WriteReply};
-use tidelock_core::types::{NodeId, Token};
+use tidelock_core::types::{NodeId, Token, Version};
 
 /// A position in the order of requests and replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -279,6 +279,22 @@ pub fn value_of(token: Token, length: usize) -> Bytes {
 pub fn token_of(value: &[u8]) -> Option<Token> {
     let token = value.first_chunk::<VALUE_BYTES_MIN>()?;
     Some(Token(u64::from_be_bytes(*token)))
+}
+
+/// An answered run of a script that adds one to a counter, or only reads it. The counter is kept in
+/// two keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterRun {
+    /// The first key of the counter.
+    pub key: Bytes,
+    /// The read of the keys.
+    pub read: Token,
+    /// The version of the first key in that read.
+    pub version: Version,
+    /// What both keys counted then.
+    pub counts: [u64; 2],
+    /// The write of the next count; `None`: the script only read.
+    pub write: Option<Token>,
 }
 
 /// One finished iteration over all keys.

@@ -109,6 +109,8 @@ pub struct Load {
     pub key_watchers: usize,
     /// How many clients have leases and hold locks.
     pub lease_clients: usize,
+    /// How many clients run scripts.
+    pub script_clients: usize,
     /// Longest value, in bytes.
     pub value_bytes_max: usize,
     /// Whether clients stay with one node, or take any for each operation.
@@ -203,6 +205,7 @@ impl Plan {
                         &mut generator(seed, "watching keys"),
                         &mut generator(seed, "removals of all keys"),
                         &mut generator(seed, "leases"),
+                        &mut generator(seed, "scripts"),
                     ],
                 ),
             ),
@@ -302,6 +305,7 @@ impl Plan {
                 value_bytes_max: 0,
                 key_watchers: 0,
                 lease_clients: 0,
+                script_clients: 0,
                 sticky: false,
                 watching: WatcherHabits {
                     pause_max: millisecond,
@@ -487,7 +491,7 @@ fn draw_load(
     random: &mut fastrand::Rng,
     (operations, config): (&mut fastrand::Rng, &mut fastrand::Rng),
     [scans, pipelining, imports, backups]: [&mut fastrand::Rng; 4],
-    (watching, [key_watching, flushes, leases]): (WatcherHabits, [&mut fastrand::Rng; 3]),
+    (watching, [key_watching, flushes, leases, scripts]): (WatcherHabits, [&mut fastrand::Rng; 4]),
 ) -> Load {
     Load {
         clients: random.usize(1..=12),
@@ -505,6 +509,7 @@ fn draw_load(
         watching,
         key_watchers: *choose(key_watching, &[0, 0, 1, 3]),
         lease_clients: *choose(leases, &[0, 0, 2, 5]),
+        script_clients: *choose(scripts, &[0, 0, 2, 4]),
         value_bytes_max: *choose(random, &[8, 8, 200, 2_000, 20_000]),
         sticky: random.bool(),
     }

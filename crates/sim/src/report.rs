@@ -61,6 +61,8 @@ pub struct Tally {
     pub keys_watched: u64,
     /// Leases and locks that clients were told to have, each time that they were told.
     pub leases_kept: u64,
+    /// Scripts that took effect.
+    pub scripts: u64,
     /// Connections of watchers of configuration that continued after the last revision that they had received.
     pub watches_resumed: u64,
     /// Queries of such connections that were refused. For most of them no leader could be asked.
@@ -123,6 +125,7 @@ impl Tally {
         self.watched += other.watched;
         self.keys_watched += other.keys_watched;
         self.leases_kept += other.leases_kept;
+        self.scripts += other.scripts;
         self.watches_resumed += other.watches_resumed;
         self.watch_reads_refused += other.watch_reads_refused;
         self.deletions_watched += other.deletions_watched;

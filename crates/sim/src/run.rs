@@ -64,6 +64,7 @@ fn play(plan: &Plan, world: &mut World<'_>) -> Result<(), Violation> {
         watchers: &world.watchers,
         key_watchers: &world.key_watchers,
         imports: &world.imports,
+        counter_runs: &world.counter_runs,
         ledger: world.ledger(),
         data_shards: plan.data_shards,
         is_mixed: plan.is_mixed(),

@@ -66,6 +66,7 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.scanners = if fault == Fault::ScanByLaterMap { 2 } else { 0 };
     plan.load.pipelining_clients = 0;
     plan.load.lease_clients = 0;
+    plan.load.script_clients = if fault == Fault::ScriptWithoutCondition { 4 } else { 0 };
     provoke(&mut plan, fault);
     // These plans have all their strikes.
     if !matches!(fault, Fault::OutcomeThroughLaterLink | Fault::ReadBeforeMove | Fault::GivenSlotsRead) {
@@ -338,6 +339,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::LeaseFloorIgnored
         | Fault::FenceUsedTwice
         | Fault::UnequalValuesMatch
+        | Fault::ScriptWithoutCondition
         | Fault::ImportWithoutCondition => [isolate, partition, pause, slow],
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
@@ -475,6 +477,11 @@ fn owned_before_last_rows_is_caught() {
         Fault::OwnedBeforeLastRows,
         &["durability", "linearizability", "lineage", "operations", "replicas", "slots"],
     );
+}
+
+#[test]
+fn scripts_that_overwrite_each_other_are_caught() {
+    caught(Fault::ScriptWithoutCondition, &["scripts"]);
 }
 
 #[test]

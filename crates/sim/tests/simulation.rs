@@ -118,6 +118,7 @@ fn a_row_of_seeds_holds_and_tests_something() {
         total.backups > SEEDS / 4 && total.backups_gathered > SEEDS / 20,
         "hardly any backup was taken, or none of several nodes: {total:?}"
     );
+    assert!(total.scripts > 10 * SEEDS, "hardly any script took effect: {total:?}");
     assert!(total.checkpoints > SEEDS, "replicas were hardly compared: {total:?}");
     assert!(
         total.snapshots_made > 10 * SEEDS && total.snapshots_received > SEEDS,

@@ -10,6 +10,7 @@ pub mod key_watcher;
 pub mod operation_queues;
 pub mod pipeline;
 pub mod restore;
+pub mod script;
 pub mod watch_hub;
 pub mod watcher;
 

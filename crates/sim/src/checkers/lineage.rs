@@ -242,6 +242,8 @@ impl Builder<'_> {
             | (Read::Lock { .. }, Reply::Read(ReadReply::Lock(_)))
             | (Read::Leases { .. }, Reply::Read(ReadReply::Page(_)))
             | (Read::Count, Reply::Read(ReadReply::Count(_))) => Ok(()),
+            // Judged by the log.
+            (Read::Get { key }, Reply::Read(ReadReply::Value(_))) if is_compound(key) => Ok(()),
             (
                 Read::Get { key },
                 Reply::Read(ReadReply::Value(Some(StoredValue {

@@ -9,7 +9,8 @@
 //! [`pipelines`] judges what the order of one connection's commands promises. [`operations`] also
 //! uses the log, for properties that a history alone does not show. [`config`] judges configuration
 //! by its revisions, and [`lives`] judges namespaces that are created and deleted, by the log.
-//! [`key_watches`] judges what watchers of keys received, [`leases`] leases, locks and fences.
+//! [`key_watches`] judges what watchers of keys received, [`leases`] leases, locks and fences,
+//! [`scripts`] that no script overwrites the effect of another.
 //! [`backups`] judges each backup when it is restored. [`permissions`] and [`audit`] judge runs
 //! with principals.
 //!
@@ -40,6 +41,7 @@ mod replay;
 pub mod replicas;
 pub mod replies;
 pub mod scans;
+pub mod scripts;
 pub mod staleness;
 pub mod versions;
 
@@ -50,7 +52,7 @@ use std::cell::OnceCell;
 
 use tidelock_core::types::Version;
 
-use crate::history::{History, ImportedDocument, Iteration};
+use crate::history::{CounterRun, History, ImportedDocument, Iteration};
 use crate::key_watcher::KeyWatchingClient;
 use crate::pipelines::ConnectionRecord;
 use crate::watcher::WatchingClient;
@@ -88,6 +90,7 @@ pub trait Checker {
 const CHECKERS: &[&dyn Checker] = &[
     &pipelines::ConnectionReplies,
     &leases::Leases,
+    &scripts::Scripts,
     &operations::OperationsByLog,
     &durability::Durability,
     &flushes::Flushes,
@@ -115,6 +118,8 @@ pub struct FinishedRun<'a> {
     pub key_watchers: &'a [KeyWatchingClient],
     /// Imports of configuration that succeeded.
     pub imports: &'a [ImportedDocument],
+    /// Runs of scripts that were answered.
+    pub counter_runs: &'a [CounterRun],
     /// What the cluster committed.
     pub ledger: &'a operations::Ledger,
     /// Number of data shards at the founding.

@@ -25,6 +25,7 @@ mod releases;
 mod relocation;
 mod restoring;
 mod scanning;
+mod scripting;
 mod steady;
 mod watching;
 
@@ -51,7 +52,7 @@ use crate::describe::{brief_event, brief_reply, link_facts, reply_facts, trace_f
 use crate::disk::SimDisk;
 use crate::event_queue::{EventQueue, Micros, SimEvent};
 use crate::faults::{CrashKind, ShellBug};
-use crate::history::{Happened, History, ImportedDocument, Incarnation, Iteration, Outcome};
+use crate::history::{CounterRun, Happened, History, ImportedDocument, Incarnation, Iteration, Outcome};
 use crate::host::Host;
 use crate::key_watcher::KeyWatchingClient;
 use crate::net::Network;
@@ -70,6 +71,7 @@ use permissions::Administrator;
 use pipelining::PipeliningClients;
 use releases::REMOVAL;
 use scanning::Scanner;
+use scripting::ScriptClient;
 use steady::SteadyClients;
 
 /// The state of a run: the plan, the cluster, its clients and the checkers.
@@ -85,6 +87,9 @@ pub struct World<'p> {
     /// The watchers of keys at each host.
     pub(crate) key_hubs: Vec<WatchHub>,
     lease_clients: Vec<LeasingClient>,
+    script_clients: Vec<ScriptClient>,
+    /// Runs of scripts that were answered.
+    pub(crate) counter_runs: Vec<CounterRun>,
     pub(crate) scanners: Vec<Scanner>,
     pub(crate) iterations: Vec<Iteration>,
     pub(crate) pipelining: PipeliningClients,
@@ -149,6 +154,8 @@ impl<'p> World<'p> {
             watchers: watchers(plan, &workload),
             key_watchers: key_watching::key_watchers(plan, &workload),
             lease_clients: leasing::lease_clients(plan, &workload),
+            script_clients: scripting::script_clients(plan, &workload),
+            counter_runs: Vec::new(),
             key_hubs: (0..plan.hosts()).map(|_| WatchHub::default()).collect(),
             scanners: (0..plan.load.scanners)
                 .map(|number| Scanner::new(number, plan.generator(&format!("scanner {number}"))))
@@ -209,6 +216,7 @@ impl<'p> World<'p> {
         self.start_watchers();
         self.start_key_watchers();
         self.start_lease_clients();
+        self.start_script_clients();
         self.start_pipelining();
         self.start_importers();
         self.start_backup_clients();
@@ -411,6 +419,7 @@ impl<'p> World<'p> {
             SimEvent::Watch(watcher) => self.watch(watcher),
             SimEvent::WatchKeys(watcher) => self.watch_keys(watcher),
             SimEvent::Lease(client) if self.is_loaded => self.lease(client),
+            SimEvent::Script(client) if self.is_loaded => self.script(client),
             SimEvent::Pipeline(client) if self.is_loaded => self.pipeline(client),
             SimEvent::BackUp(client) if self.is_loaded => return self.back_up(client),
             SimEvent::Import(importer) if self.is_loaded => self.import(importer),
@@ -421,7 +430,7 @@ impl<'p> World<'p> {
             SimEvent::Started(node) if !self.host(node).is_up() => return self.start_host(node),
             SimEvent::Started(_) => {}
             SimEvent::NameUpdated(node) => self.update_name(node),
-            SimEvent::Client(_) | SimEvent::Scan(_) | SimEvent::Pipeline(_) => {}
+            SimEvent::Client(_) | SimEvent::Scan(_) | SimEvent::Pipeline(_) | SimEvent::Script(_) => {}
             SimEvent::Lease(_) | SimEvent::Import(_) | SimEvent::BackUp(_) | SimEvent::Administer => {}
             SimEvent::Fault(_) | SimEvent::Relief(_) => {}
         }
@@ -539,6 +548,7 @@ impl<'p> World<'p> {
         let was_open = self.history.answer(token, reply.clone());
         self.judge_permission(token, &reply)?;
         self.importer_hears(token, &reply);
+        self.script_client_hears(token, &reply);
         self.backup_client_hears(token, &reply);
         self.steady_client_hears(token, &reply)?;
         self.scanner_hears(node, token, reply.clone());

@@ -24,6 +24,7 @@ mod operations;
 pub mod outgoing_slots;
 pub mod ownership;
 mod scan_cursors;
+pub mod scratch;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -100,6 +100,7 @@ impl Run {
             watchers: &[],
             key_watchers: &[],
             imports: &[],
+            counter_runs: &[],
             ledger: &self.ledger,
             data_shards,
             is_mixed: false,
