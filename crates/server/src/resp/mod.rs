@@ -23,6 +23,7 @@ mod connection;
 pub(crate) mod dispatch;
 mod dyn_store;
 mod encode;
+mod executor;
 pub mod frame;
 mod glob;
 mod replies;

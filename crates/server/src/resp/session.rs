@@ -16,12 +16,14 @@ use tidelock_core::auth::{LimitExceeded, Usage};
 use tidelock_core::clients::pipeline::{CommandError, Executed, Pipeline};
 use tidelock_core::command::{Consistency, Operation, Refusal, Reply, Request};
 use tidelock_core::deliberate::Faults;
+use tidelock_core::types::UnixMillis;
 
 use super::RespContext;
 use super::authentication::{Authentication, CommandDemand};
 use super::dispatch::{CommandSpec, When};
 use super::dyn_store::DynStore;
 use super::encode::{Encoder, Protocol};
+use super::executor::Executor;
 use super::frame::CommandArguments;
 use super::replies::{
     Encoded, Gathered, Item, Render, RenderMany, ReplyEncoder, RespReplies, Style, refusal_text,
@@ -170,64 +172,6 @@ impl Session {
             return Ok(());
         }
         operations.try_for_each(|operation| self.authentication.check_operation(operation, &self.clock))
-    }
-
-    /// Executes one operation and owes its reply.
-    pub fn one(&mut self, operation: &Operation<'_>, render: Render) -> Result<Action, Failure> {
-        self.check_operations([*operation].into_iter())?;
-        if self.is_in_multi() {
-            return self.queue([*operation].into_iter(), Item::One(render));
-        }
-        let store = &self.store;
-        self.pipeline.push_one(operation, |key| store.shard_of(key), render).map_err(failure)?;
-        Ok(Action::Done)
-    }
-
-    /// Executes several operations, each in its key's shard, and owes one reply to all.
-    pub fn many<'a>(
-        &mut self,
-        operations: impl ExactSizeIterator<Item = Operation<'a>> + Clone,
-        render: RenderMany,
-    ) -> Result<Action, Failure> {
-        self.check_operations(operations.clone())?;
-        if self.is_in_multi() {
-            let item = Item::Many(render, operations.len());
-            return self.queue(operations, item);
-        }
-        let store = &self.store;
-        self.pipeline
-            .push_many(operations, |key| store.shard_of(key), Gathered::new(render))
-            .map_err(failure)?;
-        Ok(Action::Done)
-    }
-
-    /// Executes several operations on keys of one shard, all or none, and owes one reply.
-    pub fn together<'a>(
-        &mut self,
-        operations: impl ExactSizeIterator<Item = Operation<'a>> + Clone,
-        render: RenderMany,
-    ) -> Result<Action, Failure> {
-        if self.is_in_multi() {
-            return self.many(operations, render);
-        }
-        self.check_operations(operations.clone())?;
-        let store = &self.store;
-        self.pipeline
-            .push_transaction(operations, |key| store.shard_of(key), Gathered::new(render))
-            .map_err(failure)?;
-        self.count_cross_slot();
-        Ok(Action::Done)
-    }
-
-    /// Replies without the store, in the order of the commands.
-    pub fn reply(&mut self, encode: impl FnOnce(&mut Encoder<'_>)) -> Result<Action, Failure> {
-        if self.is_in_multi() {
-            let mut encoded = Vec::new();
-            encode(&mut Encoder::new(&mut encoded, self.protocol));
-            return self.queue(std::iter::empty(), Item::Ready(encoded));
-        }
-        self.owe(encode);
-        Ok(Action::Done)
     }
 
     /// Replies `OK`.
@@ -454,6 +398,73 @@ impl Session {
         self.pipeline.queue(operations, |key| store.shard_of(key), item).map_err(failure)?;
         self.owe(|encoder| encoder.simple("QUEUED"));
         Ok(Action::Done)
+    }
+}
+
+/// A session owes the replies, in the order of its commands.
+impl Executor for Session {
+    type Output = Action;
+
+    fn one(&mut self, operation: &Operation<'_>, render: Render) -> Result<Action, Failure> {
+        self.check_operations([*operation].into_iter())?;
+        if self.is_in_multi() {
+            return self.queue([*operation].into_iter(), Item::One(render));
+        }
+        let store = &self.store;
+        self.pipeline.push_one(operation, |key| store.shard_of(key), render).map_err(failure)?;
+        Ok(Action::Done)
+    }
+
+    fn many<'a>(
+        &mut self,
+        operations: impl ExactSizeIterator<Item = Operation<'a>> + Clone,
+        render: RenderMany,
+    ) -> Result<Action, Failure> {
+        self.check_operations(operations.clone())?;
+        if self.is_in_multi() {
+            let item = Item::Many(render, operations.len());
+            return self.queue(operations, item);
+        }
+        let store = &self.store;
+        self.pipeline
+            .push_many(operations, |key| store.shard_of(key), Gathered::new(render))
+            .map_err(failure)?;
+        Ok(Action::Done)
+    }
+
+    fn together<'a>(
+        &mut self,
+        operations: impl ExactSizeIterator<Item = Operation<'a>> + Clone,
+        render: RenderMany,
+    ) -> Result<Action, Failure> {
+        if self.is_in_multi() {
+            return self.many(operations, render);
+        }
+        self.check_operations(operations.clone())?;
+        let store = &self.store;
+        self.pipeline
+            .push_transaction(operations, |key| store.shard_of(key), Gathered::new(render))
+            .map_err(failure)?;
+        self.count_cross_slot();
+        Ok(Action::Done)
+    }
+
+    fn reply(&mut self, encode: impl FnOnce(&mut Encoder<'_>)) -> Result<Action, Failure> {
+        if self.is_in_multi() {
+            let mut encoded = Vec::new();
+            encode(&mut Encoder::new(&mut encoded, self.protocol));
+            return self.queue(std::iter::empty(), Item::Ready(encoded));
+        }
+        self.owe(encode);
+        Ok(Action::Done)
+    }
+
+    fn now(&self) -> UnixMillis {
+        self.context.clock.now()
+    }
+
+    fn leader_ahead_ms(&self, key: &[u8]) -> i64 {
+        self.store.leader_ahead_ms(self.store.shard_of(key))
     }
 }
 

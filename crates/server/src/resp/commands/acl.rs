@@ -12,6 +12,7 @@ use tidelock_core::types::UnixMillis;
 
 use super::super::dispatch::{COMMANDS, Category};
 use super::super::encode::Encoder;
+use super::super::executor::Executor;
 use super::super::frame::CommandArguments;
 use super::super::session::{Action, Session};
 use super::scan::{encoded, failure};

@@ -13,6 +13,7 @@ use tidelock_core::types::{NodeId, ShardId};
 use uuid::Uuid;
 
 use super::super::encode::Encoder;
+use super::super::executor::Executor;
 use super::super::frame::CommandArguments;
 use super::super::session::{Action, Session};
 use super::scan::{consistency, encoded, failure};

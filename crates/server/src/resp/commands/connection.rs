@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::super::encode::{Encoder, Protocol};
+use super::super::executor::Executor;
 use super::super::frame::CommandArguments;
 use super::super::session::{Action, Session};
 use super::node::{ModeAndRole, mode_and_role};
@@ -194,17 +195,17 @@ pub fn select(session: &mut Session, arguments: CommandArguments<'_>) -> Result 
 }
 
 /// `PING [text]`
-pub fn ping(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+pub fn ping<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
     match arguments.len() {
-        1 => session.reply(|encoder| encoder.simple("PONG")),
-        2 => session.reply(|encoder| encoder.bulk(&arguments[1])),
+        1 => executor.reply(|encoder| encoder.simple("PONG")),
+        2 => executor.reply(|encoder| encoder.bulk(&arguments[1])),
         _ => Err(super::super::dispatch::wrong_arity("ping")),
     }
 }
 
 /// `ECHO text`
-pub fn echo(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    session.reply(|encoder| encoder.bulk(&arguments[1]))
+pub fn echo<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    executor.reply(|encoder| encoder.bulk(&arguments[1]))
 }
 
 /// `QUIT`

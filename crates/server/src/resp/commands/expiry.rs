@@ -6,29 +6,30 @@
 use tidelock_core::command::{ExpiryCondition, Operation};
 use tidelock_core::types::UnixMillis;
 
+use super::super::executor::Executor;
 use super::super::frame::CommandArguments;
 use super::super::replies::{ExpiryForm, Render};
-use super::super::session::{Failure, Session};
+use super::super::session::Failure;
 use super::{Result, integer, is};
 
 /// `EXPIRE key seconds [NX|XX|GT|LT]`
-pub fn expire(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    change(session, arguments, ExpireCommand { name: "expire", unit_ms: 1_000, since: Since::Now })
+pub fn expire<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    change(executor, arguments, ExpireCommand { name: "expire", unit_ms: 1_000, since: Since::Now })
 }
 
 /// `PEXPIRE key milliseconds [NX|XX|GT|LT]`
-pub fn pexpire(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    change(session, arguments, ExpireCommand { name: "pexpire", unit_ms: 1, since: Since::Now })
+pub fn pexpire<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    change(executor, arguments, ExpireCommand { name: "pexpire", unit_ms: 1, since: Since::Now })
 }
 
 /// `EXPIREAT key unix-seconds [NX|XX|GT|LT]`
-pub fn expireat(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    change(session, arguments, ExpireCommand { name: "expireat", unit_ms: 1_000, since: Since::Epoch })
+pub fn expireat<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    change(executor, arguments, ExpireCommand { name: "expireat", unit_ms: 1_000, since: Since::Epoch })
 }
 
 /// `PEXPIREAT key unix-milliseconds [NX|XX|GT|LT]`
-pub fn pexpireat(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    change(session, arguments, ExpireCommand { name: "pexpireat", unit_ms: 1, since: Since::Epoch })
+pub fn pexpireat<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    change(executor, arguments, ExpireCommand { name: "pexpireat", unit_ms: 1, since: Since::Epoch })
 }
 
 /// The origin of a time.
@@ -49,10 +50,14 @@ struct ExpireCommand {
     since: Since,
 }
 
-fn change(session: &mut Session, arguments: CommandArguments<'_>, command: ExpireCommand) -> Result {
+fn change<E: Executor>(
+    executor: &mut E,
+    arguments: CommandArguments<'_>,
+    command: ExpireCommand,
+) -> Result<E::Output> {
     let ExpireCommand { name, unit_ms, since } = command;
     let now_ms = match since {
-        Since::Now => session.context.clock.now().0 as i64,
+        Since::Now => executor.now().0 as i64,
         Since::Epoch => 0,
     };
     let millis = integer(&arguments[2])?.checked_mul(unit_ms);
@@ -68,7 +73,7 @@ fn change(session: &mut Session, arguments: CommandArguments<'_>, command: Expir
         // It has passed by any clock.
         _ => Operation::Expire { key, at: Some(UnixMillis(0)), condition },
     };
-    session.one(&operation, Render::Changed)
+    executor.one(&operation, Render::Changed)
 }
 
 fn condition(arguments: CommandArguments<'_>) -> Result<ExpiryCondition> {
@@ -101,33 +106,37 @@ fn condition(arguments: CommandArguments<'_>) -> Result<ExpiryCondition> {
 }
 
 /// `TTL key`
-pub fn ttl(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    look(session, arguments, ExpiryForm::SecondsLeft)
+pub fn ttl<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    look(executor, arguments, ExpiryForm::SecondsLeft)
 }
 
 /// `PTTL key`
-pub fn pttl(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    look(session, arguments, ExpiryForm::MillisLeft)
+pub fn pttl<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    look(executor, arguments, ExpiryForm::MillisLeft)
 }
 
 /// `EXPIRETIME key`
-pub fn expiretime(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    look(session, arguments, ExpiryForm::UnixSeconds)
+pub fn expiretime<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    look(executor, arguments, ExpiryForm::UnixSeconds)
 }
 
 /// `PEXPIRETIME key`
-pub fn pexpiretime(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    look(session, arguments, ExpiryForm::UnixMillis)
+pub fn pexpiretime<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    look(executor, arguments, ExpiryForm::UnixMillis)
 }
 
-fn look(session: &mut Session, arguments: CommandArguments<'_>, form: ExpiryForm) -> Result {
+fn look<E: Executor>(
+    executor: &mut E,
+    arguments: CommandArguments<'_>,
+    form: ExpiryForm,
+) -> Result<E::Output> {
     let key = &arguments[1];
-    let ahead_ms = session.store.leader_ahead_ms(session.store.shard_of(key));
-    session.one(&Operation::Describe { key }, Render::Expiry { form, ahead_ms })
+    let ahead_ms = executor.leader_ahead_ms(key);
+    executor.one(&Operation::Describe { key }, Render::Expiry { form, ahead_ms })
 }
 
 /// `PERSIST key`
-pub fn persist(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+pub fn persist<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
     let persist = Operation::Expire { key: &arguments[1], at: None, condition: ExpiryCondition::Some };
-    session.one(&persist, Render::Changed)
+    executor.one(&persist, Render::Changed)
 }

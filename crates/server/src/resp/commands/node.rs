@@ -5,6 +5,7 @@ use tidelock_core::event::{NodeStatus, ShardStatus};
 use super::super::RespContext;
 use super::super::dispatch::{COMMANDS, CommandSpec};
 use super::super::encode::Encoder;
+use super::super::executor::Executor;
 use super::super::frame::{CommandArguments, FRAME_BYTES_MAX};
 use super::super::glob;
 use super::super::session::{Action, Session};
@@ -279,9 +280,9 @@ fn group(family: Family) -> &'static str {
 }
 
 /// `TIME`: seconds since 1970, and the microseconds of that second, by this node's clock.
-pub fn time(session: &mut Session, _: CommandArguments<'_>) -> Result {
-    let now = session.context.clock.now().0;
-    session.reply(|encoder| {
+pub fn time<E: Executor>(executor: &mut E, _: CommandArguments<'_>) -> Result<E::Output> {
+    let now = executor.now().0;
+    executor.reply(|encoder| {
         encoder.array(2);
         encoder.bulk((now / 1_000).to_string().as_bytes());
         encoder.bulk((now % 1_000 * 1_000).to_string().as_bytes());

@@ -5,29 +5,30 @@ use tidelock_core::limits::VALUE_BYTES_MAX;
 use tidelock_core::types::{UnixMillis, Version};
 
 use super::super::dispatch::wrong_arity;
+use super::super::executor::Executor;
 use super::super::frame::CommandArguments;
 use super::super::replies::{Render, RenderMany, VALUE_TOO_LONG};
-use super::super::session::{Failure, Session};
+use super::super::session::Failure;
 use super::{Result, integer, is, syntax};
 
 /// `GET key`
-pub fn get(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    session.one(&Operation::Get { key: &arguments[1] }, Render::Value)
+pub fn get<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    executor.one(&Operation::Get { key: &arguments[1] }, Render::Value)
 }
 
 /// `SET key value [NX|XX|IFEQ value|IFNE value|IFDEQ hash|IFDNE hash] [GET]
 /// [EX s|PX ms|EXAT s|PXAT ms|KEEPTTL]`
-pub fn set(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+pub fn set<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
     let (key, value) = (&arguments[1], &arguments[2]);
     if arguments.len() == 3 {
         // By far the most frequent form.
-        return session.one(&Operation::Put { key, value, condition: Condition::Always }, Render::Ok);
+        return executor.one(&Operation::Put { key, value, condition: Condition::Always }, Render::Ok);
     }
-    let options = Options::read(session, arguments)?;
+    let options = Options::read(executor, arguments)?;
     let condition = options.condition.unwrap_or(SetCondition::Version(Condition::Always));
     let expiry = options.expiry.unwrap_or(Expiry::Never);
     let set = Set { key, value, condition, expiry, previous: options.previous };
-    session.one(&Operation::Set(set), if options.previous { Render::Previous } else { Render::Ok })
+    executor.one(&Operation::Set(set), if options.previous { Render::Previous } else { Render::Ok })
 }
 
 /// The options of `SET` after key and value.
@@ -39,7 +40,7 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    fn read(session: &Session, arguments: CommandArguments<'a>) -> Result<Options<'a>> {
+    fn read(executor: &impl Executor, arguments: CommandArguments<'a>) -> Result<Options<'a>> {
         let mut options = Options::default();
         let mut rest = arguments.from(3);
         while let Some(option) = rest.next() {
@@ -55,7 +56,7 @@ impl<'a> Options<'a> {
             } else if is(option, "keepttl") {
                 options.set_expiry(Expiry::Keep)?;
             } else if let Some(expiry) = ExpiryOption::named(option) {
-                options.set_expiry(expiry.expiry(session, value()?, "set")?)?;
+                options.set_expiry(expiry.expiry(executor, value()?, "set")?)?;
             } else {
                 return syntax();
             }
@@ -89,8 +90,8 @@ impl ExpiryOption {
     }
 
     /// The time of expiry. The leader of the key's shard evaluates relative times.
-    fn expiry(self, session: &Session, text: &[u8], command: &str) -> Result<Expiry> {
-        let begin = if self.absolute { 0 } else { session.context.clock.now().0 as i64 };
+    fn expiry(self, executor: &impl Executor, text: &[u8], command: &str) -> Result<Expiry> {
+        let begin = if self.absolute { 0 } else { executor.now().0 as i64 };
         let millis = integer(text)?
             .checked_mul(self.unit_ms)
             .filter(|millis| *millis > 0)
@@ -130,17 +131,22 @@ fn is_hexadecimal(text: &str) -> bool {
 }
 
 /// `SETEX key seconds value`
-pub fn setex(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    set_for(session, arguments, "setex", 1_000)
+pub fn setex<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    set_for(executor, arguments, "setex", 1_000)
 }
 
 /// `PSETEX key milliseconds value`
-pub fn psetex(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    set_for(session, arguments, "psetex", 1)
+pub fn psetex<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    set_for(executor, arguments, "psetex", 1)
 }
 
-fn set_for(session: &mut Session, arguments: CommandArguments<'_>, name: &str, unit_ms: i64) -> Result {
-    let expiry = ExpiryOption { unit_ms, absolute: false }.expiry(session, &arguments[2], name)?;
+fn set_for<E: Executor>(
+    executor: &mut E,
+    arguments: CommandArguments<'_>,
+    name: &str,
+    unit_ms: i64,
+) -> Result<E::Output> {
+    let expiry = ExpiryOption { unit_ms, absolute: false }.expiry(executor, &arguments[2], name)?;
     let set = Set {
         key: &arguments[1],
         value: &arguments[3],
@@ -148,17 +154,17 @@ fn set_for(session: &mut Session, arguments: CommandArguments<'_>, name: &str, u
         expiry,
         previous: false,
     };
-    session.one(&Operation::Set(set), Render::Ok)
+    executor.one(&Operation::Set(set), Render::Ok)
 }
 
 /// `SETNX key value`
-pub fn setnx(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+pub fn setnx<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
     let condition = Condition::Version(Version::ABSENT);
-    session.one(&Operation::Put { key: &arguments[1], value: &arguments[2], condition }, Render::Changed)
+    executor.one(&Operation::Put { key: &arguments[1], value: &arguments[2], condition }, Render::Changed)
 }
 
 /// `GETSET key value`
-pub fn getset(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+pub fn getset<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
     let set = Set {
         key: &arguments[1],
         value: &arguments[2],
@@ -166,22 +172,22 @@ pub fn getset(session: &mut Session, arguments: CommandArguments<'_>) -> Result 
         expiry: Expiry::Never,
         previous: true,
     };
-    session.one(&Operation::Set(set), Render::Previous)
+    executor.one(&Operation::Set(set), Render::Previous)
 }
 
 /// `GETEX key [EX s|PX ms|EXAT s|PXAT ms|PERSIST]`: a read if it has no option.
-pub fn getex(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+pub fn getex<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
     let key = &arguments[1];
     let get = Operation::Get { key };
     let mut options = arguments.from(2);
-    let Some(option) = options.next() else { return session.one(&get, Render::Value) };
+    let Some(option) = options.next() else { return executor.one(&get, Render::Value) };
     let expire = if is(option, "persist") {
         Operation::Expire { key, at: None, condition: ExpiryCondition::Some }
     } else {
         let expiry = ExpiryOption::named(option).ok_or(Failure::from(super::SYNTAX))?;
         let time = options.next().ok_or(Failure::from(super::SYNTAX))?;
         let condition = ExpiryCondition::Always;
-        match expiry.expiry(session, time, "getex")? {
+        match expiry.expiry(executor, time, "getex")? {
             Expiry::At(at) => Operation::Expire { key, at: Some(at), condition },
             Expiry::After(after_ms) => Operation::ExpireAfter { key, after_ms, condition },
             Expiry::Never | Expiry::Keep => return syntax(),
@@ -190,22 +196,22 @@ pub fn getex(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     if options.next().is_some() {
         return syntax();
     }
-    session.together([get, expire].into_iter(), RenderMany::First)
+    executor.together([get, expire].into_iter(), RenderMany::First)
 }
 
 /// `GETDEL key`
-pub fn getdel(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    session.one(&Operation::Take { key: &arguments[1] }, Render::Value)
+pub fn getdel<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    executor.one(&Operation::Take { key: &arguments[1] }, Render::Value)
 }
 
 /// `MGET key [key …]`: the keys of each shard come from one state of it.
-pub fn mget(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+pub fn mget<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
     let keys: Vec<Operation<'_>> = arguments.from(1).map(|key| Operation::Get { key }).collect();
-    session.many(keys.into_iter(), RenderMany::Values)
+    executor.many(keys.into_iter(), RenderMany::Values)
 }
 
 /// `MSET key value [key value …]`: all or none, so the keys must be in one shard.
-pub fn mset(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+pub fn mset<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
     let pairs: Vec<&[u8]> = arguments.from(1).collect();
     if !pairs.len().is_multiple_of(2) {
         return Err(wrong_arity("mset"));
@@ -215,11 +221,11 @@ pub fn mset(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
         .chunks_exact(2)
         .map(|pair| Operation::Put { key: pair[0], value: pair[1], condition })
         .collect();
-    session.together(puts.into_iter(), RenderMany::Ok)
+    executor.together(puts.into_iter(), RenderMany::Ok)
 }
 
 /// `MSETNX key value [key value …]`: all if none of the keys exists, else none.
-pub fn msetnx(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+pub fn msetnx<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
     let pairs: Vec<&[u8]> = arguments.from(1).collect();
     if !pairs.len().is_multiple_of(2) {
         return Err(wrong_arity("msetnx"));
@@ -231,39 +237,39 @@ pub fn msetnx(session: &mut Session, arguments: CommandArguments<'_>) -> Result 
         pairs.clone().zip(behind).map(|(pair, count)| Operation::SkipIfExists { key: pair[0], count });
     let puts = pairs.clone().map(|pair| Operation::Put { key: pair[0], value: pair[1], condition });
     let operations: Vec<Operation<'_>> = checks.chain(puts).collect();
-    session.together(operations.into_iter(), RenderMany::NoneSkipped)
+    executor.together(operations.into_iter(), RenderMany::NoneSkipped)
 }
 
 /// `DIGEST key`: the hash that `IFDEQ` and `IFDNE` compare.
-pub fn digest(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    session.one(&Operation::Get { key: &arguments[1] }, Render::Hash)
+pub fn digest<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    executor.one(&Operation::Get { key: &arguments[1] }, Render::Hash)
 }
 
 /// `GETRANGE key start end`, `SUBSTR key start end`
-pub fn getrange(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+pub fn getrange<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
     let (start, end) = (integer(&arguments[2])?, integer(&arguments[3])?);
-    session.one(&Operation::Get { key: &arguments[1] }, Render::Range { start, end })
+    executor.one(&Operation::Get { key: &arguments[1] }, Render::Range { start, end })
 }
 
 /// `SETRANGE key offset value`
-pub fn setrange(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+pub fn setrange<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
     let (key, bytes) = (&arguments[1], &arguments[3]);
     let offset = u64::try_from(integer(&arguments[2])?).map_err(|_| "ERR offset is out of range")?;
     if bytes.is_empty() {
-        return session.one(&Operation::Describe { key }, Render::Length);
+        return executor.one(&Operation::Describe { key }, Render::Length);
     }
     if offset.saturating_add(bytes.len() as u64) > VALUE_BYTES_MAX as u64 {
         return Err(VALUE_TOO_LONG.into());
     }
-    session.one(&Operation::SetRange { key, offset, bytes }, Render::Number)
+    executor.one(&Operation::SetRange { key, offset, bytes }, Render::Number)
 }
 
 /// `STRLEN key`
-pub fn strlen(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    session.one(&Operation::Describe { key: &arguments[1] }, Render::Length)
+pub fn strlen<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    executor.one(&Operation::Describe { key: &arguments[1] }, Render::Length)
 }
 
 /// `APPEND key value`
-pub fn append(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    session.one(&Operation::Append { key: &arguments[1], suffix: &arguments[2] }, Render::Number)
+pub fn append<E: Executor>(executor: &mut E, arguments: CommandArguments<'_>) -> Result<E::Output> {
+    executor.one(&Operation::Append { key: &arguments[1], suffix: &arguments[2] }, Render::Number)
 }

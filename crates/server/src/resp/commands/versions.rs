@@ -3,6 +3,7 @@
 use tidelock_core::command::{Condition, Operation};
 use tidelock_core::types::Version;
 
+use super::super::executor::Executor;
 use super::super::frame::CommandArguments;
 use super::super::replies::Render;
 use super::super::session::Session;
