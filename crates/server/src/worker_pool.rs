@@ -30,6 +30,7 @@ use crate::memory::Memory;
 use crate::metrics::{DiskCounters, HttpCounters, RespCounters, SnapshotCounters};
 use crate::offload::Offload;
 use crate::remote::{HandoverCounters, Remote, WorkerLink};
+use crate::resp::scripts::Scripts;
 use crate::resp::{self, Acceptors, RespContext, RespOptions};
 use crate::store::Store;
 use crate::throttle::FailureThrottle;
@@ -58,6 +59,7 @@ pub(crate) struct SharedContext {
     pub transport: Arc<TransportCounters>,
     pub backup: Arc<BackupSource>,
     pub offload: Offload,
+    pub scripts: Scripts,
     pub tls: Option<TlsAcceptor>,
     pub memory: Memory,
     pub throttle: Arc<FailureThrottle>,
@@ -109,6 +111,7 @@ impl WorkerContext {
         (resp.throttle, resp.audit_log) = (shared.throttle.clone(), shared.audit_log.clone());
         (resp.memory, resp.tls) = (shared.memory.clone(), shared.tls.clone());
         resp.protected_mode = shared.protected_mode;
+        resp.scripts = shared.scripts;
         let http = HttpContext {
             options: HttpOptions { connections_max: descriptors.http_max, ..HttpOptions::default() },
             cluster: shared.cluster,

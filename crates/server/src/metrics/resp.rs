@@ -16,6 +16,8 @@ pub enum Family {
     Expiry,
     /// Commands of transactions: `MULTI`, `EXEC`, `WATCH` and others.
     Transactions,
+    /// Commands that run scripts.
+    Scripts,
     /// Commands that iterate over all keys.
     Scan,
     /// Commands about the cluster.
@@ -28,12 +30,13 @@ pub enum Family {
 
 impl Family {
     /// Every family, in the order of their numbers.
-    pub const ALL: [Family; 9] = [
+    pub const ALL: [Family; 10] = [
         Family::Strings,
         Family::Keys,
         Family::Numbers,
         Family::Expiry,
         Family::Transactions,
+        Family::Scripts,
         Family::Scan,
         Family::Cluster,
         Family::Node,
@@ -48,6 +51,7 @@ impl Family {
             Family::Numbers => "numbers",
             Family::Expiry => "expiry",
             Family::Transactions => "transactions",
+            Family::Scripts => "scripts",
             Family::Scan => "scan",
             Family::Cluster => "cluster",
             Family::Node => "node",

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use tidelock_core::auth::{Caller, Demand, Permissions, Scope, Verb};
 use tidelock_core::command::{Operation, Refusal};
+use tidelock_core::types::UnixMillis;
 
 use super::replies::refusal_text;
 use super::session::Failure;
@@ -193,6 +194,13 @@ impl Authentication {
         self.check(clock, |covers| operation.check(covers))
     }
 
+    /// What the client may do at present, for its operations elsewhere; `None` if that is
+    /// everything, because authentication is not required.
+    pub fn operation_permissions(&self, clock: &TurnClock) -> Option<OperationPermissions> {
+        self.is_required
+            .then(|| OperationPermissions { permissions: self.permissions.clone(), now: clock.now() })
+    }
+
     fn check<'a>(
         &self,
         clock: &TurnClock,
@@ -200,7 +208,32 @@ impl Authentication {
     ) -> Result<(), Failure> {
         let permissions = self.permissions.as_ref();
         let now = permissions.is_some_and(Permissions::depend_on_time).then(|| clock.now());
-        demands(&mut |demand| permissions.is_some_and(|permissions| permissions.cover(demand, now)))
-            .map_err(|demand| refusal_text(&Refusal::Forbidden(demand.to_string().into())).into())
+        check(permissions, now, demands)
     }
+}
+
+/// What a client may do at one time.
+#[derive(Clone, Debug)]
+pub struct OperationPermissions {
+    permissions: Option<Permissions>,
+    now: UnixMillis,
+}
+
+impl OperationPermissions {
+    /// Checks whether the client may make an operation.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn check(&self, operation: Operation<'_>) -> Result<(), Failure> {
+        check(self.permissions.as_ref(), Some(self.now), |covers| operation.check(covers))
+    }
+}
+
+fn check<'a>(
+    permissions: Option<&Permissions>,
+    now: Option<UnixMillis>,
+    demands: impl FnOnce(&mut dyn FnMut(&Demand<'a>) -> bool) -> Result<(), Demand<'a>>,
+) -> Result<(), Failure> {
+    demands(&mut |demand| permissions.is_some_and(|permissions| permissions.cover(demand, now)))
+        .map_err(|demand| refusal_text(&Refusal::Forbidden(demand.to_string().into())).into())
 }

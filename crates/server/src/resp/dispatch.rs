@@ -10,13 +10,18 @@ use tidelock_core::auth::Usage;
 
 use super::authentication::CommandDemand;
 use super::commands::{
-    acl, cluster, connection, expiry, flush, keys, node, numbers, scan, strings, transactions, versions,
+    acl, cluster, connection, expiry, flush, keys, node, numbers, scan, scripts, strings, transactions,
+    versions,
 };
 use super::frame::CommandArguments;
+use super::scripts::ScriptCommands;
 use super::session::{Action, Failure, Session};
 use crate::wrong_port::{WrongPort, is_http_request_line};
 
 type Handler = fn(&mut Session, CommandArguments<'_>) -> Result<Action, Failure>;
+
+/// Executes a command within a script, and returns the encoded reply.
+type ScriptHandler = fn(&mut ScriptCommands, CommandArguments<'_>) -> Result<Vec<u8>, Failure>;
 
 /// When a command may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +54,8 @@ pub struct CommandSpec {
     /// What it needs from its client.
     demand: CommandDemand,
     handler: Handler,
+    /// How a script executes it; `None`: scripts may not.
+    pub in_scripts: Option<ScriptHandler>,
 }
 
 /// A group of commands, as `ACL CAT` and `COMMAND` name it.
@@ -62,6 +69,8 @@ pub enum Category {
     Keyspace,
     /// Commands that group other commands.
     Transaction,
+    /// Commands that run programs of other commands.
+    Scripting,
     /// Commands that show or set nothing but their own connection, or what any client may know.
     Connection,
     /// Commands that show the state of the node or of the cluster, or remove all keys.
@@ -70,11 +79,12 @@ pub enum Category {
 
 impl Category {
     /// Every category.
-    pub const ALL: [Category; 6] = [
+    pub const ALL: [Category; 7] = [
         Category::Read,
         Category::Write,
         Category::Keyspace,
         Category::Transaction,
+        Category::Scripting,
         Category::Connection,
         Category::Dangerous,
     ];
@@ -86,6 +96,7 @@ impl Category {
             Category::Write => "write",
             Category::Keyspace => "keyspace",
             Category::Transaction => "transaction",
+            Category::Scripting => "scripting",
             Category::Connection => "connection",
             Category::Dangerous => "dangerous",
         }
@@ -100,7 +111,7 @@ const fn spec(
     handler: Handler,
 ) -> CommandSpec {
     let (flags, keys, when) = (&["fast"], (0, 0, 0), When::InOrder);
-    CommandSpec { name, arity, flags, keys, family, when, demand, handler }
+    CommandSpec { name, arity, flags, keys, family, when, demand, handler, in_scripts: None }
 }
 
 /// A command whose operations on keys, or requests to the core, are checked one by one.
@@ -123,6 +134,13 @@ const fn node_state(name: &'static str, arity: i64, handler: Handler) -> Command
     spec(CommandDemand::NodeState, (name, arity), Family::Node, handler)
 }
 
+/// A command that runs a script. Its keys, and each of its commands, are checked one by one.
+const fn script(name: &'static str, arity: i64, handler: Handler) -> CommandSpec {
+    let flags = &["noscript", "movablekeys"];
+    let spec = spec(CommandDemand::ByRequest, (name, arity), Family::Scripts, handler);
+    CommandSpec { flags, ..spec }.when(When::Alone)
+}
+
 /// A command that reads all keys.
 const fn of_all_keys(name: &'static str, arity: i64, handler: Handler) -> CommandSpec {
     spec(CommandDemand::AllKeys, (name, arity), Family::Scan, handler).when(When::Alone)
@@ -143,16 +161,39 @@ impl CommandSpec {
             CommandDemand::AllKeys | CommandDemand::Administer => true,
             CommandDemand::Open | CommandDemand::ValidToken | CommandDemand::NodeState => false,
         };
-        let (first, last, step) = self.keys;
-        let last = if last < 0 { arguments.len() as i64 + last } else { last };
+        let (first, last, step) = match self.keys.0 {
+            0 if self.family == Family::Scripts => self.keys_among(&arguments.from(0).collect::<Vec<_>>()),
+            _ => self.key_positions(arguments.len()),
+        };
         let operations = if first == 0 { 1 } else { (last - first) / step.max(1) + 1 };
         let bytes = || arguments.from(0).map(|argument| argument.len() as u64).sum();
         is_of_keys.then(|| Usage { operations: operations.max(1).unsigned_abs(), bytes: bytes() })
     }
 
+    /// The first key of a command with this many arguments, the last, and the step; all 0 if the
+    /// arguments say how many keys there are.
+    fn key_positions(&self, count: usize) -> (i64, i64, i64) {
+        let (first, last, step) = self.keys;
+        (first, if last < 0 { count as i64 + last } else { last }, step)
+    }
+
+    /// As [`CommandSpec::keys`], for a command with these arguments: the last key counts from the
+    /// start, and the keys of a script follow their number.
+    pub fn keys_among(&self, arguments: &[&[u8]]) -> (i64, i64, i64) {
+        if !self.flags.contains(&"movablekeys") {
+            return self.key_positions(arguments.len());
+        }
+        let number = arguments.get(2).and_then(|text| std::str::from_utf8(text).ok()?.parse::<i64>().ok());
+        match number.filter(|number| (1..=arguments.len() as i64 - 3).contains(number)) {
+            Some(number) => (3, 2 + number, 1),
+            None => (0, 0, 0),
+        }
+    }
+
     /// The group to which it belongs.
     pub fn category(&self) -> Category {
         match self.demand {
+            _ if self.family == Family::Scripts => Category::Scripting,
             CommandDemand::AllKeys => Category::Keyspace,
             CommandDemand::NodeState | CommandDemand::Administer => Category::Dangerous,
             CommandDemand::Open | CommandDemand::ValidToken => match self.family {
@@ -181,49 +222,59 @@ impl CommandSpec {
     const fn when(self, when: When) -> CommandSpec {
         CommandSpec { when, ..self }
     }
+
+    /// Scripts may execute it, with this handler: the same function, for another executor.
+    const fn in_scripts(self, handler: ScriptHandler) -> CommandSpec {
+        CommandSpec { in_scripts: Some(handler), ..self }
+    }
 }
 
 /// Every command that this server knows.
 pub const COMMANDS: &[CommandSpec] = &[
-    by_request("get", 2, Family::Strings, strings::get).reads(),
-    by_request("set", -3, Family::Strings, strings::set).writes(),
-    by_request("mget", -2, Family::Strings, strings::mget).reads().of_keys(-1, 1),
-    by_request("mset", -3, Family::Strings, strings::mset).writes().of_keys(-1, 2),
-    by_request("msetnx", -3, Family::Strings, strings::msetnx).writes().of_keys(-1, 2),
-    by_request("getset", 3, Family::Strings, strings::getset).writes(),
-    by_request("getdel", 2, Family::Strings, strings::getdel).writes(),
-    by_request("getex", -2, Family::Strings, strings::getex).writes(),
-    by_request("setnx", 3, Family::Strings, strings::setnx).writes(),
-    by_request("setex", 4, Family::Strings, strings::setex).writes(),
-    by_request("psetex", 4, Family::Strings, strings::psetex).writes(),
-    by_request("strlen", 2, Family::Strings, strings::strlen).reads(),
-    by_request("getrange", 4, Family::Strings, strings::getrange).reads(),
-    by_request("substr", 4, Family::Strings, strings::getrange).reads(),
-    by_request("setrange", 4, Family::Strings, strings::setrange).writes(),
-    by_request("digest", 2, Family::Strings, strings::digest).reads(),
-    by_request("append", 3, Family::Strings, strings::append).writes(),
+    by_request("get", 2, Family::Strings, strings::get).reads().in_scripts(strings::get),
+    by_request("set", -3, Family::Strings, strings::set).writes().in_scripts(strings::set),
+    by_request("mget", -2, Family::Strings, strings::mget).reads().of_keys(-1, 1).in_scripts(strings::mget),
+    by_request("mset", -3, Family::Strings, strings::mset).writes().of_keys(-1, 2).in_scripts(strings::mset),
+    by_request("msetnx", -3, Family::Strings, strings::msetnx)
+        .writes()
+        .of_keys(-1, 2)
+        .in_scripts(strings::msetnx),
+    by_request("getset", 3, Family::Strings, strings::getset).writes().in_scripts(strings::getset),
+    by_request("getdel", 2, Family::Strings, strings::getdel).writes().in_scripts(strings::getdel),
+    by_request("getex", -2, Family::Strings, strings::getex).writes().in_scripts(strings::getex),
+    by_request("setnx", 3, Family::Strings, strings::setnx).writes().in_scripts(strings::setnx),
+    by_request("setex", 4, Family::Strings, strings::setex).writes().in_scripts(strings::setex),
+    by_request("psetex", 4, Family::Strings, strings::psetex).writes().in_scripts(strings::psetex),
+    by_request("strlen", 2, Family::Strings, strings::strlen).reads().in_scripts(strings::strlen),
+    by_request("getrange", 4, Family::Strings, strings::getrange).reads().in_scripts(strings::getrange),
+    by_request("substr", 4, Family::Strings, strings::getrange).reads().in_scripts(strings::getrange),
+    by_request("setrange", 4, Family::Strings, strings::setrange).writes().in_scripts(strings::setrange),
+    by_request("digest", 2, Family::Strings, strings::digest).reads().in_scripts(strings::digest),
+    by_request("append", 3, Family::Strings, strings::append).writes().in_scripts(strings::append),
     by_request("tl.get", 2, Family::Strings, versions::get).reads(),
     by_request("tl.set", 4, Family::Strings, versions::set).writes(),
-    by_request("del", -2, Family::Keys, keys::del).writes().of_keys(-1, 1),
-    by_request("unlink", -2, Family::Keys, keys::del).writes().of_keys(-1, 1),
-    by_request("delex", -2, Family::Keys, keys::delex).writes(),
-    by_request("exists", -2, Family::Keys, keys::exists).reads().of_keys(-1, 1),
-    by_request("touch", -2, Family::Keys, keys::exists).reads().of_keys(-1, 1),
-    by_request("type", 2, Family::Keys, keys::kind).reads(),
-    by_request("incr", 2, Family::Numbers, numbers::incr).writes(),
-    by_request("decr", 2, Family::Numbers, numbers::decr).writes(),
-    by_request("incrby", 3, Family::Numbers, numbers::incrby).writes(),
-    by_request("decrby", 3, Family::Numbers, numbers::decrby).writes(),
-    by_request("incrbyfloat", 3, Family::Numbers, numbers::incrbyfloat).writes(),
-    by_request("expire", -3, Family::Expiry, expiry::expire).writes(),
-    by_request("pexpire", -3, Family::Expiry, expiry::pexpire).writes(),
-    by_request("expireat", -3, Family::Expiry, expiry::expireat).writes(),
-    by_request("pexpireat", -3, Family::Expiry, expiry::pexpireat).writes(),
-    by_request("ttl", 2, Family::Expiry, expiry::ttl).reads(),
-    by_request("pttl", 2, Family::Expiry, expiry::pttl).reads(),
-    by_request("expiretime", 2, Family::Expiry, expiry::expiretime).reads(),
-    by_request("pexpiretime", 2, Family::Expiry, expiry::pexpiretime).reads(),
-    by_request("persist", 2, Family::Expiry, expiry::persist).writes(),
+    by_request("del", -2, Family::Keys, keys::del).writes().of_keys(-1, 1).in_scripts(keys::del),
+    by_request("unlink", -2, Family::Keys, keys::del).writes().of_keys(-1, 1).in_scripts(keys::del),
+    by_request("delex", -2, Family::Keys, keys::delex).writes().in_scripts(keys::delex),
+    by_request("exists", -2, Family::Keys, keys::exists).reads().of_keys(-1, 1).in_scripts(keys::exists),
+    by_request("touch", -2, Family::Keys, keys::exists).reads().of_keys(-1, 1).in_scripts(keys::exists),
+    by_request("type", 2, Family::Keys, keys::kind).reads().in_scripts(keys::kind),
+    by_request("incr", 2, Family::Numbers, numbers::incr).writes().in_scripts(numbers::incr),
+    by_request("decr", 2, Family::Numbers, numbers::decr).writes().in_scripts(numbers::decr),
+    by_request("incrby", 3, Family::Numbers, numbers::incrby).writes().in_scripts(numbers::incrby),
+    by_request("decrby", 3, Family::Numbers, numbers::decrby).writes().in_scripts(numbers::decrby),
+    by_request("incrbyfloat", 3, Family::Numbers, numbers::incrbyfloat)
+        .writes()
+        .in_scripts(numbers::incrbyfloat),
+    by_request("expire", -3, Family::Expiry, expiry::expire).writes().in_scripts(expiry::expire),
+    by_request("pexpire", -3, Family::Expiry, expiry::pexpire).writes().in_scripts(expiry::pexpire),
+    by_request("expireat", -3, Family::Expiry, expiry::expireat).writes().in_scripts(expiry::expireat),
+    by_request("pexpireat", -3, Family::Expiry, expiry::pexpireat).writes().in_scripts(expiry::pexpireat),
+    by_request("ttl", 2, Family::Expiry, expiry::ttl).reads().in_scripts(expiry::ttl),
+    by_request("pttl", 2, Family::Expiry, expiry::pttl).reads().in_scripts(expiry::pttl),
+    by_request("expiretime", 2, Family::Expiry, expiry::expiretime).reads().in_scripts(expiry::expiretime),
+    by_request("pexpiretime", 2, Family::Expiry, expiry::pexpiretime).reads().in_scripts(expiry::pexpiretime),
+    by_request("persist", 2, Family::Expiry, expiry::persist).writes().in_scripts(expiry::persist),
     plain("multi", 1, Family::Transactions, transactions::multi).when(When::Control),
     plain("exec", 1, Family::Transactions, transactions::exec).when(When::Watched),
     plain("discard", 1, Family::Transactions, transactions::discard).when(When::Control),
@@ -232,6 +283,11 @@ pub const COMMANDS: &[CommandSpec] = &[
         .of_keys(-1, 1)
         .when(When::Control),
     plain("unwatch", 1, Family::Transactions, transactions::unwatch),
+    script("eval", -3, scripts::eval),
+    script("eval_ro", -3, scripts::eval_ro),
+    script("evalsha", -3, scripts::evalsha),
+    script("evalsha_ro", -3, scripts::evalsha_ro),
+    plain("script", -2, Family::Scripts, scripts::script).when(When::Alone),
     of_all_keys("scan", -2, scan::scan),
     of_all_keys("keys", 2, scan::keys),
     of_all_keys("dbsize", 1, scan::dbsize),
@@ -246,14 +302,14 @@ pub const COMMANDS: &[CommandSpec] = &[
     plain("acl", -2, Family::Node, acl::acl).when(When::Alone),
     plain("client", -2, Family::Node, connection::client),
     plain("select", 2, Family::Node, connection::select),
-    plain("ping", -1, Family::Node, connection::ping),
-    plain("echo", 2, Family::Node, connection::echo),
+    plain("ping", -1, Family::Node, connection::ping).in_scripts(connection::ping),
+    plain("echo", 2, Family::Node, connection::echo).in_scripts(connection::echo),
     open("quit", -1, connection::quit).when(When::Settled),
     plain("reset", 1, Family::Node, connection::reset).when(When::Settled),
     plain("command", -1, Family::Node, node::command),
     node_state("config", -2, node::config),
     node_state("info", -1, node::info).when(When::Alone),
-    plain("time", 1, Family::Node, node::time),
+    plain("time", 1, Family::Node, node::time).in_scripts(node::time),
 ];
 
 /// Looks up commands by name.
@@ -324,7 +380,8 @@ fn may_run(when: When, session: &Session) -> bool {
     }
 }
 
-fn admits(arity: i64, count: usize) -> bool {
+/// Whether a command of this arity may have so many arguments.
+pub fn admits(arity: i64, count: usize) -> bool {
     let count = count as i64;
     if arity >= 0 { count == arity } else { count >= -arity }
 }

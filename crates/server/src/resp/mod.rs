@@ -10,10 +10,10 @@
 //!
 //! `frame` parses commands, `encode` encodes replies; neither does I/O. `dispatch` holds the table
 //! of commands, `authentication` who may run them, `commands` what each does, `session` the state
-//! of one client. The pipeline, which the simulator runs too, is
-//! [`tidelock_core::clients::pipeline`]. It keeps the order of operations and replies, and combines
-//! operations into few commands. `replies` holds the form of each reply. `connection` moves the
-//! bytes, `server` accepts.
+//! of one client, `scripts` the programs that clients send. The pipeline, which the simulator runs
+//! too, is [`tidelock_core::clients::pipeline`]. It keeps the order of operations and replies, and
+//! combines operations into few commands. `replies` holds the form of each reply. `connection`
+//! moves the bytes, `server` accepts.
 //!
 //! `docs/resp.md` describes what is supported, and the differences from Redis.
 
@@ -27,6 +27,7 @@ mod executor;
 pub mod frame;
 mod glob;
 mod replies;
+pub mod scripts;
 mod server;
 mod session;
 
@@ -45,6 +46,8 @@ use crate::metrics::RespCounters;
 use crate::throttle::FailureThrottle;
 use crate::tls::TlsAcceptor;
 use dispatch::CommandTable;
+use scripts::Scripts;
+use scripts::turns::ScriptTurns;
 
 /// How long a client may accept none of the bytes owed to it before its connection is cut.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -85,6 +88,10 @@ pub struct RespContext {
     pub counters: PerWorker<RespCounters>,
     /// The commands that this server knows, by name.
     pub table: CommandTable,
+    /// The scripts of the node, and the thread that runs them.
+    pub scripts: Scripts,
+    /// The turns of scripts on this worker.
+    pub(crate) script_turns: ScriptTurns,
     /// The memory budget of the node for its clients.
     pub memory: Memory,
     /// How soon clients are told that their tokens are wrong.
@@ -112,6 +119,8 @@ impl RespContext {
             started: Instant::now(),
             counters: PerWorker::default(),
             table: CommandTable::new(),
+            scripts: Scripts::default(),
+            script_turns: ScriptTurns::default(),
             memory: Memory::default(),
             throttle: Arc::default(),
             audit_log: AuditLog::default(),

@@ -213,7 +213,7 @@ impl Gathered {
         Gathered { render, parts: 0, counted: 0, values: Vec::new(), error: None }
     }
 
-    fn add(&mut self, part: OperationResult<'_>, protocol: Protocol) {
+    pub(super) fn add(&mut self, part: OperationResult<'_>, protocol: Protocol) {
         self.parts += 1;
         let reply = match part {
             OperationResult::Refused(refusal) => {
@@ -242,7 +242,7 @@ impl Gathered {
         }
     }
 
-    fn encode(&self, encoder: &mut Encoder<'_>) {
+    pub(super) fn encode(&self, encoder: &mut Encoder<'_>) {
         match (&self.error, self.render) {
             (Some(error), _) => encoder.error(error),
             (None, RenderMany::Values) => {
@@ -258,7 +258,7 @@ impl Gathered {
 }
 
 impl Render {
-    fn encode(self, part: OperationResult<'_>, style: Style, encoder: &mut Encoder<'_>) {
+    pub(super) fn encode(self, part: OperationResult<'_>, style: Style, encoder: &mut Encoder<'_>) {
         let reply = match part {
             OperationResult::Refused(refusal) => return encoder.error(&refusal_text(&refusal)),
             OperationResult::Reply(OperationReply::Rejected(rejection)) => {

@@ -60,6 +60,7 @@ use crate::identity_store::IdentityStore;
 use crate::memory::Memory;
 use crate::offload::Offload;
 use crate::resp::Acceptors;
+use crate::resp::scripts::Scripts;
 use crate::secure::{self, NodeCertificateError};
 use crate::shutdown::{self, Signal};
 use crate::status_log::SlowRequestLog;
@@ -409,6 +410,7 @@ impl NodeParts {
             transport: self.transport.counters(),
             backup: self.backup.clone(),
             offload: Offload::default(),
+            scripts: Scripts::default(),
             tls: None,
             memory: Memory::new(settings.memory_limit),
             throttle: Arc::default(),

@@ -147,7 +147,7 @@ impl AclUser {
             Category::Read => may(KeyAccess::Read, false),
             Category::Write => may(KeyAccess::Write, false),
             Category::Keyspace => may(KeyAccess::Read, true),
-            Category::Transaction | Category::Connection => true,
+            Category::Transaction | Category::Scripting | Category::Connection => true,
             Category::Dangerous => sees_nodes,
         };
         let texts: BTreeSet<String> = grants.iter().map(ToString::to_string).collect();
@@ -249,22 +249,22 @@ mod tests {
     #[test]
     fn grants_become_patterns_and_categories() {
         for (grants, line) in [
-            (&[][..], "user app on resetchannels -@all +@transaction +@connection"),
+            (&[][..], "user app on resetchannels -@all +@transaction +@scripting +@connection"),
             (
                 &["read keys:app:", "write keys:app:", "read keys:b"],
-                "user app on ~app:* %R~b* resetchannels -@all +@read +@write +@transaction +@connection",
+                "user app on ~app:* %R~b* resetchannels -@all +@read +@write +@transaction +@scripting +@connection",
             ),
             (
                 &["write keys:", "watch keys:x"],
-                "user app on %W~* resetchannels -@all +@write +@transaction +@connection",
+                "user app on %W~* resetchannels -@all +@write +@transaction +@scripting +@connection",
             ),
             (
                 &["read keys:", "cluster:read"],
-                "user app on %R~* resetchannels -@all +@read +@keyspace +@transaction +@connection +@dangerous",
+                "user app on %R~* resetchannels -@all +@read +@keyspace +@transaction +@scripting +@connection +@dangerous",
             ),
             (
                 &["read keys:a%20b%2A%5B"],
-                "user app on %R~a?b\\*\\[* resetchannels -@all +@read +@transaction +@connection",
+                "user app on %R~a?b\\*\\[* resetchannels -@all +@read +@transaction +@scripting +@connection",
             ),
         ] {
             assert_eq!(user(grants).line(), line);

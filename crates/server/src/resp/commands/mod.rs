@@ -12,6 +12,7 @@ pub mod keys;
 pub mod node;
 pub mod numbers;
 pub mod scan;
+pub mod scripts;
 pub mod strings;
 pub mod transactions;
 pub mod versions;

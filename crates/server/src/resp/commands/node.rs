@@ -14,7 +14,7 @@ use super::{Result, is};
 use crate::metrics::Family;
 
 /// The Redis release whose commands these resemble; clients choose features by it.
-const REDIS_VERSION: &str = "7.4.0";
+pub const REDIS_VERSION: &str = "7.4.0";
 
 /// `INFO [section …]`
 pub fn info(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
@@ -212,8 +212,7 @@ pub fn command(session: &mut Session, arguments: CommandArguments<'_>) -> Result
 /// The keys among the arguments of a command, given after `COMMAND GETKEYS`.
 fn keys_of<'a>(spec: &CommandSpec, arguments: CommandArguments<'a>) -> Result<Vec<&'a [u8]>> {
     let given: Vec<&[u8]> = arguments.from(2).collect();
-    let (first, last, step) = spec.keys;
-    let last = if last < 0 { given.len() as i64 + last } else { last };
+    let (first, last, step) = spec.keys_among(&given);
     if first == 0 {
         return Err("ERR The command has no key arguments".into());
     }
@@ -275,6 +274,7 @@ fn group(family: Family) -> &'static str {
         Family::Keys | Family::Expiry | Family::Scan => "generic",
         Family::Transactions => "transactions",
         Family::Cluster => "cluster",
+        Family::Scripts => "scripting",
         Family::Node | Family::Unknown => "server",
     }
 }

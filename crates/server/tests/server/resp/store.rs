@@ -268,6 +268,7 @@ impl State {
                         return Reply::SlotsMoved;
                     }
                     Read::Scan { shard, .. } => *shard,
+                    Read::Get { key } => self.shard_of(key),
                     Read::Operations { operations, .. } => {
                         let shards: BTreeSet<ShardId> =
                             operations.iter().map(|operation| self.shard_of(operation.key())).collect();
