@@ -1,4 +1,4 @@
-// Runs go-redis against a cluster: plain and cluster client, RESP2 and RESP3. Arguments are the addresses of its nodes. With TEST_CA
+// Runs go-redis, and libraries that use it, against a cluster: plain and cluster client, RESP2 and RESP3. Arguments are the addresses of its nodes. With TEST_CA
 // and TEST_TOKEN_FILE in the environment it connects with TLS and a token.
 package main
 
@@ -132,6 +132,7 @@ func masters(addresses []string) bool {
 
 func main() {
 	addresses := os.Args[1:]
+	var clients []redis.UniversalClient
 	for number, address := range addresses {
 		for _, protocol := range []int{2, 3} {
 			options := &redis.Options{Addr: address, Protocol: protocol, TLSConfig: secure, Password: token}
@@ -143,15 +144,19 @@ func main() {
 				found[scan.Val()] = true
 			}
 			check("scan", scan.Err() == nil && len(found) == 1000)
-			check("close", client.Close() == nil)
+			clients = append(clients, client)
 		}
 	}
 	cluster := redis.NewClusterClient(ofCluster(addresses))
 	script(cluster, "go-cluster")
+	scripts(clients, cluster)
 	// A leadership may change meanwhile: then it is looked at anew.
 	for attempt := 1; !masters(addresses); attempt++ {
 		check("each key is on one master", attempt < 20)
 		time.Sleep(500 * time.Millisecond)
+	}
+	for _, client := range clients {
+		check("close", client.Close() == nil)
 	}
 	stale := ofCluster(addresses)
 	stale.ReadOnly = true
@@ -162,8 +167,8 @@ func main() {
 		time.Sleep(time.Millisecond)
 	}
 	if secure != nil {
-		fmt.Println("go-redis with TLS and a token: ok")
+		fmt.Println("go-redis, redislock, redsync with TLS and a token: ok")
 		return
 	}
-	fmt.Println("go-redis: ok")
+	fmt.Println("go-redis, redislock, redsync: ok")
 }
