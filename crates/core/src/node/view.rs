@@ -33,8 +33,8 @@ impl Node {
         }
     }
 
-    /// The node that leads a shard, as far as this node knows. A replica that was removed hears from
-    /// no leader, and stays here until all voters have stored its removal.
+    /// The node that leads a shard, as far as this node knows. A replica that was removed hears
+    /// from no leader, and stays here until all voters have stored its removal.
     pub(super) fn leader(&self, shard: ShardId) -> Option<NodeId> {
         self.groups.member(shard).map_or_else(|| self.router.leader(shard), Group::leader)
     }
