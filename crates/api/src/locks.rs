@@ -17,7 +17,7 @@ pub struct AcquireLock {
     /// The lease for which the lock is held. Its tag is that of the lock.
     pub lease: String,
     /// How long to wait in the queue of the lock while another lease holds it: a whole number with
-    /// ms, s, m, h or d. Without it, the request does not wait.
+    /// ms, s, m, h or d, at most 24h. Without it, the request does not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub wait: Option<String>,

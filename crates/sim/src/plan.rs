@@ -190,25 +190,7 @@ impl Plan {
                 &mut generator(seed, "snapshots"),
                 &[1_000, 5_000, 20_000, 100_000, 1 << 30],
             ),
-            load: draw_load(
-                random,
-                (&mut generator(seed, "operations"), &mut generator(seed, "configuration")),
-                [
-                    &mut generator(seed, "scans"),
-                    &mut generator(seed, "pipelining clients"),
-                    &mut generator(seed, "imports"),
-                    &mut generator(seed, "backups"),
-                ],
-                (
-                    draw_watching(&mut generator(seed, "watching")),
-                    [
-                        &mut generator(seed, "watching keys"),
-                        &mut generator(seed, "removals of all keys"),
-                        &mut generator(seed, "leases"),
-                        &mut generator(seed, "scripts"),
-                    ],
-                ),
-            ),
+            load: draw_load(seed, random),
             duration,
             faults: draw_faults(seed, severity),
             operator_actions,
@@ -487,29 +469,30 @@ fn draw_disk(random: &mut fastrand::Rng) -> DiskPace {
     }
 }
 
-fn draw_load(
-    random: &mut fastrand::Rng,
-    (operations, config): (&mut fastrand::Rng, &mut fastrand::Rng),
-    [scans, pipelining, imports, backups]: [&mut fastrand::Rng; 4],
-    (watching, [key_watching, flushes, leases, scripts]): (WatcherHabits, [&mut fastrand::Rng; 4]),
-) -> Load {
+fn draw_load(seed: u64, random: &mut fastrand::Rng) -> Load {
+    let [mut operations, mut config, mut scans, mut pipelining, mut imports, mut backups] =
+        ["operations", "configuration", "scans", "pipelining clients", "imports", "backups"]
+            .map(|concern| generator(seed, concern));
+    let [mut key_watching, mut flushes, mut leases, mut scripts] =
+        ["watching keys", "removals of all keys", "leases", "scripts"]
+            .map(|concern| generator(seed, concern));
     Load {
         clients: random.usize(1..=12),
-        scanners: *choose(scans, &[0, 0, 1, 2]),
+        scanners: *choose(&mut scans, &[0, 0, 1, 2]),
         pipelining_clients: if pipelining.bool() { pipelining.usize(1..=4) } else { 0 },
-        importers: *choose(imports, &[0, 0, 1, 3]),
-        backup_clients: *choose(backups, &[0, 0, 1]),
+        importers: *choose(&mut imports, &[0, 0, 1, 3]),
+        backup_clients: *choose(&mut backups, &[0, 0, 1]),
         keys_per_shard: random.usize(1..=4),
         pause_max: Micros::MILLISECOND * random.u64(1..=200),
         client_timeout: Micros::MILLISECOND * random.u64(100..=5_000),
         reads_per_mille: random.u32(100..=900),
-        operations_per_mille: *choose(operations, &[0, 100, 300, 300, 900]),
-        flushes_per_mille: *choose(flushes, &[0, 0, 0, 5, 20]),
-        config_per_mille: *choose(config, &[0, 0, 200, 800]),
-        watching,
-        key_watchers: *choose(key_watching, &[0, 0, 1, 3]),
-        lease_clients: *choose(leases, &[0, 0, 2, 5]),
-        script_clients: *choose(scripts, &[0, 0, 2, 4]),
+        operations_per_mille: *choose(&mut operations, &[0, 100, 300, 300, 900]),
+        flushes_per_mille: *choose(&mut flushes, &[0, 0, 0, 5, 20]),
+        config_per_mille: *choose(&mut config, &[0, 0, 200, 800]),
+        watching: draw_watching(&mut generator(seed, "watching")),
+        key_watchers: *choose(&mut key_watching, &[0, 0, 1, 3]),
+        lease_clients: *choose(&mut leases, &[0, 0, 2, 5]),
+        script_clients: *choose(&mut scripts, &[0, 0, 2, 4]),
         value_bytes_max: *choose(random, &[8, 8, 200, 2_000, 20_000]),
         sticky: random.bool(),
     }

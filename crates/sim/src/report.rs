@@ -63,7 +63,8 @@ pub struct Tally {
     pub leases_kept: u64,
     /// Scripts that took effect.
     pub scripts: u64,
-    /// Connections of watchers of configuration that continued after the last revision that they had received.
+    /// Connections of watchers of configuration that continued after the last revision that they
+    /// had received.
     pub watches_resumed: u64,
     /// Queries of such connections that were refused. For most of them no leader could be asked.
     pub watch_reads_refused: u64,

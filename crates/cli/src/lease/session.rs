@@ -1,8 +1,9 @@
 //! A lease that this process renews for as long as it needs it.
 //!
 //! Owns the rhythm of renewals, and until when the lease lasts by the clock of this machine:
-//! counted from before each renewal was sent, so the lease never ends earlier. Requests block, so they run
-//! on threads of their own, and none can delay the moment at which the lease counts as lost.
+//! counted from before each renewal was sent, so the lease never ends earlier. Requests block, so
+//! they run on threads of their own, and none can delay the moment at which the lease counts as
+//! lost.
 
 use std::fmt;
 use std::sync::Arc;

@@ -185,8 +185,8 @@ fn decode(layout: RowLayout, body: &Bytes) -> Result<Vec<RestoredKey>, RestoreFa
     Ok(records)
 }
 
-/// Groups keys by shard, without those of leases, in commands that are closed at the size limit of a
-/// log entry.
+/// Groups keys by shard, without those of leases, in commands that are closed at the size limit of
+/// a log entry.
 fn split(records: Vec<RestoredKey>, slots: &SlotMap) -> Vec<(ShardId, Vec<RestoredKey>)> {
     let mut open: BTreeMap<ShardId, (usize, Vec<RestoredKey>)> = BTreeMap::new();
     let mut commands = Vec::new();

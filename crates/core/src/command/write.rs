@@ -30,9 +30,9 @@ pub enum Write {
     /// keys. Answered by [`WriteReply::Branched`](super::WriteReply::Branched).
     Conditional(Box<ConditionalTransaction>),
     /// Removes keys of a shard that expire at `now` or before, in the order of their expiry, and
-    /// ends leases. Answered by [`WriteReply::Expired`](super::WriteReply::Expired). The leader of a
-    /// shard proposes it when keys or leases are overdue by its clock. Replicas take the time from the log and
-    /// never read a clock.
+    /// ends leases. Answered by [`WriteReply::Expired`](super::WriteReply::Expired). The leader of
+    /// a shard proposes it when keys or leases are overdue by its clock. Replicas take the time
+    /// from the log and never read a clock.
     Expire {
         /// Any data shard.
         shard: ShardId,
@@ -41,8 +41,8 @@ pub enum Write {
         /// Maximum number of keys, 1 to [`limits::EXPIRED_KEYS_MAX`]. No further lease ends once
         /// this many keys were removed.
         limit: usize,
-        /// When that leader began to lead, by its clock. A lease ends only if the leader has led for
-        /// its time to live, up to [`limits::LEASE_FLOOR_MS`]. `None`: no lease ends.
+        /// When that leader began to lead, by its clock. A lease ends only if the leader has led
+        /// for its time to live, up to [`limits::LEASE_FLOOR_MS`]. `None`: no lease ends.
         led_since: Option<UnixMillis>,
     },
     /// Removes keys of a shard, of any name. Answered by

@@ -121,8 +121,8 @@ mod tests {
         assert_eq!(since(&mut leadership, 4, 400), 400);
     }
 
-    /// A leader that lost its leadership before it proposed the ends of leases sends them on, as any
-    /// write.
+    /// A leader that lost its leadership before it proposed the ends of leases sends them on, as
+    /// any write.
     #[test]
     fn leases_end_only_by_the_leader_that_has_led_for_them() {
         let shard = ShardId(1);

@@ -71,83 +71,105 @@ pub(super) enum ProblemKind {
 }
 
 impl ProblemKind {
-    /// Status, last segment of the type, title.
-    fn parts(self) -> (StatusCode, &'static str, &'static str) {
+    fn status(self) -> StatusCode {
         match self {
-            ProblemKind::InvalidRequest => (StatusCode::BAD_REQUEST, "invalid-request", "Invalid request"),
-            ProblemKind::CrossOrigin => (StatusCode::FORBIDDEN, "cross-origin", "Cross-origin request"),
-            ProblemKind::ProtectedMode => (StatusCode::FORBIDDEN, "protected-mode", "Protected mode"),
-            ProblemKind::Unauthenticated => {
-                (StatusCode::UNAUTHORIZED, "unauthenticated", "Authentication required")
+            ProblemKind::InvalidRequest => StatusCode::BAD_REQUEST,
+            ProblemKind::CrossOrigin | ProblemKind::ProtectedMode | ProblemKind::Forbidden => {
+                StatusCode::FORBIDDEN
             }
-            ProblemKind::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "Permission required"),
-            ProblemKind::NotFound => (StatusCode::NOT_FOUND, "not-found", "Not found"),
-            ProblemKind::NoSuchRoute => (StatusCode::NOT_FOUND, "no-such-route", "No such route"),
-            ProblemKind::UnknownHost => (StatusCode::NOT_FOUND, "unknown-host", "Unknown host"),
-            ProblemKind::UnknownShard => (StatusCode::NOT_FOUND, "unknown-shard", "Unknown shard"),
-            ProblemKind::NoSuchLease => (StatusCode::NOT_FOUND, "no-such-lease", "No such lease"),
-            ProblemKind::MethodNotAllowed => {
-                (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed")
+            ProblemKind::Unauthenticated => StatusCode::UNAUTHORIZED,
+            ProblemKind::NotFound
+            | ProblemKind::NoSuchRoute
+            | ProblemKind::UnknownHost
+            | ProblemKind::UnknownShard
+            | ProblemKind::NoSuchLease => StatusCode::NOT_FOUND,
+            ProblemKind::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            ProblemKind::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+            ProblemKind::LimitExceeded => StatusCode::TOO_MANY_REQUESTS,
+            ProblemKind::HostRemoved
+            | ProblemKind::LastVoter
+            | ProblemKind::SlotsMoving
+            | ProblemKind::SnapshotReplaced
+            | ProblemKind::CertificateNotUsed
+            | ProblemKind::CrossShard
+            | ProblemKind::IdReused
+            | ProblemKind::LockHeld
+            | ProblemKind::LockNotHeld
+            | ProblemKind::KeyExists
+            | ProblemKind::KeyBound
+            | ProblemKind::LeaseFull
+            | ProblemKind::ShardInUse
+            | ProblemKind::RoleInUse
+            | ProblemKind::LastAdministrator
+            | ProblemKind::ClusterVersion
+            | ProblemKind::NotANumber
+            | ProblemKind::NotEmpty => StatusCode::CONFLICT,
+            ProblemKind::ConditionFailed | ProblemKind::StaleFence => StatusCode::PRECONDITION_FAILED,
+            ProblemKind::KeyTooLong | ProblemKind::ValueTooLarge | ProblemKind::BodyTooLarge => {
+                StatusCode::PAYLOAD_TOO_LARGE
             }
-            ProblemKind::RequestTimeout => {
-                (StatusCode::REQUEST_TIMEOUT, "request-timeout", "Request timeout")
-            }
-            ProblemKind::LimitExceeded => (StatusCode::TOO_MANY_REQUESTS, "limit-exceeded", "Limit exceeded"),
-            ProblemKind::HostRemoved => (StatusCode::CONFLICT, "host-removed", "Host removed"),
-            ProblemKind::LastVoter => (StatusCode::CONFLICT, "last-voter", "Last voter"),
-            ProblemKind::SlotsMoving => (StatusCode::CONFLICT, "slots-moving", "Slots moving"),
-            ProblemKind::SnapshotReplaced => (StatusCode::CONFLICT, "snapshot-replaced", "Snapshot replaced"),
-            ProblemKind::CertificateNotUsed => {
-                (StatusCode::CONFLICT, "certificate-not-used", "Certificate not used")
-            }
-            ProblemKind::CrossShard => (StatusCode::CONFLICT, "cross-shard", "Cross-shard transaction"),
-            ProblemKind::IdReused => (StatusCode::CONFLICT, "id-reused", "Id reused"),
-            ProblemKind::LockHeld => (StatusCode::CONFLICT, "lock-held", "Lock held"),
-            ProblemKind::LockNotHeld => (StatusCode::CONFLICT, "lock-not-held", "Lock not held"),
-            ProblemKind::KeyExists => (StatusCode::CONFLICT, "key-exists", "Key exists"),
-            ProblemKind::KeyBound => (StatusCode::CONFLICT, "key-bound", "Key bound to a lease"),
-            ProblemKind::LeaseFull => (StatusCode::CONFLICT, "lease-full", "Lease full"),
-            ProblemKind::ShardInUse => (StatusCode::CONFLICT, "shard-in-use", "Shard in use"),
-            ProblemKind::RoleInUse => (StatusCode::CONFLICT, "role-in-use", "Role in use"),
-            ProblemKind::LastAdministrator => {
-                (StatusCode::CONFLICT, "last-administrator", "Last administrator")
-            }
-            ProblemKind::ClusterVersion => (StatusCode::CONFLICT, "cluster-version", "Cluster version"),
-            ProblemKind::ConditionFailed => {
-                (StatusCode::PRECONDITION_FAILED, "condition-failed", "Condition failed")
-            }
-            ProblemKind::StaleFence => (StatusCode::PRECONDITION_FAILED, "stale-fence", "Stale fence"),
-            ProblemKind::NotANumber => (StatusCode::CONFLICT, "not-a-number", "Not a number"),
-            ProblemKind::NotEmpty => (StatusCode::CONFLICT, "not-empty", "Not empty"),
-            ProblemKind::KeyTooLong => (StatusCode::PAYLOAD_TOO_LARGE, "key-too-long", "Key too long"),
-            ProblemKind::ValueTooLarge => {
-                (StatusCode::PAYLOAD_TOO_LARGE, "value-too-large", "Value too large")
-            }
-            ProblemKind::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "Body too large"),
-            ProblemKind::MisdirectedRequest => {
-                (StatusCode::MISDIRECTED_REQUEST, "misdirected-request", "Misdirected request")
-            }
-            ProblemKind::HeadTooLarge => (
-                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-                "head-too-large",
-                "Request line and headers too large",
-            ),
-            ProblemKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
-            ProblemKind::NoLeader => (StatusCode::SERVICE_UNAVAILABLE, "no-leader", "No leader"),
-            ProblemKind::NoSnapshot => (StatusCode::SERVICE_UNAVAILABLE, "no-snapshot", "No snapshot"),
-            ProblemKind::PermissionsUnknown => {
-                (StatusCode::SERVICE_UNAVAILABLE, "permissions-unknown", "Permissions unknown")
-            }
-            ProblemKind::DiskUnavailable => {
-                (StatusCode::SERVICE_UNAVAILABLE, "disk-unavailable", "Disk unavailable")
-            }
-            ProblemKind::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "Overloaded"),
-            ProblemKind::TooManyConnections => {
-                (StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections")
-            }
-            ProblemKind::UnknownOutcome => {
-                (StatusCode::GATEWAY_TIMEOUT, "unknown-outcome", "Unknown outcome")
-            }
+            ProblemKind::MisdirectedRequest => StatusCode::MISDIRECTED_REQUEST,
+            ProblemKind::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            ProblemKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            ProblemKind::NoLeader
+            | ProblemKind::NoSnapshot
+            | ProblemKind::PermissionsUnknown
+            | ProblemKind::DiskUnavailable
+            | ProblemKind::Overloaded
+            | ProblemKind::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
+            ProblemKind::UnknownOutcome => StatusCode::GATEWAY_TIMEOUT,
+        }
+    }
+
+    /// The last segment of the type, and the title.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            ProblemKind::InvalidRequest => ("invalid-request", "Invalid request"),
+            ProblemKind::CrossOrigin => ("cross-origin", "Cross-origin request"),
+            ProblemKind::ProtectedMode => ("protected-mode", "Protected mode"),
+            ProblemKind::Unauthenticated => ("unauthenticated", "Authentication required"),
+            ProblemKind::Forbidden => ("forbidden", "Permission required"),
+            ProblemKind::NotFound => ("not-found", "Not found"),
+            ProblemKind::NoSuchRoute => ("no-such-route", "No such route"),
+            ProblemKind::UnknownHost => ("unknown-host", "Unknown host"),
+            ProblemKind::UnknownShard => ("unknown-shard", "Unknown shard"),
+            ProblemKind::NoSuchLease => ("no-such-lease", "No such lease"),
+            ProblemKind::MethodNotAllowed => ("method-not-allowed", "Method not allowed"),
+            ProblemKind::RequestTimeout => ("request-timeout", "Request timeout"),
+            ProblemKind::LimitExceeded => ("limit-exceeded", "Limit exceeded"),
+            ProblemKind::HostRemoved => ("host-removed", "Host removed"),
+            ProblemKind::LastVoter => ("last-voter", "Last voter"),
+            ProblemKind::SlotsMoving => ("slots-moving", "Slots moving"),
+            ProblemKind::SnapshotReplaced => ("snapshot-replaced", "Snapshot replaced"),
+            ProblemKind::CertificateNotUsed => ("certificate-not-used", "Certificate not used"),
+            ProblemKind::CrossShard => ("cross-shard", "Cross-shard transaction"),
+            ProblemKind::IdReused => ("id-reused", "Id reused"),
+            ProblemKind::LockHeld => ("lock-held", "Lock held"),
+            ProblemKind::LockNotHeld => ("lock-not-held", "Lock not held"),
+            ProblemKind::KeyExists => ("key-exists", "Key exists"),
+            ProblemKind::KeyBound => ("key-bound", "Key bound to a lease"),
+            ProblemKind::LeaseFull => ("lease-full", "Lease full"),
+            ProblemKind::ShardInUse => ("shard-in-use", "Shard in use"),
+            ProblemKind::RoleInUse => ("role-in-use", "Role in use"),
+            ProblemKind::LastAdministrator => ("last-administrator", "Last administrator"),
+            ProblemKind::ClusterVersion => ("cluster-version", "Cluster version"),
+            ProblemKind::ConditionFailed => ("condition-failed", "Condition failed"),
+            ProblemKind::StaleFence => ("stale-fence", "Stale fence"),
+            ProblemKind::NotANumber => ("not-a-number", "Not a number"),
+            ProblemKind::NotEmpty => ("not-empty", "Not empty"),
+            ProblemKind::KeyTooLong => ("key-too-long", "Key too long"),
+            ProblemKind::ValueTooLarge => ("value-too-large", "Value too large"),
+            ProblemKind::BodyTooLarge => ("body-too-large", "Body too large"),
+            ProblemKind::MisdirectedRequest => ("misdirected-request", "Misdirected request"),
+            ProblemKind::HeadTooLarge => ("head-too-large", "Request line and headers too large"),
+            ProblemKind::Internal => ("internal", "Internal error"),
+            ProblemKind::NoLeader => ("no-leader", "No leader"),
+            ProblemKind::NoSnapshot => ("no-snapshot", "No snapshot"),
+            ProblemKind::PermissionsUnknown => ("permissions-unknown", "Permissions unknown"),
+            ProblemKind::DiskUnavailable => ("disk-unavailable", "Disk unavailable"),
+            ProblemKind::Overloaded => ("overloaded", "Overloaded"),
+            ProblemKind::TooManyConnections => ("too-many-connections", "Too many connections"),
+            ProblemKind::UnknownOutcome => ("unknown-outcome", "Unknown outcome"),
         }
     }
 
@@ -269,11 +291,11 @@ impl Problem {
 
     /// The last segment of the type.
     pub fn name(&self) -> &'static str {
-        self.kind.parts().1
+        self.kind.names().0
     }
 
     pub fn status(&self) -> StatusCode {
-        self.kind.parts().0
+        self.kind.status()
     }
 
     /// Why the request was denied, if it was because of who sent it.
@@ -311,8 +333,7 @@ impl Problem {
     }
 
     pub fn into_response(self) -> Response {
-        let (status, _, _) = self.kind.parts();
-        let mut response = response::with_body(status, self.body());
+        let mut response = response::with_body(self.kind.status(), self.body());
         response::mark_denied(&mut response, self.denied());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -336,7 +357,7 @@ impl Problem {
 
     /// The whole answer as bytes, for a connection that is refused before any HTTP was read.
     pub fn into_raw_answer(self) -> Vec<u8> {
-        let (status, _, title) = self.kind.parts();
+        let (status, (_, title)) = (self.kind.status(), self.kind.names());
         let body = self.body();
         let mut out = format!(
             "HTTP/1.1 {} {title}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
@@ -351,7 +372,7 @@ impl Problem {
     }
 
     fn body(&self) -> Vec<u8> {
-        let (status, name, title) = self.kind.parts();
+        let (name, title) = self.kind.names();
         let (limit, current) = match self.extension {
             Some(Extension::Limit(limit)) => (Some(limit), None),
             Some(Extension::Current(version)) => (None, Some(version.0)),
@@ -360,7 +381,7 @@ impl Problem {
         let body = api::Problem {
             kind: format!("{TYPE_PREFIX}{name}").into(),
             title: title.into(),
-            status: status.as_u16(),
+            status: self.kind.status().as_u16(),
             detail: (&*self.detail).into(),
             limit,
             current,

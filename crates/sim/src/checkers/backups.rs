@@ -2,8 +2,8 @@
 //!
 //! No key and no namespace is in two shards of the backup, because their slots would have moved
 //! between the snapshots of the two. The restored cluster has every key of the backup with its
-//! version and value, but those that were bound to a lease, and no other; it gives new writes versions above all that the old cluster
-//! ever gave out.
+//! version and value, but those that were bound to a lease, and no other; it gives new writes
+//! versions above all that the old cluster ever gave out.
 //!
 //! Whether the content follows from the history is for the other checkers: the history contains a
 //! linearizable list of all keys and an export of each namespace, from the request for the backup

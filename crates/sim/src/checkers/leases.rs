@@ -2,8 +2,8 @@
 //!
 //! By the committed log, which a model replays ([`operations`](super::operations)):
 //!
-//! 1. A leader ends leases only by a time that its clock has shown, and only those for whose time to
-//!    live it has led by its clock in the term of the entry. The model knows which these are.
+//! 1. A leader ends leases only by a time that its clock has shown, and only those for whose time
+//!    to live it has led by its clock in the term of the entry. The model knows which these are.
 //! 2. Each answer to a change of a lease or lock is the model's, so queues are served in their
 //!    order, and nobody keeps a place that it has lost.
 //!

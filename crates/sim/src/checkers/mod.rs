@@ -4,15 +4,14 @@
 //! [`availability`], [`leaders`], [`replicas`], [`replies`], [`versions`]. [`placement`] judges the
 //! healed cluster. *Offline* checkers judge the finished [`History`], which contains only what
 //! clients of the shipped binary could observe: [`linearizability`], [`staleness`], [`durability`],
-//! [`lists`], [`scans`], [`flushes`]; they share [`lineage`], which orders the mutations of each key
-//! by version, and [`ownership`], which says in which log a key was at which time.
+//! [`lists`], [`scans`], [`flushes`]; they share [`lineage`], which orders the mutations of each
+//! key by version, and [`ownership`], which says in which log a key was at which time.
 //! [`pipelines`] judges what the order of one connection's commands promises. [`operations`] also
 //! uses the log, for properties that a history alone does not show. [`config`] judges configuration
 //! by its revisions, and [`lives`] judges namespaces that are created and deleted, by the log.
 //! [`key_watches`] judges what watchers of keys received, [`leases`] leases, locks and fences,
-//! [`scripts`] that no script overwrites the effect of another.
-//! [`backups`] judges each backup when it is restored. [`permissions`] and [`audit`] judge runs
-//! with principals.
+//! [`scripts`] that no script overwrites the effect of another. [`backups`] judges each backup when
+//! it is restored. [`permissions`] and [`audit`] judge runs with principals.
 //!
 //! Each has a test with a violation, because a checker that cannot fail proves nothing.
 

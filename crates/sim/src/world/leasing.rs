@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use tidelock_core::command::{Consistency, Page, Read, ReadReply, Reply, Request};
+use tidelock_core::command::{Consistency, Page, Read, ReadReply, Refusal, Reply, Request};
 use tidelock_core::limits::LIST_PAGE_ITEMS_MAX;
 use tidelock_core::types::{NodeId, ShardId, Term, Token, UnixMillis};
 
@@ -139,6 +139,8 @@ impl World<'_> {
         let token = self.ask(node, request, false);
         match self.reply(token)? {
             Reply::Read(ReadReply::Page(page)) => Ok(page),
+            // A cluster of such a version has never granted a lease.
+            Reply::Refused(Refusal::VersionTooLow) => Ok(Page::default()),
             other => Err(Violation::new("service", format!("node {node} does not list leases: {other:?}"))),
         }
     }

@@ -130,7 +130,7 @@ fn of_write<'a, F: FnMut(&Demand<'a>) -> bool>(write: &'a Write, covers: &mut F)
     }
 }
 
-/// A lease counts as a key whose name is its id, because whoever changes it decides about the keys
+/// A lease counts as a key whose name is its id, because a change of it decides about the keys
 /// that others have bound to it.
 fn of_lease<'a, F: FnMut(&Demand<'a>) -> bool>(write: &'a LeaseWrite, covers: &mut F) -> Verdict<'a> {
     match write {

@@ -62,8 +62,8 @@ impl FlushedKeys {
 }
 
 impl UnfreedKeys {
-    /// Adds keys. If there are too many tables, the smallest one is freed at once. The oldest one may
-    /// hold millions of keys, and clients that flush again and again soon have small ones.
+    /// Adds keys. If there are too many tables, the smallest one is freed at once. The oldest one
+    /// may hold millions of keys, and clients that flush again and again soon have small ones.
     fn push(&mut self, keys: Arc<FlushedKeys>) {
         self.0.push_back(keys);
         if self.0.len() > limits::FLUSHED_TABLES_MAX {

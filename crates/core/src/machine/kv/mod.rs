@@ -138,8 +138,8 @@ impl KeyValue {
         Ok(self.store(key, value, Ending::default()))
     }
 
-    /// Stores a value unconditionally, with this end. Returns the new version and whether the key is
-    /// new.
+    /// Stores a value unconditionally, with this end. Returns the new version and whether the key
+    /// is new.
     fn store(&mut self, key: &[u8], value: &[u8], ending: impl Into<Ending>) -> (Version, bool) {
         let next = Version(self.revision.0 + 1);
         let old = self.records.replace(Record::new(key, next, value));

@@ -31,8 +31,8 @@ pub(super) enum Locks {
     Release,
 }
 
-/// The longest time that a request waits for a lock.
-const WAIT_MAX: Duration = Duration::from_secs(300);
+/// The longest time that a request waits for a lock: that of the longest lease.
+const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Longest body: a value in base64 or with escapes, an id, and white space.
 const BODY_BYTES_MAX: usize = 8 * limits::LOCK_VALUE_BYTES_MAX;
@@ -143,10 +143,7 @@ fn waiter(LockClient { lease, value }: &LockClient) -> LockWaiter<'_> {
 fn parse_wait(text: &str) -> Result<Duration, Problem> {
     let wait = duration::parse_ms(text.as_bytes()).map(Duration::from_millis);
     wait.filter(|wait| *wait <= WAIT_MAX).ok_or_else(|| {
-        let max = WAIT_MAX.as_secs();
-        Problem::invalid(format!(
-            "`wait` must be such as 30s or 1500ms, and at most {max}s; nothing was done"
-        ))
+        Problem::invalid("`wait` must be such as 30s or 1500ms, and at most 24h; nothing was done")
     })
 }
 

@@ -294,6 +294,29 @@ impl ShardModel {
         replies.finish()
     }
 
+    fn put_bound(
+        &mut self,
+        (key, value): (&[u8], &[u8]),
+        condition: Condition,
+        lease: &[u8],
+    ) -> OperationReply<'static> {
+        let current = self.version(key);
+        match LeaseId::parse(lease).filter(|lease| self.held_leases.has(lease)) {
+            None => OperationReply::Rejected(Rejection::NoLease),
+            Some(_) if !condition.holds(current) => OperationReply::ConditionFailed { current },
+            Some(lease) => {
+                let created = !self.keys.contains_key(key);
+                let ending = Ending { expires: None, lease: Some(lease.number()) };
+                OperationReply::Written { version: self.write(key, value, ending), created }
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &[u8]) -> OperationReply<'static> {
+        self.keys.remove(key);
+        OperationReply::Deleted { version: self.next() }
+    }
+
     fn answer(&mut self, operation: &Operation<'_>, replies: &mut OperationRepliesBuilder) {
         let before = self.keys.get(operation.key()).cloned();
         let current = self.version(operation.key());
@@ -309,14 +332,7 @@ impl ShardModel {
             }
             Operation::Put { condition, .. } if !condition.holds(current) => failed,
             Operation::PutBound { key, value, condition, lease } => {
-                match LeaseId::parse(lease).filter(|lease| self.held_leases.has(lease)) {
-                    None => OperationReply::Rejected(Rejection::NoLease),
-                    Some(_) if !condition.holds(current) => failed,
-                    Some(lease) => {
-                        let ending = Ending { expires: None, lease: Some(lease.number()) };
-                        OperationReply::Written { version: self.write(key, value, ending), created }
-                    }
-                }
+                self.put_bound((key, value), condition, lease)
             }
             Operation::Put { key, value, .. } => {
                 OperationReply::Written { version: self.write(key, value, None), created }
@@ -324,10 +340,7 @@ impl ShardModel {
             Operation::Set(set) => return replies.push(&self.set(&set, before.as_ref())),
             Operation::Delete { condition, .. } if !condition.holds(current) => failed,
             Operation::Delete { .. } | Operation::Take { .. } if created => OperationReply::Absent,
-            Operation::Delete { key, .. } => {
-                self.keys.remove(key);
-                OperationReply::Deleted { version: self.next() }
-            }
+            Operation::Delete { key, .. } => self.remove(key),
             Operation::Take { key } => {
                 self.keys.remove(key);
                 let value = before.as_ref().map_or(&[][..], |held| &held.value);
@@ -350,10 +363,7 @@ impl ShardModel {
             }
             Operation::Expire { .. } if created => OperationReply::Absent,
             Operation::Expire { at, condition, .. } if !allows(condition, ending.expires, at) => failed,
-            Operation::Expire { key, at: Some(UnixMillis(0)), .. } => {
-                self.keys.remove(key);
-                OperationReply::Deleted { version: self.next() }
-            }
+            Operation::Expire { key, at: Some(UnixMillis(0)), .. } => self.remove(key),
             Operation::Expire { .. } if ending.lease.is_some() => {
                 OperationReply::Rejected(Rejection::KeyBound)
             }
@@ -371,10 +381,7 @@ impl ShardModel {
             }
             Operation::DeleteIf { condition, .. } if !holds(condition, before.as_ref()) => failed,
             Operation::DeleteIf { .. } | Operation::SkipIfExists { .. } if created => OperationReply::Absent,
-            Operation::DeleteIf { key, .. } => {
-                self.keys.remove(key);
-                OperationReply::Deleted { version: self.next() }
-            }
+            Operation::DeleteIf { key, .. } => self.remove(key),
             Operation::SkipIfExists { .. } => failed,
         };
         replies.push(&reply);
