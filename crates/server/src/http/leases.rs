@@ -266,10 +266,14 @@ pub(super) fn parse_id(text: &str) -> Result<LeaseId, Problem> {
     LeaseId::parse(text.as_bytes()).ok_or_else(|| malformed_id(text.as_bytes()))
 }
 
-/// The refusal of what is not the id of a lease.
-pub(super) fn malformed_id(text: &[u8]) -> Problem {
+/// Says that this is not the id of a lease.
+pub(super) fn not_an_id(text: &[u8]) -> String {
     let shown: String = String::from_utf8_lossy(text).escape_debug().take(SHOWN_CHARACTERS_MAX).collect();
-    Problem::invalid(format!("\"{shown}\" is not the id of a lease, such as {{orders}}:1f; nothing was done"))
+    format!("\"{shown}\" is not the id of a lease, such as {{orders}}:1f")
+}
+
+pub(super) fn malformed_id(text: &[u8]) -> Problem {
+    Problem::invalid(format!("{}; nothing was done", not_an_id(text)))
 }
 
 /// Refuses a lease of another slot than the key or lock that depends on it.

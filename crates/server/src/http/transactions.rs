@@ -13,7 +13,7 @@ use tidelock_api::transactions::{
     TransactionAnswer, TransactionRequest,
 };
 use tidelock_core::command::{
-    self as core, Condition, ConditionalTransaction, ExpectedState, Expiry, OperationReply,
+    self as core, Condition, ConditionalTransaction, ExpectedState, Expiry, LeaseId, OperationReply,
     OperationsBuilder, Set, SetCondition,
 };
 use tidelock_core::limits;
@@ -257,8 +257,10 @@ fn push(operation: Operation, part: Part, out: &mut OperationsBuilder) -> Result
 
 /// Refuses what is not the id of a lease of the key's slot.
 fn check_lease(lease: &str, key: &[u8], part: Part) -> Result<(), Problem> {
-    let lease = leases::parse_id(lease).map_err(|problem| part.invalid(problem.into_detail()))?;
-    leases::check_slot(&lease, key)
+    match LeaseId::parse(lease.as_bytes()) {
+        None => Err(part.invalid(leases::not_an_id(lease.as_bytes()))),
+        Some(lease) => leases::check_slot(&lease, key),
+    }
 }
 
 /// Refuses keys of several slots, and names a key of each: shards are divided between slots, so

@@ -18,6 +18,7 @@ pub(super) fn operations() -> Vec<Operation> {
             .takes([(OCTETS, bytes())])
             .or_nothing()
             .gives_nothing(200, "It is stored")
+            .fails([409])
     };
     let problem = || ("application/problem+json", schema_of::<api::problem::Problem<'static>>());
     let form = json!({
@@ -52,6 +53,6 @@ pub(super) fn operations() -> Vec<Operation> {
             .gives_json(schema_of::<api::keys::Versioned>(), "The key as it is now")
             .gives(400, [(TEXT, text()), problem()], "Not understood")
             .gives(404, [problem()], "No such route")
-            .gives(409, [(TEXT, text())], "It has another version; both are named"),
+            .gives(409, [(TEXT, text()), problem()], "It has another version, and both are named; or it is a held lock"),
     ]
 }
