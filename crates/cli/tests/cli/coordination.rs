@@ -213,7 +213,7 @@ fn the_command_passes_on_codes_and_signals_and_shows_who_holds() {
     assert_eq!(shell.done(&["lock", "jobs", "--show"]), b"nobody holds the lock\n");
 
     let mut holder =
-        locked(&shell, &["--value", "host-1"], "trap 'exit 3' TERM; echo held; sleep 1000 & wait");
+        locked(&shell, &["--value", "host-1"], "trap 'kill $!; exit 3' TERM; echo held; sleep 1000 & wait");
     let mut held = String::new();
     BufReader::new(holder.stdout.take().expect("a pipe")).read_line(&mut held).expect("a line");
     assert_eq!(held, "held\n");
@@ -232,6 +232,8 @@ fn the_command_passes_on_codes_and_signals_and_shows_who_holds() {
 
     // A lease that is revoked ends the command, and the lock passes on.
     let mut next = locked(&shell, &["--value", "host-2"], "echo held; read line");
+    // While it is open, the command does not end by itself.
+    let _input = next.stdin.take();
     eventually("it waits", || (queue(&cluster, 1, "jobs").len() == 1).then_some(()));
     signal(&holder, Signal::TERM);
     assert_eq!(holder.wait().expect("it ends").code(), Some(3));
