@@ -516,7 +516,7 @@ fn leases_that_end_early_under_a_new_leader_are_caught() {
 
 #[test]
 fn a_fence_of_two_holders_is_caught() {
-    caught(Fault::FenceUsedTwice, &["leases"]);
+    caught(Fault::FenceUsedTwice, &["leases", "operations"]);
 }
 
 #[test]
