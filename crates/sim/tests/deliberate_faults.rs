@@ -101,23 +101,15 @@ fn provoke_upgrade(plan: &mut Plan) {
 fn provoke(plan: &mut Plan, fault: Fault) {
     match fault {
         Fault::ChangesSkipped | Fault::CaughtUpByStaleRead => provoke_watchers(plan, fault),
-        Fault::WatchGapIgnored | Fault::WatchMissesMovedSlots => provoke_key_watchers(plan, fault),
-        Fault::FlushNotReported => {
+        Fault::WatchGapIgnored | Fault::WatchMissesMovedSlots | Fault::FlushNotReported => {
             provoke_key_watchers(plan, fault);
-            plan.load.flushes_per_mille = 10;
         }
-        Fault::FlushSkipsMovedSlots => {
-            provoke_moves(plan, fault);
-            plan.load.flushes_per_mille = 20;
-        }
-        Fault::RenewalNotApplied
-        | Fault::LeaseFloorIgnored
-        | Fault::FenceUsedTwice
-        | Fault::LeasesLeftBehind => {
+        Fault::RenewalNotApplied | Fault::LeaseFloorIgnored | Fault::FenceUsedTwice => {
             plan.load.lease_clients = 6;
-            if fault == Fault::LeasesLeftBehind {
-                provoke_moves(plan, fault);
-            }
+        }
+        Fault::LeasesLeftBehind => {
+            provoke_moves(plan, fault);
+            plan.load.lease_clients = 6;
         }
         Fault::OnlyLeaderNotifies | Fault::ImportWithoutCondition | Fault::ClaimedAuthorDropped => {
             plan.load.config_per_mille = 800;
@@ -133,6 +125,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         | Fault::ReadBeforeMove
         | Fault::GivenSlotsRead
         | Fault::MovedOperationOvertakes
+        | Fault::FlushSkipsMovedSlots
         | Fault::HalvesReordered => provoke_moves(plan, fault),
         Fault::NewCommandBeforeRaise => provoke_upgrade(plan),
         Fault::ReplyOvertakes => {
@@ -170,20 +163,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
             plan.operator_actions =
                 [1, 2].map(|second| operator_action(second * 500, OperatorAction::Join)).to_vec();
         }
-        // Two voters, then one: the remaining one has to remember that durably.
-        Fault::MembershipNotPersisted => {
-            let leave = |node| OperatorAction::Change { node: NodeId(node), change: HostChange::Leave };
-            // Any further write would bring the commit index along.
-            plan.load.clients = 1;
-            plan.load.pause_max = Micros::SECOND * 5;
-            let random = &mut plan.generator("leave");
-            let mut nodes = [1, 2, 3];
-            random.shuffle(&mut nodes);
-            plan.operator_actions = vec![
-                operator_action(1_500, leave(nodes[0])),
-                operator_action(random.u64(2_000..6_000), leave(nodes[1])),
-            ];
-        }
+        Fault::MembershipNotPersisted => provoke_leaving(plan),
         // Followers that fall behind apply many entries at once, and other snapshots do not
         // interfere.
         Fault::CheckpointTakenLate => {
@@ -193,6 +173,21 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         }
         _ => {}
     }
+}
+
+/// Two voters, then one: the remaining one has to remember that durably.
+fn provoke_leaving(plan: &mut Plan) {
+    let leave = |node| OperatorAction::Change { node: NodeId(node), change: HostChange::Leave };
+    // Any further write would bring the commit index along.
+    plan.load.clients = 1;
+    plan.load.pause_max = Micros::SECOND * 5;
+    let random = &mut plan.generator("leave");
+    let mut nodes = [1, 2, 3];
+    random.shuffle(&mut nodes);
+    plan.operator_actions = vec![
+        operator_action(1_500, leave(nodes[0])),
+        operator_action(random.u64(2_000..6_000), leave(nodes[1])),
+    ];
 }
 
 /// Slots that move back and forth under load. A copy takes a while, and its leader changes often.
@@ -233,6 +228,9 @@ fn provoke_moves(plan: &mut Plan, fault: Fault) {
             if fault == Fault::BackupIgnoresMovesElsewhere {
                 (plan.nodes, plan.replicas) = (6, Some(3));
             }
+            if fault == Fault::FlushSkipsMovedSlots {
+                plan.load.flushes_per_mille = 20;
+            }
             plan.load.pause_max = Micros::MILLISECOND * 4;
             plan.load.reads_per_mille = 300;
             plan.operator_actions = to_and_fro(16_384, 600);
@@ -264,8 +262,10 @@ fn provoke_key_watchers(plan: &mut Plan, fault: Fault) {
     let (pause_max, absence_max) = (Micros::MILLISECOND * 20, Micros::SECOND * 2);
     plan.load.watching = WatcherHabits { pause_max, absence_max, breaks_per_mille: 100 };
     plan.snapshot_log_bytes_min = 500;
-    if fault == Fault::WatchMissesMovedSlots {
-        provoke_moves(plan, fault);
+    match fault {
+        Fault::WatchMissesMovedSlots => provoke_moves(plan, fault),
+        Fault::FlushNotReported => plan.load.flushes_per_mille = 10,
+        _ => {}
     }
 }
 
@@ -340,27 +340,13 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::FenceUsedTwice
         | Fault::UnequalValuesMatch
         | Fault::ScriptWithoutCondition
+        | Fault::DeposedSessionAnswered
+        | Fault::OvertakenCommandRetried
+        | Fault::OutcomeThroughLaterLink
         | Fault::ImportWithoutCondition => [isolate, partition, pause, slow],
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
         Fault::ScanByLaterMap => [Crash { target, loss: CrashKind::Process }.into(), isolate, pause, slow],
-        Fault::OwnedBeforeLastRows
-        | Fault::OldAttemptAccepted
-        | Fault::ReplyOvertakes
-        | Fault::MovedOperationOvertakes
-        | Fault::HalvesReordered
-        | Fault::ShardRemovedWithSlots
-        | Fault::WritesDiscarded
-        | Fault::WatchMissesMovedSlots
-        | Fault::FlushSkipsMovedSlots
-        | Fault::LeasesLeftBehind
-        | Fault::DefaultIgnoredByNewShards
-        | Fault::SpanningTransactionsIgnored
-        | Fault::BackupOfTwoSlotMaps
-        | Fault::StaleSnapshotInstalled
-        | Fault::CheckpointTakenLate
-        | Fault::OutcomesNotInSnapshot
-        | Fault::BackupIgnoresMovesElsewhere => [isolate, pause, slow, break_links],
         Fault::ReceiverClockUsed => {
             let set: Strike = SetClock { target, ahead_ms: random.i64(-60_000..60_000) }.into();
             [set.clone(), set.clone(), set, isolate]
@@ -371,19 +357,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
             [exchange.clone(), exchange, power, break_links]
         }
         Fault::OldCopyAccepted => [OldCopy { target }.into(), OldCopy { target }.into(), power, isolate],
-        Fault::DeposedSessionAnswered | Fault::OvertakenCommandRetried | Fault::OutcomeThroughLaterLink => {
-            [isolate, partition, pause, slow]
-        }
-        Fault::SlowDiskIgnored
-        | Fault::HangingDiskAwaited
-        | Fault::ReadBeforeMove
-        | Fault::GivenSlotsRead
-        | Fault::CallerLostInForward
-        | Fault::OnlyFirstDemandChecked
-        | Fault::AuditRecordLost
-        | Fault::JoinTokenReused => {
-            unreachable!("their plans have strikes of their own")
-        }
+        _ => [isolate, pause, slow, break_links],
     };
     choose(random, &strikes).clone()
 }
