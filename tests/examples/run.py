@@ -7,6 +7,7 @@ usage: run.py TIDELOCK NODE DIRECTORY-OF-GO-PROGRAMS FIRST-PORT [PART-OF-A-NAME]
 import http.client
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ class Cluster:
 
     def __init__(self, tidelock, directory, port):
         self.tidelock, self.directory = tidelock, directory
+        self.resp = [f"127.0.0.1:{port + 3 * node + 1}" for node in range(3)]
         self.http = [f"127.0.0.1:{port + 3 * node}" for node in range(3)]
         self.ports = [(port + 3 * node, port + 3 * node + 1, port + 3 * node + 2) for node in range(3)]
         self.processes = [None] * 3
@@ -147,11 +149,22 @@ class Examples:
             "Node.js": lambda recipe, name: [node, EXAMPLES / recipe / f"{name}.mjs", nodes],
             "Go": lambda recipe, name: [f"{go}/{recipe}", nodes],
         }
+        # Libraries of Node.js are looked for beside the program, and they are where Node.js itself is.
+        self.libraries = pathlib.Path(node).parents[3]
 
     def start(self, language, recipe, name, *arguments):
         program = Program([*self.commands[language](recipe, name), *map(str, arguments)])
         self.started.append(program)
         return program
+
+    def caching(self, key):
+        """The programs with a Redis client."""
+        recipe, nodes = EXAMPLES / "client-side-caching", ",".join(self.cluster.resp)
+        copied = shutil.copy(recipe / "cache.mjs", self.libraries)
+        programs = [Program([sys.executable, recipe / "cache.py", nodes, key]),
+                    Program([self.commands["Node.js"]("", "")[0], copied, nodes, key])]
+        self.started += programs
+        return programs
 
     def everywhere(self, recipe, name, *arguments):
         return [self.start(language, recipe, name, *arguments) for language in self.commands]
@@ -279,6 +292,27 @@ def flags(examples, cluster, with_kill):
     return killed
 
 
+def caches(examples, cluster, with_kill):
+    """Programs that read from their memory see what is written through other nodes."""
+    key = f"setting-{with_kill}"
+    cluster.put(key, "first")
+    programs = examples.caching(key)
+    killed = None
+    for value in ("second", "third", "deleted"):
+        for program in programs:
+            program.expect("the first value", lambda line: line == "first")
+        if with_kill and killed is None:
+            # The programs are connected to it.
+            killed = 0
+            cluster.processes[killed].kill()
+            cluster.processes[killed].wait()
+        cluster.delete(key) if value == "deleted" else cluster.put(key, value)
+        for program in programs:
+            eventually(f"{program.process.args} has {value}, not {program.lines[-3:]}",
+                       lambda: program.lines[-1:] == [value])
+    return killed
+
+
 def transfers(examples, cluster, with_kill):
     """Every unit is moved exactly once."""
     bank = f"bank-{with_kill}"
@@ -298,7 +332,7 @@ def main(tidelock, node, go, port, part=""):
     with tempfile.TemporaryDirectory() as directory:
         cluster = Cluster(tidelock, directory, int(port))
         examples = Examples(cluster, node, go)
-        tests = [(test, with_kill) for test in (lock, election, registry, flags, transfers)
+        tests = [(test, with_kill) for test in (lock, election, registry, flags, caches, transfers)
                  for with_kill in (False, True)]
         tests += [(test, language) for test in (paused_holder, paused_leader) for language in examples.commands]
         for test, argument in tests:

@@ -138,6 +138,10 @@ pub enum Fault {
     FenceUsedTwice,
     /// Leases and locks are not copied when their slots move.
     LeasesLeftBehind,
+    /// A key that makes room in the table of tracked keys is not invalidated.
+    EvictedKeyNotInvalidated,
+    /// The clients that cache keys are not told that any key may have changed.
+    TrackingGapIgnored,
     /// The effect of a script is written without the condition that its keys are unchanged.
     ScriptWithoutCondition,
 }
@@ -152,7 +156,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 58] = [
+    pub const ALL: [Fault; 60] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -210,6 +214,8 @@ impl Faults {
         Fault::LeaseFloorIgnored,
         Fault::FenceUsedTwice,
         Fault::LeasesLeftBehind,
+        Fault::EvictedKeyNotInvalidated,
+        Fault::TrackingGapIgnored,
         Fault::ScriptWithoutCondition,
     ];
 

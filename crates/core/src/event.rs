@@ -232,6 +232,10 @@ pub struct Actions {
     /// each election timeout while there are any. This node gets no [`ConfigUpdate`] for them, so
     /// clients that watch configuration in these slots should query it.
     pub remote_slots: Vec<Range<u16>>,
+    /// Slots whose shards have a replica here that knows no leader, so that this node may not learn
+    /// of changes. Reported once each election timeout while there are any and [`Actions::keys`]
+    /// are reported. Clients that cache keys of these slots should drop them.
+    pub leaderless_slots: Vec<Range<u16>>,
     /// The new set of peers with their addresses. Apply it after queueing `frames`, because the
     /// last frame to a removed peer may be among them. The first drive of a node always sets it.
     pub peers: Option<Vec<(NodeId, String)>>,

@@ -455,3 +455,14 @@ pub const ACCESS_NAME_BYTES_MAX: usize = 64;
 
 /// Longest name of a client certificate.
 pub const CERTIFICATE_NAME_BYTES_MAX: usize = 256;
+
+/// Bytes of the keys that the clients of one worker have read and may have cached. A further key
+/// takes the place of another one, which is invalidated.
+pub const TRACKED_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of the invalidations that wait for one client. Beyond it, all its keys are invalidated
+/// instead.
+pub const INVALIDATIONS_BYTES_MAX: usize = 1 << 20;
+
+/// Prefixes whose keys are invalidated for one client. A further one is refused.
+pub const TRACKED_PREFIXES_MAX: usize = 64;

@@ -40,6 +40,8 @@ pub(crate) enum WorkerMessage {
     /// Slots without a local replica, of whose changes this node is not notified: watchers in them
     /// should check.
     RemoteSlots(Vec<Range<u16>>),
+    /// Slots of whose changes this node may learn nothing: clients should drop their cached keys.
+    LeaderlessSlots(Vec<Range<u16>>),
     /// The slot map, when it has changed.
     Slots(Arc<SlotMap>),
 }

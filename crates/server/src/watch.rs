@@ -1,18 +1,23 @@
-//! The watchers of a worker's clients, and waking them.
+//! The watchers of a worker's clients, the clients that cache keys, and waking them.
 //!
 //! Owns their wakers and their number. Which changes concern whom is decided by the core's
-//! [`WatchHub`]. No content is held here: a woken watcher reads the replicas of this node. What has
-//! no replica here is checked periodically, because this node is not notified of its changes. Each
-//! worker has its own registry, so that watchers are not woken across threads one by one; the limit
-//! applies to all registries of a node together.
+//! [`WatchHub`] and [`KeyTracking`]. No content is held here: a woken watcher reads the replicas of
+//! this node. What has no replica here is checked periodically, because this node is not notified
+//! of its changes. Each worker has its own registry, so that watchers are not woken across threads
+//! one by one; the limit applies to all registries of a node together.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use bytes::Bytes;
+use tidelock_core::clients::key_tracking::{Invalidation, KeyTracking, TrackerId};
 use tidelock_core::clients::watch_hub::{WatchHub, Watched, WatcherId};
+use tidelock_core::deliberate::Faults;
 use tidelock_core::event::{ConfigUpdate, KeyReport};
+use tidelock_core::limits;
 use tidelock_core::slots::slot_revisions::SlotRevisions;
 
 /// Most watchers of one node at a time; a further one is refused. They are not counted among the
@@ -30,16 +35,30 @@ pub struct WatchRegistry {
 #[derive(Debug, Default)]
 struct WatcherCounts {
     all: AtomicUsize,
-    /// Those of keys.
+    /// Those of keys, and the clients that cache keys.
     keys: AtomicUsize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct WatchTable {
     hub: WatchHub,
     /// By the watcher's number.
     wakers: Vec<Option<Waker>>,
+    tracking: KeyTracking,
+    tracker_wakers: BTreeMap<TrackerId, Waker>,
     is_closed: bool,
+}
+
+impl Default for WatchTable {
+    fn default() -> WatchTable {
+        WatchTable {
+            hub: WatchHub::default(),
+            wakers: Vec::new(),
+            tracking: KeyTracking::new(limits::TRACKED_BYTES_MAX, Faults::NONE),
+            tracker_wakers: BTreeMap::new(),
+            is_closed: false,
+        }
+    }
 }
 
 /// The registration of one watcher, removed when dropped.
@@ -48,6 +67,13 @@ pub struct Watch {
     watch_registry: Arc<WatchRegistry>,
     id: WatcherId,
     is_of_keys: bool,
+}
+
+/// The registration of a client that caches keys, removed when dropped.
+#[derive(Debug)]
+pub struct Tracker {
+    watch_registry: Arc<WatchRegistry>,
+    id: TrackerId,
 }
 
 /// What a watcher is notified of.
@@ -84,19 +110,35 @@ impl WatchRegistry {
         Some(Watch { watch_registry: self.clone(), id, is_of_keys })
     }
 
+    /// Registers a client that caches keys with these prefixes, or the keys that it reads if there
+    /// are none. The limit of connections is also that of these clients.
+    pub fn track(self: &Arc<Self>, prefixes: &[Bytes]) -> Tracker {
+        self.counts.keys.fetch_add(1, Ordering::SeqCst);
+        let id = self.lock().tracking.begin(prefixes);
+        Tracker { watch_registry: self.clone(), id }
+    }
+
     /// Wakes the watchers of the containers that changed.
     pub fn notify(&self, update: &ConfigUpdate) {
         self.wake(|hub, woken| hub.config_changed(update, |id| woken.push(id)));
     }
 
-    /// Wakes the watchers of keys that changed.
+    /// Wakes the watchers of keys that changed, and the clients that cache them.
     pub fn notify_keys(&self, report: &KeyReport) {
         self.wake(|hub, woken| hub.keys_changed(report, |id| woken.push(id)));
+        self.wake_trackers(|tracking, woken| tracking.keys_changed(report, |id| woken.push(id)));
     }
 
-    /// Wakes the watchers of configuration and keys in these slots.
+    /// Wakes the watchers of configuration and keys in these slots, and the clients that cache
+    /// keys.
     pub fn notify_slots(&self, slots: &[Range<u16>]) {
         self.wake(|hub, woken| hub.slots_changed(slots, |id| woken.push(id)));
+        self.invalidate_slots(slots);
+    }
+
+    /// Lets clients drop the keys of these slots that they cache.
+    pub fn invalidate_slots(&self, slots: &[Range<u16>]) {
+        self.wake_trackers(|tracking, woken| tracking.slots_changed(slots, |id| woken.push(id)));
     }
 
     fn wake(&self, change: impl FnOnce(&mut WatchHub, &mut Vec<WatcherId>)) {
@@ -105,6 +147,19 @@ impl WatchRegistry {
         let WatchTable { hub, wakers, .. } = &mut *table;
         change(hub, &mut ids);
         let woken: Vec<Waker> = ids.into_iter().filter_map(|id| wakers[id.0].take()).collect();
+        drop(table);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    fn wake_trackers(&self, change: impl FnOnce(&mut KeyTracking, &mut Vec<TrackerId>)) {
+        let mut ids = Vec::new();
+        let mut table = self.lock();
+        let WatchTable { tracking, tracker_wakers, .. } = &mut *table;
+        if tracking.is_empty() {
+            return;
+        }
+        change(tracking, &mut ids);
+        let woken: Vec<Waker> = ids.iter().filter_map(|id| tracker_wakers.remove(id)).collect();
         drop(table);
         woken.into_iter().for_each(Waker::wake);
     }
@@ -155,6 +210,49 @@ impl Watch {
     pub fn with_matched<R>(&self, use_matched: impl FnOnce(&SlotRevisions, bool) -> R) -> R {
         let table = self.watch_registry.lock();
         use_matched(table.hub.matched(), table.hub.is_due(self.id))
+    }
+}
+
+impl Tracker {
+    /// The client is about to read a key.
+    pub fn track(&self, key: &[u8]) {
+        self.watch_registry.wake_trackers(|tracking, woken| {
+            tracking.track(self.id, key, |id| woken.push(id));
+        });
+    }
+
+    /// Adds a prefix.
+    pub fn add_prefix(&self, prefix: Bytes) {
+        self.watch_registry.lock().tracking.add_prefix(self.id, prefix);
+    }
+
+    /// The prefixes; none if the client caches the keys that it reads.
+    pub fn prefixes(&self) -> Vec<Bytes> {
+        self.watch_registry.lock().tracking.prefixes(self.id).to_vec()
+    }
+
+    /// Waits for the next invalidation.
+    pub fn poll_invalidation(&self, context: &Context<'_>) -> Poll<Invalidation> {
+        let mut table = self.watch_registry.lock();
+        if let Some(invalidation) = table.tracking.take(self.id) {
+            return Poll::Ready(invalidation);
+        }
+        table.tracker_wakers.insert(self.id, context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Bytes of the invalidations that wait.
+    pub fn waiting_bytes(&self) -> usize {
+        self.watch_registry.lock().tracking.waiting_bytes(self.id)
+    }
+}
+
+impl Drop for Tracker {
+    fn drop(&mut self) {
+        self.watch_registry.counts.keys.fetch_sub(1, Ordering::SeqCst);
+        let mut table = self.watch_registry.lock();
+        table.tracking.end(self.id);
+        table.tracker_wakers.remove(&self.id);
     }
 }
 
@@ -226,6 +324,27 @@ mod tests {
         assert_eq!(watch.poll_notification(&context), Poll::Ready(Notification::Look));
         drop(watch);
         assert!(!watch_registry.watches_keys());
+    }
+
+    #[test]
+    fn clients_that_cache_keys_are_counted_and_called() {
+        let watch_registry = Arc::new(WatchRegistry::default());
+        let tracker = watch_registry.track(&[]);
+        assert!(watch_registry.watches_keys());
+        let context = Context::from_waker(Waker::noop());
+        let report = |key: &'static [u8]| KeyReport {
+            slots: SlotSet::all(),
+            revision: Version(1),
+            keys: ChangedKeys::Keys(vec![Bytes::from_static(key)]),
+        };
+        watch_registry.notify_keys(&report(b"a"));
+        assert_eq!(tracker.poll_invalidation(&context), Poll::Pending);
+        tracker.track(b"a");
+        watch_registry.notify_keys(&report(b"a"));
+        let invalidation = Invalidation::Keys(vec![Bytes::from_static(b"a")]);
+        assert_eq!(tracker.poll_invalidation(&context), Poll::Ready(invalidation));
+        drop(tracker);
+        assert!(!watch_registry.watches_keys() && watch_registry.lock().tracker_wakers.is_empty());
     }
 
     #[test]

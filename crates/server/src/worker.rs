@@ -518,6 +518,11 @@ impl Worker {
             self.broadcast(|| WorkerMessage::RemoteSlots(actions.remote_slots.clone()));
             actions.remote_slots.clear();
         }
+        if !actions.leaderless_slots.is_empty() {
+            self.0.watch_registry.invalidate_slots(&actions.leaderless_slots);
+            self.broadcast(|| WorkerMessage::LeaderlessSlots(actions.leaderless_slots.clone()));
+            actions.leaderless_slots.clear();
+        }
         actions.contradiction.take()
     }
 }

@@ -30,6 +30,7 @@ use crate::memory::Memory;
 use crate::metrics::{DiskCounters, HttpCounters, RespCounters, SnapshotCounters};
 use crate::offload::Offload;
 use crate::remote::{HandoverCounters, Remote, WorkerLink};
+use crate::resp::redirects::Redirects;
 use crate::resp::scripts::Scripts;
 use crate::resp::{self, Acceptors, RespContext, RespOptions};
 use crate::store::Store;
@@ -60,6 +61,7 @@ pub(crate) struct SharedContext {
     pub backup: Arc<BackupSource>,
     pub offload: Offload,
     pub scripts: Scripts,
+    pub redirects: Arc<Redirects>,
     pub tls: Option<TlsAcceptor>,
     pub memory: Memory,
     pub throttle: Arc<FailureThrottle>,
@@ -111,7 +113,7 @@ impl WorkerContext {
         (resp.throttle, resp.audit_log) = (shared.throttle.clone(), shared.audit_log.clone());
         (resp.memory, resp.tls) = (shared.memory.clone(), shared.tls.clone());
         resp.protected_mode = shared.protected_mode;
-        resp.scripts = shared.scripts;
+        (resp.scripts, resp.redirects) = (shared.scripts, shared.redirects);
         let http = HttpContext {
             options: HttpOptions { connections_max: descriptors.http_max, ..HttpOptions::default() },
             cluster: shared.cluster,

@@ -133,6 +133,8 @@ pub enum SimEvent {
     Watch(usize),
     /// A client that watches keys takes its next step.
     WatchKeys(usize),
+    /// A client that caches keys takes its next step.
+    Cache(usize),
     /// A client with leases takes its next step.
     Lease(usize),
     /// A client that runs scripts takes its next step.

@@ -107,6 +107,8 @@ pub struct Load {
     pub watching: WatcherHabits,
     /// How many clients watch keys. They behave like those that watch configuration.
     pub key_watchers: usize,
+    /// How many clients cache keys.
+    pub caching_clients: usize,
     /// How many clients have leases and hold locks.
     pub lease_clients: usize,
     /// How many clients run scripts.
@@ -286,6 +288,7 @@ impl Plan {
                 config_per_mille: 0,
                 value_bytes_max: 0,
                 key_watchers: 0,
+                caching_clients: 0,
                 lease_clients: 0,
                 script_clients: 0,
                 sticky: false,
@@ -473,8 +476,8 @@ fn draw_load(seed: u64, random: &mut fastrand::Rng) -> Load {
     let [mut operations, mut config, mut scans, mut pipelining, mut imports, mut backups] =
         ["operations", "configuration", "scans", "pipelining clients", "imports", "backups"]
             .map(|concern| generator(seed, concern));
-    let [mut key_watching, mut flushes, mut leases, mut scripts] =
-        ["watching keys", "removals of all keys", "leases", "scripts"]
+    let [mut key_watching, mut flushes, mut leases, mut scripts, mut caching] =
+        ["watching keys", "removals of all keys", "leases", "scripts", "caches"]
             .map(|concern| generator(seed, concern));
     Load {
         clients: random.usize(1..=12),
@@ -491,6 +494,7 @@ fn draw_load(seed: u64, random: &mut fastrand::Rng) -> Load {
         config_per_mille: *choose(&mut config, &[0, 0, 200, 800]),
         watching: draw_watching(&mut generator(seed, "watching")),
         key_watchers: *choose(&mut key_watching, &[0, 0, 1, 3]),
+        caching_clients: *choose(&mut caching, &[0, 0, 1, 4]),
         lease_clients: *choose(&mut leases, &[0, 0, 2, 5]),
         script_clients: *choose(&mut scripts, &[0, 0, 2, 4]),
         value_bytes_max: *choose(random, &[8, 8, 200, 2_000, 20_000]),

@@ -59,6 +59,10 @@ pub struct Tally {
     pub watched: u64,
     /// Events that clients received that watch keys.
     pub keys_watched: u64,
+    /// Values that clients have cached.
+    pub values_cached: u64,
+    /// Cached values that were invalidated.
+    pub values_invalidated: u64,
     /// Leases and locks that clients were told to have, each time that they were told.
     pub leases_kept: u64,
     /// Scripts that took effect.
@@ -125,6 +129,8 @@ impl Tally {
         self.iterations += other.iterations;
         self.watched += other.watched;
         self.keys_watched += other.keys_watched;
+        self.values_cached += other.values_cached;
+        self.values_invalidated += other.values_invalidated;
         self.leases_kept += other.leases_kept;
         self.scripts += other.scripts;
         self.watches_resumed += other.watches_resumed;

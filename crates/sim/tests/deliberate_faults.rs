@@ -101,6 +101,7 @@ fn provoke_upgrade(plan: &mut Plan) {
 fn provoke(plan: &mut Plan, fault: Fault) {
     match fault {
         Fault::ChangesSkipped | Fault::CaughtUpByStaleRead => provoke_watchers(plan, fault),
+        Fault::EvictedKeyNotInvalidated | Fault::TrackingGapIgnored => provoke_caching(plan),
         Fault::WatchGapIgnored | Fault::WatchMissesMovedSlots | Fault::FlushNotReported => {
             provoke_key_watchers(plan, fault);
         }
@@ -173,6 +174,14 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         }
         _ => {}
     }
+}
+
+/// Clients that cache keys, at nodes that restart and get snapshots.
+fn provoke_caching(plan: &mut Plan) {
+    plan.load.caching_clients = 8;
+    plan.load.pause_max = Micros::MILLISECOND * 20;
+    plan.load.keys_per_shard = 4;
+    plan.snapshot_log_bytes_min = 500;
 }
 
 /// Two voters, then one: the remaining one has to remember that durably.
@@ -323,6 +332,8 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         }
         Fault::LedBeforeDurable | Fault::MembershipNotPersisted => [power.clone(), power, torn, slow],
         Fault::FlushNotReported
+        | Fault::EvictedKeyNotInvalidated
+        | Fault::TrackingGapIgnored
         | Fault::WatchGapIgnored
         | Fault::VoteNotPersisted
         | Fault::ReplicaIdReused => [power, blackout, isolate, break_links],
@@ -744,4 +755,14 @@ fn unexpected_node_accepted_is_caught() {
 #[test]
 fn stale_address_kept_is_caught() {
     caught(Fault::StaleAddressKept, &["membership", "service", "replies", "registry"]);
+}
+
+#[test]
+fn evicted_key_not_invalidated_is_caught() {
+    caught(Fault::EvictedKeyNotInvalidated, &["caches"]);
+}
+
+#[test]
+fn tracking_gap_ignored_is_caught() {
+    caught(Fault::TrackingGapIgnored, &["caches"]);
 }

@@ -2,10 +2,14 @@
 and TEST_TOKEN_FILE in the environment it connects with TLS and a token."""
 
 import os
+import socket
+import ssl
 import sys
 import time
+import urllib.request
 
 import redis
+from redis.cache import CacheConfig
 from redis.cluster import ClusterNode, RedisCluster
 
 SECURE = {}
@@ -111,6 +115,54 @@ def masters(nodes, protocol):
     raise AssertionError(f"masters do not share the keys: {found}, {counted}, {roles}, {told}")
 
 
+def put(node, key, value):
+    """Writes a key over HTTP."""
+    host, port = node
+    scheme, tls, headers = "http", None, {}
+    if SECURE:
+        scheme, tls = "https", ssl.create_default_context(cafile=SECURE["ssl_ca_certs"])
+        headers = {"Authorization": f"Bearer {SECURE['password']}"}
+    # scripts/test-clients has chosen the ports.
+    url = f"{scheme}://{host}:{int(port) - 3}/v1/keys/{key}"
+    request = urllib.request.Request(url, value.encode(), headers, method="PUT")
+    with urllib.request.urlopen(request, timeout=30, context=tls) as answer:
+        assert answer.status in (200, 201), answer.status
+
+
+def eventually(what, holds):
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def caching(nodes):
+    """A client that caches keys sees what other clients write through other nodes, over any protocol."""
+    for number, (host, port) in enumerate(nodes):
+        other = nodes[(number + 1) % len(nodes)]
+        client = redis.Redis(host=host, port=int(port), protocol=3, cache_config=CacheConfig(), **SECURE)
+        cache, key = client.get_cache(), f"py-cached-{number}"
+        put(other, key, "first")
+        assert client.get(key) == b"first"
+        (entry,) = cache.collection.values()
+        entry.cache_value = b"from the cache"
+        assert client.get(key) == b"from the cache"
+        for value in ("second", "third"):
+            put(other, key, value)
+            eventually(f"{value} replaces a cached value", lambda: client.get(key) == value.encode())
+        # Nobody tells a client without a connection what has changed.
+        connection = client.connection_pool.get_connection()
+        client.connection_pool.release(connection)
+        connection._conn._sock.shutdown(socket.SHUT_RDWR)
+        put(other, key, "fourth")
+        eventually("a broken connection empties the cache", lambda: client.get(key) == b"fourth")
+        writer = redis.Redis(host=other[0], port=int(other[1]), **SECURE)
+        writer.flushall()
+        eventually("a removal of all keys empties the cache", lambda: client.get(key) is None)
+        writer.close()
+        client.close()
+
+
 def main():
     nodes = [address.rsplit(":", 1) for address in sys.argv[1:]]
     for number, (host, port) in enumerate(nodes):
@@ -134,6 +186,7 @@ def main():
         assert cluster.keyslot("foo") == 12182
         cluster.close()
         masters(nodes, protocol)
+    caching(nodes)
     print("redis-py with TLS and a token: ok" if SECURE else "redis-py: ok")
 
 

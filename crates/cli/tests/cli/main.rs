@@ -14,6 +14,7 @@ mod auth_commands;
 mod backups;
 mod bench;
 mod bytes;
+mod caching;
 mod client_certificates;
 mod clients;
 mod cluster_ca;

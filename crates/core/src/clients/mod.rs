@@ -6,6 +6,7 @@ pub mod backup;
 pub mod checkpoint;
 pub mod import;
 pub mod key_poll;
+pub mod key_tracking;
 pub mod key_watcher;
 pub mod operation_queues;
 pub mod pipeline;

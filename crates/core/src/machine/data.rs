@@ -154,12 +154,12 @@ impl Data {
     }
 
     /// The state of the reports, if everything up to now was reported.
-    pub(crate) fn reported(&self) -> ReportedChanges {
+    pub fn reported(&self) -> ReportedChanges {
         self.kv.reported_changes()
     }
 
     /// The keys that changed since a report; `None` if none did.
-    pub(crate) fn reportable(&self, reported: ReportedChanges) -> Option<(ChangedKeys, ReportedChanges)> {
+    pub fn reportable(&self, reported: ReportedChanges) -> Option<(ChangedKeys, ReportedChanges)> {
         self.kv.reportable_keys(reported)
     }
 

@@ -40,6 +40,17 @@ impl Node {
         self.key_reports.reported = Some(self.groups.iter().filter_map(data).collect());
     }
 
+    /// Reports the slots of whose changes this node may learn nothing, because its replicas know no
+    /// leader. Otherwise a client of a node that is cut off would keep what it has cached.
+    pub(super) fn report_leaderless_slots(&mut self) {
+        if self.key_reports.reported.is_none() {
+            return;
+        }
+        let is_leaderless = |shard| self.groups.member(shard).is_some_and(|group| group.leader().is_none());
+        let ranges = self.router.slot_map().ranges().filter(|(_, shard)| is_leaderless(*shard));
+        self.leaderless_slots = ranges.map(|(range, _)| range).collect();
+    }
+
     /// The keys that changed on this node since the last report.
     pub(super) fn take_key_reports(&mut self) -> Vec<KeyReport> {
         let Some(mut reported) = self.key_reports.reported.take() else { return Vec::new() };

@@ -88,6 +88,8 @@ pub struct Node {
     log_compaction: LogCompaction,
     /// Slots without a replica here, to report in the next [`Actions::remote_slots`].
     remote_slots: Vec<Range<u16>>,
+    /// To report in the next [`Actions::leaderless_slots`].
+    leaderless_slots: Vec<Range<u16>>,
     /// Slots without a replica here at the last report.
     reported_remote_slots: Vec<Range<u16>>,
     /// The version of the slot map at the last report.
@@ -133,6 +135,7 @@ impl Node {
             report_due: false,
             log_compaction: LogCompaction::default(),
             remote_slots: Vec::new(),
+            leaderless_slots: Vec::new(),
             reported_remote_slots: Vec::new(),
             reported_map: 1,
             key_reports: KeyReports::default(),
@@ -198,6 +201,7 @@ impl Node {
             || self.has_clocks_due()
             || self.log_compaction.is_due()
             || !self.remote_slots.is_empty()
+            || !self.leaderless_slots.is_empty()
             || self.router.has_output()
             || self.output.has_output()
             || self.versions.has_output()
@@ -419,6 +423,7 @@ impl Node {
             self.report_due = true;
             self.send_clocks();
             self.report_remote_slots();
+            self.report_leaderless_slots();
         }
     }
 
@@ -524,6 +529,7 @@ impl Node {
         actions.config.append(&mut self.output.config);
         actions.keys.append(&mut self.take_key_reports());
         actions.remote_slots.append(&mut self.remote_slots);
+        actions.leaderless_slots.append(&mut self.leaderless_slots);
         actions.contradiction = actions.contradiction.or(self.output.contradiction.take());
         let peers = self.emit_peers(&mut actions.frames);
         if peers.is_some() {

@@ -18,6 +18,8 @@ pub enum Family {
     Transactions,
     /// Commands that run scripts.
     Scripts,
+    /// Commands on channels.
+    PubSub,
     /// Commands that iterate over all keys.
     Scan,
     /// Commands about the cluster.
@@ -30,13 +32,14 @@ pub enum Family {
 
 impl Family {
     /// Every family, in the order of their numbers.
-    pub const ALL: [Family; 10] = [
+    pub const ALL: [Family; 11] = [
         Family::Strings,
         Family::Keys,
         Family::Numbers,
         Family::Expiry,
         Family::Transactions,
         Family::Scripts,
+        Family::PubSub,
         Family::Scan,
         Family::Cluster,
         Family::Node,
@@ -52,6 +55,7 @@ impl Family {
             Family::Expiry => "expiry",
             Family::Transactions => "transactions",
             Family::Scripts => "scripts",
+            Family::PubSub => "pubsub",
             Family::Scan => "scan",
             Family::Cluster => "cluster",
             Family::Node => "node",

@@ -101,6 +101,9 @@ impl Remote {
                     WorkerMessage::News(news) => self.0.link.watch_registry.notify(&news),
                     WorkerMessage::Keys(report) => self.0.link.watch_registry.notify_keys(&report),
                     WorkerMessage::RemoteSlots(slots) => self.0.link.watch_registry.notify_slots(&slots),
+                    WorkerMessage::LeaderlessSlots(slots) => {
+                        self.0.link.watch_registry.invalidate_slots(&slots);
+                    }
                     WorkerMessage::Slots(slots) => *self.0.slots.borrow_mut() = slots,
                 }
             }

@@ -194,6 +194,29 @@ impl Authentication {
         self.check(clock, |covers| operation.check(covers))
     }
 
+    /// Checks whether the client has a valid token, if one is required.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn check_token(&self) -> Result<(), Failure> {
+        if self.is_awaited() { Err(refusal_text(&Refusal::Unauthenticated).into()) } else { Ok(()) }
+    }
+
+    /// Checks whether the client may learn what happens to keys.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn check_watch(&self, scope: Scope<'_>, clock: &TurnClock) -> Result<(), Failure> {
+        if !self.is_required {
+            return Ok(());
+        }
+        self.check_token()?;
+        self.check(clock, |covers| {
+            let mut demands = [Verb::Read, Verb::Watch].map(|verb| Demand { verb, scope }).into_iter();
+            demands.try_for_each(|demand| if covers(&demand) { Ok(()) } else { Err(demand) })
+        })
+    }
+
     /// What the client may do at present, for its operations elsewhere; `None` if that is
     /// everything, because authentication is not required.
     pub fn operation_permissions(&self, clock: &TurnClock) -> Option<OperationPermissions> {

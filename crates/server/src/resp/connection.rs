@@ -173,6 +173,7 @@ impl RespConnection {
         let mut goes_on = self.take_replies(task) | self.poll_pending(task);
         self.session.settle(self.sent + OUT_BYTES_CLOSE);
         goes_on |= self.take_commands();
+        goes_on |= self.take_pushes(task);
         let wanted_replies = self.submit();
         goes_on |= self.poll_write(task)?;
         let wanted_input = self.poll_read(task, &mut goes_on)?;
@@ -258,6 +259,18 @@ impl RespConnection {
         self.pending = None;
         self.session.owe_encoded(encoded);
         true
+    }
+
+    /// Owes messages that answer no command, as many as there is room for. They wait while a reply
+    /// does that takes several requests, because they must not overtake it. Returns whether there
+    /// were any.
+    fn take_pushes(&mut self, task: &Context<'_>) -> bool {
+        let mut any = false;
+        while !self.is_closing && self.pending.is_none() && self.has_room() && self.session.poll_pushes(task)
+        {
+            any = true;
+        }
+        any
     }
 
     /// Executes commands from the input, as many as there is room for. Returns whether there were

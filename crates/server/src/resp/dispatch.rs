@@ -10,8 +10,8 @@ use tidelock_core::auth::Usage;
 
 use super::authentication::CommandDemand;
 use super::commands::{
-    acl, cluster, connection, expiry, flush, keys, node, numbers, scan, scripts, strings, transactions,
-    versions,
+    acl, channels, cluster, connection, expiry, flush, keys, node, numbers, scan, scripts, strings,
+    transactions, versions,
 };
 use super::frame::CommandArguments;
 use super::scripts::ScriptCommands;
@@ -71,6 +71,8 @@ pub enum Category {
     Transaction,
     /// Commands that run programs of other commands.
     Scripting,
+    /// Commands on channels.
+    PubSub,
     /// Commands that show or set nothing but their own connection, or what any client may know.
     Connection,
     /// Commands that show the state of the node or of the cluster, or remove all keys.
@@ -79,12 +81,13 @@ pub enum Category {
 
 impl Category {
     /// Every category.
-    pub const ALL: [Category; 7] = [
+    pub const ALL: [Category; 8] = [
         Category::Read,
         Category::Write,
         Category::Keyspace,
         Category::Transaction,
         Category::Scripting,
+        Category::PubSub,
         Category::Connection,
         Category::Dangerous,
     ];
@@ -97,6 +100,7 @@ impl Category {
             Category::Keyspace => "keyspace",
             Category::Transaction => "transaction",
             Category::Scripting => "scripting",
+            Category::PubSub => "pubsub",
             Category::Connection => "connection",
             Category::Dangerous => "dangerous",
         }
@@ -139,6 +143,12 @@ const fn script(name: &'static str, arity: i64, handler: Handler) -> CommandSpec
     let flags = &["noscript", "movablekeys"];
     let spec = spec(CommandDemand::ByRequest, (name, arity), Family::Scripts, handler);
     CommandSpec { flags, ..spec }.when(When::Alone)
+}
+
+/// A command that begins or ends subscriptions to channels.
+const fn channel(name: &'static str, arity: i64, handler: Handler) -> CommandSpec {
+    let spec = spec(CommandDemand::ValidToken, (name, arity), Family::PubSub, handler);
+    CommandSpec { flags: &["pubsub", "noscript", "loading", "stale"], ..spec }.when(When::Alone)
 }
 
 /// A command that reads all keys.
@@ -194,6 +204,7 @@ impl CommandSpec {
     pub fn category(&self) -> Category {
         match self.demand {
             _ if self.family == Family::Scripts => Category::Scripting,
+            _ if self.family == Family::PubSub => Category::PubSub,
             CommandDemand::AllKeys => Category::Keyspace,
             CommandDemand::NodeState | CommandDemand::Administer => Category::Dangerous,
             CommandDemand::Open | CommandDemand::ValidToken => match self.family {
@@ -288,6 +299,8 @@ pub const COMMANDS: &[CommandSpec] = &[
     script("evalsha", -3, scripts::evalsha),
     script("evalsha_ro", -3, scripts::evalsha_ro),
     plain("script", -2, Family::Scripts, scripts::script).when(When::Alone),
+    channel("subscribe", -2, channels::subscribe),
+    channel("unsubscribe", -1, channels::unsubscribe),
     of_all_keys("scan", -2, scan::scan),
     of_all_keys("keys", 2, scan::keys),
     of_all_keys("dbsize", 1, scan::dbsize),
@@ -302,7 +315,7 @@ pub const COMMANDS: &[CommandSpec] = &[
     plain("acl", -2, Family::Node, acl::acl).when(When::Alone),
     plain("client", -2, Family::Node, connection::client),
     plain("select", 2, Family::Node, connection::select),
-    plain("ping", -1, Family::Node, connection::ping).in_scripts(connection::ping),
+    plain("ping", -1, Family::Node, connection::ping_client).in_scripts(connection::ping),
     plain("echo", 2, Family::Node, connection::echo).in_scripts(connection::echo),
     open("quit", -1, connection::quit).when(When::Settled),
     plain("reset", 1, Family::Node, connection::reset).when(When::Settled),
@@ -361,8 +374,19 @@ impl CommandTable {
             Some(spec) if spec.when == When::Alone && session.is_in_multi() => {
                 Err(format!("ERR '{}' is not allowed inside of MULTI", spec.name).into())
             }
+            Some(spec) if session.expects_messages_only() && !is_allowed_to_subscribers(spec) => {
+                Err(format!(
+                    "ERR Can't execute '{}': only SUBSCRIBE / UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
+                     this context",
+                    spec.name
+                )
+                .into())
+            }
             Some(spec) => session.charge(spec, arguments).and_then(|()| (spec.handler)(session, arguments)),
         };
+        if spec.is_none_or(|spec| spec.name != "client") {
+            session.end_caching_exception();
+        }
         Dispatched::Action(result.unwrap_or_else(|failure| {
             session.fail(&failure);
             // Browsers can be made to send such lines to any port; what follows them is not a
@@ -378,6 +402,11 @@ fn may_run(when: When, session: &Session) -> bool {
         When::Watched => session.knows_watches(),
         When::Settled | When::Alone => session.is_settled(),
     }
+}
+
+/// Whether a client of RESP2 may send the command while it has subscribed to a channel.
+fn is_allowed_to_subscribers(spec: &CommandSpec) -> bool {
+    spec.family == Family::PubSub || ["ping", "quit", "reset"].contains(&spec.name)
 }
 
 /// Whether a command of this arity may have so many arguments.

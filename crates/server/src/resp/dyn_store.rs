@@ -14,6 +14,7 @@ use tidelock_core::types::{ClientId, ShardId};
 use crate::access::PublishedAccess;
 use crate::requests::{NoAnswer, TypedRequest};
 use crate::store::{Mailbox, Store};
+use crate::watch::WatchRegistry;
 
 /// A [`Store`] behind a pointer.
 pub trait DynStore {
@@ -40,6 +41,9 @@ pub trait DynStore {
 
     /// As [`Store::leader_ahead_ms`].
     fn leader_ahead_ms(&self, shard: ShardId) -> i64;
+
+    /// As [`Store::watch_registry`].
+    fn watch_registry(&self) -> &Arc<WatchRegistry>;
 
     /// As [`Store::status`].
     fn status(&self) -> Pin<Box<dyn Future<Output = NodeStatus>>>;
@@ -86,6 +90,10 @@ impl<S: Store> DynStore for S {
 
     fn leader_ahead_ms(&self, shard: ShardId) -> i64 {
         Store::leader_ahead_ms(self, shard)
+    }
+
+    fn watch_registry(&self) -> &Arc<WatchRegistry> {
+        Store::watch_registry(self)
     }
 
     fn status(&self) -> Pin<Box<dyn Future<Output = NodeStatus>>> {

@@ -119,6 +119,12 @@ impl<'a> Encoder<'a> {
         self.header(if self.protocol == Protocol::Resp3 { b'~' } else { b'*' }, length);
     }
 
+    /// Appends the header of a message of `length` parts that answers no command. In RESP2 it looks
+    /// like a reply, so clients get it only where they expect it.
+    pub fn push(&mut self, length: usize) {
+        self.header(if self.protocol == Protocol::Resp3 { b'>' } else { b'*' }, length);
+    }
+
     /// Appends replies that are already encoded.
     pub fn raw(&mut self, encoded: &[u8]) {
         self.out.extend_from_slice(encoded);
@@ -166,10 +172,11 @@ mod tests {
             encoder.null_array();
             encoder.map(1);
             encoder.set(2);
+            encoder.push(3);
             encoder.verbatim("ab");
         };
-        assert_eq!(encoded(Protocol::Resp2, all), "$-1\r\n*-1\r\n*2\r\n*2\r\n$2\r\nab\r\n");
-        assert_eq!(encoded(Protocol::Resp3, all), "_\r\n_\r\n%1\r\n~2\r\n=6\r\ntxt:ab\r\n");
+        assert_eq!(encoded(Protocol::Resp2, all), "$-1\r\n*-1\r\n*2\r\n*2\r\n*3\r\n$2\r\nab\r\n");
+        assert_eq!(encoded(Protocol::Resp3, all), "_\r\n_\r\n%1\r\n~2\r\n>3\r\n=6\r\ntxt:ab\r\n");
     }
 
     #[test]

@@ -10,9 +10,10 @@
 //!
 //! `frame` parses commands, `encode` encodes replies; neither does I/O. `dispatch` holds the table
 //! of commands, `authentication` who may run them, `commands` what each does, `session` the state
-//! of one client, `scripts` the programs that clients send. The pipeline, which the simulator runs
-//! too, is [`tidelock_core::clients::pipeline`]. It keeps the order of operations and replies, and
-//! combines operations into few commands. `replies` holds the form of each reply. `connection`
+//! of one client, `scripts` the programs that clients send, `tracking` which keys a client caches,
+//! `pushes` and `redirects` how it learns that they have changed. The pipeline, which the simulator
+//! runs too, is [`tidelock_core::clients::pipeline`]. It keeps the order of operations and replies,
+//! and combines operations into few commands. `replies` holds the form of each reply. `connection`
 //! moves the bytes, `server` accepts.
 //!
 //! `docs/resp.md` describes what is supported, and the differences from Redis.
@@ -26,10 +27,13 @@ mod encode;
 mod executor;
 pub mod frame;
 mod glob;
+mod pushes;
+pub mod redirects;
 mod replies;
 pub mod scripts;
 mod server;
 mod session;
+mod tracking;
 
 pub use server::{Acceptors, serve};
 
@@ -46,6 +50,7 @@ use crate::metrics::RespCounters;
 use crate::throttle::FailureThrottle;
 use crate::tls::TlsAcceptor;
 use dispatch::CommandTable;
+use redirects::Redirects;
 use scripts::Scripts;
 use scripts::turns::ScriptTurns;
 
@@ -92,6 +97,8 @@ pub struct RespContext {
     pub scripts: Scripts,
     /// The turns of scripts on this worker.
     pub(crate) script_turns: ScriptTurns,
+    /// The connections of this node, to which others may redirect their invalidations.
+    pub redirects: Arc<Redirects>,
     /// The memory budget of the node for its clients.
     pub memory: Memory,
     /// How soon clients are told that their tokens are wrong.
@@ -121,6 +128,7 @@ impl RespContext {
             table: CommandTable::new(),
             scripts: Scripts::default(),
             script_turns: ScriptTurns::default(),
+            redirects: Arc::default(),
             memory: Memory::default(),
             throttle: Arc::default(),
             audit_log: AuditLog::default(),

@@ -25,9 +25,11 @@ use super::dyn_store::DynStore;
 use super::encode::{Encoder, Protocol};
 use super::executor::Executor;
 use super::frame::CommandArguments;
+use super::redirects::RedirectInbox;
 use super::replies::{
     Encoded, Gathered, Item, Render, RenderMany, ReplyEncoder, RespReplies, Style, refusal_text,
 };
+use super::tracking::Tracking;
 use crate::access::ProtectedModeError;
 use crate::audit_log::DeniedReason;
 use crate::clock::TurnClock;
@@ -72,6 +74,12 @@ pub struct Session {
     pub clock: TurnClock,
     /// Whether the client is on another machine, and the node in protected mode.
     pub is_protected_from: bool,
+    /// Whether it has subscribed to invalidations (`__redis__:invalidate`).
+    pub is_subscribed: bool,
+    /// The invalidations of other clients that it gets.
+    pub redirected: RedirectInbox,
+    /// What it caches.
+    pub tracking: Option<Box<Tracking>>,
     pipeline: Pipeline<RespReplies>,
     /// What the queued commands of the open transaction cost. `EXEC` is charged for them.
     queued_usage: Usage,
@@ -90,6 +98,9 @@ impl Session {
             is_readonly: false,
             is_cluster: false,
             clock: TurnClock::new(context.clock),
+            is_subscribed: false,
+            redirected: context.redirects.connect(id),
+            tracking: None,
             context,
             authentication: Authentication::new(store.access()),
             is_protected_from: false,
@@ -112,8 +123,9 @@ impl Session {
     /// # Errors
     /// Why it may not.
     pub fn check_command(&mut self, demand: CommandDemand) -> Result<(), Failure> {
-        if self.authentication.follow(self.store.access(), &self.clock) {
-            self.adopt_caller();
+        self.follow_access();
+        if self.tracking.as_ref().is_some_and(|tracking| tracking.is_refused.get()) {
+            self.end_tracking();
         }
         if self.is_protected_from && demand != CommandDemand::Open {
             let checked = self.store.access().state().check_protected_mode();
@@ -123,6 +135,13 @@ impl Session {
             })?;
         }
         self.authentication.check_command(demand, &self.clock)
+    }
+
+    /// Follows changes of permissions, and the end of the client's token.
+    pub fn follow_access(&mut self) {
+        if self.authentication.follow(self.store.access(), &self.clock) {
+            self.adopt_caller();
+        }
     }
 
     /// Takes the certificate that the client has presented in its handshake.
@@ -162,6 +181,48 @@ impl Session {
             "LIMIT the principal has used up its limit at this node; retry after {retry_after_ms} ms"
         )
         .into())
+    }
+
+    /// Checks whether the client may make these operations. The keys that they read are tracked
+    /// from here on, if the client caches them.
+    fn admit_operations<'a>(
+        &self,
+        operations: impl Iterator<Item = Operation<'a>> + Clone,
+    ) -> Result<(), Failure> {
+        self.check_operations(operations.clone())?;
+        if let Some(tracking) = &self.tracking {
+            tracking.executing(operations);
+        }
+        Ok(())
+    }
+
+    /// Tracks the keys of a script, if the client caches them and may read them.
+    pub fn track_keys(&self, keys: &[Bytes]) {
+        if let Some(tracking) = &self.tracking {
+            let gets = keys.iter().map(|key| Operation::Get { key });
+            tracking.executing(gets.filter(|get| self.check_operations([*get].into_iter()).is_ok()));
+        }
+    }
+
+    /// Ends the tracking of keys.
+    pub fn end_tracking(&mut self) {
+        self.tracking = None;
+    }
+
+    /// A command has ended: the exception that the client made for it is over, unless it began a
+    /// transaction.
+    pub fn end_caching_exception(&mut self) {
+        if !self.is_in_multi()
+            && let Some(tracking) = &mut self.tracking
+        {
+            tracking.is_exception = false;
+        }
+    }
+
+    /// Whether the client has subscribed to a channel and speaks RESP2, in which it cannot tell
+    /// messages from the replies to most commands.
+    pub fn expects_messages_only(&self) -> bool {
+        self.protocol == Protocol::Resp2 && self.is_subscribed
     }
 
     fn check_operations<'a>(
@@ -262,6 +323,9 @@ impl Session {
         self.name = Bytes::new();
         self.protocol = Protocol::default();
         self.is_readonly = false;
+        self.is_subscribed = false;
+        self.follow_redirects();
+        self.end_tracking();
     }
 
     /// Appends a reply that was waited for.
@@ -281,7 +345,7 @@ impl Session {
 
     /// Bytes that are held for this client: operations, replies (available, possible or encoded).
     pub fn held_bytes(&self) -> usize {
-        self.pipeline.held_bytes() + self.held_for_encoding_bytes()
+        self.pipeline.held_bytes() + self.held_for_encoding_bytes() + self.held_for_pushes_bytes()
     }
 
     /// As [`Session::held_bytes`], with probable instead of largest replies.
@@ -377,7 +441,8 @@ impl Session {
         if self.is_readonly { Consistency::Stale } else { Consistency::Linearizable }
     }
 
-    fn owe(&mut self, encode: impl FnOnce(&mut Encoder<'_>)) {
+    /// Owes a reply or a message that is known already.
+    pub(super) fn owe(&mut self, encode: impl FnOnce(&mut Encoder<'_>)) {
         if self.pipeline.is_settled() {
             let begin = self.out.len();
             encode(&mut Encoder::new(&mut self.out, self.protocol));
@@ -406,7 +471,7 @@ impl Executor for Session {
     type Output = Action;
 
     fn one(&mut self, operation: &Operation<'_>, render: Render) -> Result<Action, Failure> {
-        self.check_operations([*operation].into_iter())?;
+        self.admit_operations([*operation].into_iter())?;
         if self.is_in_multi() {
             return self.queue([*operation].into_iter(), Item::One(render));
         }
@@ -420,7 +485,7 @@ impl Executor for Session {
         operations: impl ExactSizeIterator<Item = Operation<'a>> + Clone,
         render: RenderMany,
     ) -> Result<Action, Failure> {
-        self.check_operations(operations.clone())?;
+        self.admit_operations(operations.clone())?;
         if self.is_in_multi() {
             let item = Item::Many(render, operations.len());
             return self.queue(operations, item);
@@ -440,7 +505,7 @@ impl Executor for Session {
         if self.is_in_multi() {
             return self.many(operations, render);
         }
-        self.check_operations(operations.clone())?;
+        self.admit_operations(operations.clone())?;
         let store = &self.store;
         self.pipeline
             .push_transaction(operations, |key| store.shard_of(key), Gathered::new(render))

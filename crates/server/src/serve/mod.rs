@@ -411,6 +411,7 @@ impl NodeParts {
             backup: self.backup.clone(),
             offload: Offload::default(),
             scripts: Scripts::default(),
+            redirects: Arc::default(),
             tls: None,
             memory: Memory::new(settings.memory_limit),
             throttle: Arc::default(),

@@ -158,6 +158,8 @@ pub struct Turn {
     pub keys: Vec<KeyReport>,
     /// Slots of shards of which it has no replica.
     pub remote_slots: Vec<Range<u16>>,
+    /// Slots of shards of which it knows no leader.
+    pub leaderless_slots: Vec<Range<u16>>,
     /// The peers to which it keeps connections from now on, if they changed.
     pub peers: Option<Vec<NodeId>>,
     /// The contradiction for which it must stop.
@@ -518,6 +520,7 @@ impl Host {
             turn.config.append(&mut actions.config);
             turn.keys.append(&mut actions.keys);
             turn.remote_slots.append(&mut actions.remote_slots);
+            turn.leaderless_slots.append(&mut actions.leaderless_slots);
             turn.contradiction = turn.contradiction.or(actions.contradiction.take());
             if let Some(peers) = actions.peers.take() {
                 let known = peers.iter().map(|(node, address)| (*node, address.as_str()));

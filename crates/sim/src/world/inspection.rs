@@ -353,7 +353,8 @@ impl World<'_> {
             }
         }
         self.read_configuration()?;
-        self.compare_key_watchers()
+        self.compare_key_watchers()?;
+        self.compare_caches()
     }
 
     /// Reads all configuration, with its history, through every node, and checks that no watcher
@@ -422,6 +423,20 @@ impl World<'_> {
         }
         match self.ignorant_key_watcher()? {
             Some(text) => Err(Violation::new("key watches", text)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that clients that cache keys soon have the present values alone.
+    fn compare_caches(&mut self) -> Result<(), Violation> {
+        for _ in 0..ELECTIONS_TO_SETTLE {
+            if self.outdated_cache()?.is_none() {
+                return Ok(());
+            }
+            self.pass_ticks(self.plan.timing.election_ticks)?;
+        }
+        match self.outdated_cache()? {
+            Some(text) => Err(Violation::new("caches", text)),
             None => Ok(()),
         }
     }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use tidelock_core::clients::key_watcher::KeyWatchStep;
 use tidelock_core::clients::watch_hub::{WatchHub, Watched, WatcherId};
 use tidelock_core::command::{Consistency, KeyScope, Read, Reply, Request};
-use tidelock_core::event::{Event, KeyReport};
+use tidelock_core::event::KeyReport;
 use tidelock_core::types::{NodeId, Token};
 
 use super::World;
@@ -132,9 +132,7 @@ impl World<'_> {
         if let Some(connection) = self.key_watchers[position].connection.take() {
             let hub = &mut self.key_hubs[(connection.node.0 - 1) as usize];
             hub.remove(connection.id);
-            if hub.key_watchers() == 0 && self.host(connection.node).is_running() {
-                self.post(connection.node, Event::KeysUnwatched);
-            }
+            self.end_key_reports(connection.node);
         }
         self.watch_keys_after(position, self.plan.load.watching.absence_max);
     }

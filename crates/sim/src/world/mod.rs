@@ -6,6 +6,7 @@
 //! the event queue and from ordered collections: nothing else may decide anything.
 
 mod backups;
+mod caching;
 mod disk_work;
 mod dividing;
 mod enrolment;
@@ -31,6 +32,7 @@ mod watching;
 
 use std::collections::BTreeMap;
 
+use tidelock_core::clients::key_tracking::KeyTracking;
 use tidelock_core::clients::watch_hub::WatchHub;
 use tidelock_core::command::{Consistency, Reply, Request};
 use tidelock_core::event::Event;
@@ -63,6 +65,7 @@ use crate::trace::{Detail, Trace, digest};
 use crate::watcher::WatchingClient;
 use crate::workload::Workload;
 use backups::BackupClient;
+use caching::CachingClient;
 use importing::Importer;
 use leasing::LeasingClient;
 use nemesis::Nemesis;
@@ -86,6 +89,9 @@ pub struct World<'p> {
     pub(crate) key_watchers: Vec<KeyWatchingClient>,
     /// The watchers of keys at each host.
     pub(crate) key_hubs: Vec<WatchHub>,
+    caching_clients: Vec<CachingClient>,
+    /// The keys that the clients at each host cache.
+    tracked_keys: Vec<KeyTracking>,
     lease_clients: Vec<LeasingClient>,
     script_clients: Vec<ScriptClient>,
     /// Runs of scripts that were answered.
@@ -153,6 +159,8 @@ impl<'p> World<'p> {
             hosts: hosts.collect(),
             watchers: watchers(plan, &workload),
             key_watchers: key_watching::key_watchers(plan, &workload),
+            caching_clients: caching::caching_clients(plan),
+            tracked_keys: caching::tracked_keys(plan),
             lease_clients: leasing::lease_clients(plan, &workload),
             script_clients: scripting::script_clients(plan, &workload),
             counter_runs: Vec::new(),
@@ -215,6 +223,7 @@ impl<'p> World<'p> {
         self.start_scanners();
         self.start_watchers();
         self.start_key_watchers();
+        self.start_caching();
         self.start_lease_clients();
         self.start_script_clients();
         self.start_pipelining();
@@ -362,6 +371,7 @@ impl<'p> World<'p> {
         let node = incarnation.node;
         self.break_watchers(node);
         self.break_key_watchers(node);
+        self.break_caches(node);
         self.history.lose(incarnation);
         self.break_connections(incarnation);
         self.replies.forget(node);
@@ -418,6 +428,7 @@ impl<'p> World<'p> {
             SimEvent::Scan(scanner) if self.is_loaded => self.scan(scanner),
             SimEvent::Watch(watcher) => self.watch(watcher),
             SimEvent::WatchKeys(watcher) => self.watch_keys(watcher),
+            SimEvent::Cache(client) => return self.cache(client),
             SimEvent::Lease(client) if self.is_loaded => self.lease(client),
             SimEvent::Script(client) if self.is_loaded => self.script(client),
             SimEvent::Pipeline(client) if self.is_loaded => self.pipeline(client),
@@ -507,6 +518,11 @@ impl<'p> World<'p> {
         }
         self.notify_watchers(node, &turn.config);
         self.notify_remote_slots(node, &turn.remote_slots);
+        self.invalidate_caches(
+            node,
+            &turn.keys,
+            &[turn.remote_slots.clone(), turn.leaderless_slots].concat(),
+        );
         self.notify_key_watchers(node, &turn.keys);
         self.notify_key_watchers_in(node, &turn.remote_slots);
         if let Some(peers) = turn.peers {
@@ -535,6 +551,7 @@ impl<'p> World<'p> {
         self.operator_hears(node, token, &reply)?;
         self.watcher_hears(token, &reply);
         self.key_watcher_hears(token, &reply);
+        self.caching_client_hears(token, &reply);
         self.lease_client_hears(token, &reply);
         if !matches!(reply, Reply::Refused(_))
             && let Some(shard) = self.written_shard(token)

@@ -54,6 +54,8 @@ struct Cluster {
     replies: BTreeMap<Token, Reply>,
     /// Slow requests, with the numbers of their nodes.
     slow: Vec<(u64, SlowRequest)>,
+    /// The slots of whose changes nodes may learn nothing, for caches.
+    leaderless: Vec<Range<u16>>,
     /// What nodes reported of their consensus, with their numbers.
     trace: Vec<(u64, TraceEvent)>,
     /// Snapshot files, in the tests that use them; otherwise no snapshot ever finishes.
@@ -82,6 +84,7 @@ impl Cluster {
             next_token: 0,
             replies: BTreeMap::new(),
             slow: Vec::new(),
+            leaderless: Vec::new(),
             trace: Vec::new(),
             files: Vec::new(),
             tasks: Vec::new(),
@@ -171,6 +174,7 @@ impl Cluster {
                 }
                 self.replies.extend(actions.replies);
                 self.slow.extend(actions.slow.into_iter().map(|slow| (index as u64 + 1, slow)));
+                self.leaderless.extend(actions.leaderless_slots);
                 self.trace.extend(actions.trace.into_iter().map(|event| (index as u64 + 1, event)));
                 if let Some(peers) = actions.peers {
                     self.peers[index] = peers.into_iter().map(|(node, _)| node).collect();

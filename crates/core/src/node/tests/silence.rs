@@ -3,6 +3,8 @@
 use alloc::vec;
 
 use super::*;
+use crate::command::KeyScope;
+use crate::slots::SLOTS;
 
 const ELECTION_TICKS: u64 = 20;
 
@@ -45,6 +47,21 @@ fn a_frozen_peer_counts_as_unreachable_until_it_sends_again() {
     assert_eq!(cluster.reach(1), (vec![], vec![2, 3]));
     cluster.kill(2);
     assert_eq!(cluster.reach(1), (vec![], vec![3]), "without a connection nobody is silent");
+}
+
+#[test]
+fn a_node_that_is_cut_off_says_so_for_caches() {
+    let mut cluster = Cluster::elected(3);
+    let read =
+        Read::Changes { scope: KeyScope::Prefix(Bytes::new()), after: None, limit: 1, keys_only: true };
+    cluster.answer(1, Request::Read { read, consistency: Consistency::Linearizable });
+    cluster.tick(3 * ELECTION_TICKS);
+    assert_eq!(cluster.leaderless, vec![], "all shards have leaders");
+    cluster.freeze(2);
+    cluster.freeze(3);
+    cluster.tick(5 * ELECTION_TICKS);
+    let all: u32 = cluster.leaderless.iter().map(|range| u32::from(range.end - range.start)).sum();
+    assert!(all >= u32::from(SLOTS), "{:?}", cluster.leaderless);
 }
 
 #[test]

@@ -147,7 +147,7 @@ impl AclUser {
             Category::Read => may(KeyAccess::Read, false),
             Category::Write => may(KeyAccess::Write, false),
             Category::Keyspace => may(KeyAccess::Read, true),
-            Category::Transaction | Category::Scripting | Category::Connection => true,
+            Category::Transaction | Category::Scripting | Category::PubSub | Category::Connection => true,
             Category::Dangerous => sees_nodes,
         };
         let texts: BTreeSet<String> = grants.iter().map(ToString::to_string).collect();

@@ -6,8 +6,10 @@ use super::super::encode::{Encoder, Protocol};
 use super::super::executor::Executor;
 use super::super::frame::CommandArguments;
 use super::super::session::{Action, Session};
-use super::node::{ModeAndRole, mode_and_role};
+use super::super::tracking::TrackingMode;
+use super::node::{ModeAndRole, REDIS_VERSION, mode_and_role};
 use super::scan::{encoded, led_of};
+use super::tracking;
 use super::{Result, integer, is, syntax};
 
 /// Longest name of a client or its library, in bytes.
@@ -50,7 +52,13 @@ pub fn hello(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
     if session.authentication.is_awaited() {
         return Err(HELLO_NOAUTH.into());
     }
+    if protocol == Protocol::Resp2
+        && session.tracking.as_ref().is_some_and(|tracking| tracking.redirect.is_none())
+    {
+        return Err("ERR CLIENT TRACKING is on, and RESP2 has no messages for invalidations".into());
+    }
     session.protocol = protocol;
+    session.follow_redirects();
     if let Some(name) = name {
         session.name = name;
     }
@@ -72,8 +80,8 @@ fn greeting(encoder: &mut Encoder<'_>, protocol: Protocol, id: u64, shown: ModeA
     // The other name of a slave, which only `HELLO` uses.
     let role = if role == "slave" { "replica" } else { role };
     encoder.map(7);
-    let version = env!("CARGO_PKG_VERSION");
-    for (field, text) in [("server", "tidelock"), ("version", version)] {
+    // Clients cache keys only if the server is a Redis of a release that can invalidate them.
+    for (field, text) in [("server", "redis"), ("version", REDIS_VERSION)] {
         encoder.bulk(field.as_bytes());
         encoder.bulk(text.as_bytes());
     }
@@ -153,12 +161,16 @@ pub fn client(session: &mut Session, arguments: CommandArguments<'_>) -> Result 
             }
             session.ok()
         }
+        3.. if is(subcommand, "tracking") => tracking::tracking(session, arguments),
+        3 if is(subcommand, "caching") => tracking::caching(session, arguments),
+        2 if is(subcommand, "getredir") => tracking::redirect(session),
+        2 if is(subcommand, "trackinginfo") => tracking::info(session),
         3 if is(subcommand, "no-evict") || is(subcommand, "no-touch") => session.ok(),
         3 if is(subcommand, "reply") && is(&arguments[2], "on") => session.ok(),
         _ => {
             let text = format!(
                 "ERR unknown subcommand or wrong number of arguments for 'client|{}'; known are ID, INFO, LIST, GETNAME, \
-                 SETNAME, SETINFO, NO-EVICT, NO-TOUCH and REPLY ON",
+                 SETNAME, SETINFO, TRACKING, CACHING, GETREDIR, TRACKINGINFO, NO-EVICT, NO-TOUCH and REPLY ON",
                 String::from_utf8_lossy(subcommand)
             );
             Err(text.into())
@@ -171,10 +183,28 @@ fn describe(session: &Session) -> String {
     let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
     let [library, version] = &session.library;
     let protocol = if session.protocol == Protocol::Resp3 { 3 } else { 2 };
-    let flags = if session.is_readonly { 'r' } else { 'N' };
+    let flags = flags(session);
+    let subscribed = u8::from(session.is_subscribed);
+    let redirect = tracking::shown_redirect(session);
     let (id, name) = (session.id, text(&session.name));
     let (library, version) = (text(library), text(version));
-    format!("id={id} name={name} db=0 flags={flags} resp={protocol} lib-name={library} lib-ver={version}\n")
+    format!(
+        "id={id} name={name} db=0 sub={subscribed} psub=0 flags={flags} redir={redirect} resp={protocol} \
+         lib-name={library} lib-ver={version}\n"
+    )
+}
+
+fn flags(session: &Session) -> String {
+    let tracking = session.tracking.as_ref();
+    let flags = [
+        (session.is_readonly, 'r'),
+        (session.is_subscribed, 'P'),
+        (tracking.is_some(), 't'),
+        (tracking.is_some_and(|tracking| tracking.is_broken.get()), 'R'),
+        (tracking.is_some_and(|tracking| tracking.mode == TrackingMode::Broadcast), 'B'),
+    ];
+    let flags: String = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
+    if flags.is_empty() { "N".into() } else { flags }
 }
 
 /// Names appear in lines separated by spaces, so they contain neither spaces nor line ends.
@@ -192,6 +222,18 @@ pub fn select(session: &mut Session, arguments: CommandArguments<'_>) -> Result 
         Ok(_) => Err("ERR DB index is out of range: there is database 0 alone".into()),
         Err(_) => Err("ERR invalid DB index".into()),
     }
+}
+
+/// `PING [text]` of a client, which may expect messages alone.
+pub fn ping_client(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
+    if !session.expects_messages_only() || arguments.len() > 2 {
+        return ping(session, arguments);
+    }
+    session.reply(|encoder| {
+        encoder.array(2);
+        encoder.bulk(b"pong");
+        encoder.bulk(arguments.get(1).unwrap_or_default());
+    })
 }
 
 /// `PING [text]`

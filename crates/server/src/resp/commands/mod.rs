@@ -4,6 +4,7 @@
 //! families share. Handlers do no I/O, and change data only by operations.
 
 pub mod acl;
+pub mod channels;
 pub mod cluster;
 pub mod connection;
 pub mod expiry;
@@ -14,6 +15,7 @@ pub mod numbers;
 pub mod scan;
 pub mod scripts;
 pub mod strings;
+pub mod tracking;
 pub mod transactions;
 pub mod versions;
 

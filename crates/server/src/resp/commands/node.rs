@@ -275,6 +275,7 @@ fn group(family: Family) -> &'static str {
         Family::Transactions => "transactions",
         Family::Cluster => "cluster",
         Family::Scripts => "scripting",
+        Family::PubSub => "pubsub",
         Family::Node | Family::Unknown => "server",
     }
 }

@@ -149,7 +149,8 @@ fn run(session: &mut Session, arguments: CommandArguments<'_>, script: Script) -
         return Err("ERR Number of keys can't be greater than number of args".into());
     }
     let mut texts = arguments.from(3).map(Bytes::copy_from_slice);
-    let keys = texts.by_ref().take(count).collect();
+    let keys: Arc<[Bytes]> = texts.by_ref().take(count).collect();
+    session.track_keys(&keys);
     // What it writes depends on what it reads.
     let consistency = if script.is_readonly { consistency(session) } else { Consistency::Linearizable };
     let execution = Execution {

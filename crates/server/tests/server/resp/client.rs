@@ -72,7 +72,7 @@ impl Client {
                     out.extend_from_slice(&body);
                 }
             }
-            b'*' | b'~' => (0..length()).for_each(|_| self.read_reply(out)),
+            b'*' | b'~' | b'>' => (0..length()).for_each(|_| self.read_reply(out)),
             b'%' => (0..2 * length()).for_each(|_| self.read_reply(out)),
             _ => {}
         }

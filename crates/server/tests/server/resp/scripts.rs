@@ -4,6 +4,7 @@
 //! NAME argument…                  one command, one reply; prefix `b:`: over another connection,
 //!                                 `cluster:`: over one of a Redis Cluster client
 //! raw "bytes" [replies=N]         sends these bytes, and reads N replies (default 1)
+//! push                            reads a message that answers no command
 //! clock MILLISECONDS              sets the clock
 //! leader-ahead MILLISECONDS       sets how far the leaders' clocks are ahead of it
 //! expire                          runs the leaders' expiry
@@ -65,11 +66,15 @@ impl goldenscript::Runner for Runner {
                 let ahead_ms = arguments.next_pos().ok_or("by how much?")?.parse()?;
                 self.server.store.state().leader_ahead_ms = ahead_ms;
             }
-            "expire" => self.server.store.state().expire(UnixMillis(NOW.load(Ordering::Relaxed))),
+            "expire" => {
+                self.server.store.state().expire(UnixMillis(NOW.load(Ordering::Relaxed)));
+                self.server.store.report();
+            }
             "move-slots" => {
                 let slots = arguments.next_pos().ok_or("which slots?")?.parse()?;
                 let to = ShardId(arguments.next_pos().ok_or("where to?")?.parse()?);
                 self.server.store.state().move_slots(&slots, to);
+                self.server.store.report();
             }
             "incomplete-flush" => self.server.store.state().is_flush_incomplete = true,
             "refuse" => {
@@ -84,6 +89,7 @@ impl goldenscript::Runner for Runner {
             }
             "accept" => self.server.store.state().refusal = None,
             "end" => writeln!(out, "{}", if client.is_closed() { "closed" } else { "open" })?,
+            "push" => writeln!(out, "{}", shorten(&client.reply()))?,
             "raw" => {
                 let bytes = expand(arguments.next_pos().ok_or("which bytes?")?);
                 let replies = arguments.take_key("replies").map_or(Ok(1), str::parse)?;

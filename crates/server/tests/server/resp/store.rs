@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tidelock_core::auth::Caller;
 use tidelock_core::command::migration::{Move, MoveReply, MoveStep};
 use tidelock_core::command::{
-    CheckedWrite, ClusterView, Flush, FlushReply, HostInfo, HostRole, HostView, NodeReply, Page, Read,
-    ReadReply, Refusal, ReplicaView, Reply, Request, ShardView, VersionView, Write, WriteReply,
+    CheckedWrite, ClusterView, Flush, FlushReply, HostInfo, HostRole, HostView, KeyChanges, NodeReply, Page,
+    Read, ReadReply, Refusal, ReplicaView, Reply, Request, ShardView, VersionView, Write, WriteReply,
 };
 use tidelock_core::control::registry::Registry;
-use tidelock_core::event::{NodeStatus, ShardStatus};
+use tidelock_core::event::{KeyReport, NodeStatus, ShardStatus};
 use tidelock_core::founding::Founding;
 use tidelock_core::limits::{EXPIRED_KEYS_MAX, MOVE_KEYS_PER_STEP_MAX};
-use tidelock_core::machine::Machine;
+use tidelock_core::machine::{Machine, ReportedChanges};
 use tidelock_core::slots;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::slots::slot_revisions::SlotRevisions;
@@ -40,7 +40,6 @@ const DATA: &str = "a data shard";
 #[derive(Clone)]
 pub struct RespStore {
     state: Arc<Mutex<State>>,
-    /// Without watchers.
     watch_registry: Arc<WatchRegistry>,
     access: Arc<PublishedAccess>,
     pub leaders: LeaderUrls,
@@ -54,6 +53,8 @@ pub struct State {
     pub refusal: Option<Refusal>,
     /// Whether only the first shard removes its keys.
     pub is_flush_incomplete: bool,
+    /// The changes of each shard that the watchers were notified of.
+    reported: Vec<ReportedChanges>,
     /// Number of submitted commands.
     pub commands: usize,
     /// By how many milliseconds the clocks of the shards' leaders are ahead of the server's.
@@ -62,13 +63,15 @@ pub struct State {
 
 impl RespStore {
     pub fn new() -> RespStore {
-        let machines = (1..=DATA_SHARDS)
+        let machines: Vec<Machine> = (1..=DATA_SHARDS)
             .map(|shard| Machine::new(ShardId(shard), &Founding::new(1, DATA_SHARDS)))
             .collect();
+        let reported = machines.iter().map(|machine| machine.data().expect(DATA).reported()).collect();
         let registry = Registry::founded(&Founding::new(1, DATA_SHARDS));
         let state = Arc::new(Mutex::new(State {
             machines,
             registry,
+            reported,
             refusal: None,
             is_flush_incomplete: false,
             commands: 0,
@@ -76,6 +79,13 @@ impl RespStore {
         }));
         let leaders = LeaderUrls::default();
         RespStore { state, watch_registry: Arc::default(), access: Arc::default(), leaders }
+    }
+
+    /// Notifies the watchers of the keys that have changed since the last call, as a node does.
+    pub fn report(&self) {
+        for report in self.state().take_reports() {
+            self.watch_registry.notify_keys(&report);
+        }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -89,12 +99,15 @@ impl Store for RespStore {
     }
 
     async fn submit(&self, request: Request) -> Reply {
-        self.state().answer(request)
+        let reply = self.state().answer(request);
+        self.report();
+        reply
     }
 
     fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64) {
         let reply = self.state().answer(request);
         mailbox.deliver(tag, reply);
+        self.report();
     }
 
     fn shard_of(&self, key: &[u8]) -> ShardId {
@@ -200,6 +213,19 @@ impl State {
         }
     }
 
+    fn take_reports(&mut self) -> Vec<KeyReport> {
+        let mut reports = Vec::new();
+        for (shard, (machine, before)) in (1..).map(ShardId).zip(self.machines.iter().zip(&mut self.reported))
+        {
+            if let Some((keys, now)) = machine.data().expect(DATA).reportable(*before) {
+                *before = now;
+                let slots = self.registry.view().slots.share(shard);
+                reports.push(KeyReport { slots, revision: now.revision(), keys });
+            }
+        }
+        reports
+    }
+
     /// The current time by the leaders' clocks.
     fn leader_time(&self) -> UnixMillis {
         UnixMillis(NOW.load(Ordering::Relaxed).saturating_add_signed(self.leader_ahead_ms))
@@ -264,6 +290,10 @@ impl State {
             }
             Request::Read { read, .. } => {
                 let shard = match &read {
+                    // Only the reports that it begins are wanted.
+                    Read::Changes { .. } => {
+                        return Reply::Read(ReadReply::Changes(KeyChanges::default()));
+                    }
                     Read::Scan { version, .. } if *version != self.registry.view().slots.version => {
                         return Reply::SlotsMoved;
                     }
