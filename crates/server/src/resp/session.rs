@@ -251,7 +251,12 @@ impl Session {
     }
 
     pub fn begin_multi(&mut self) -> Result<Action, Failure> {
-        self.pipeline.begin_transaction().map_err(failure)?;
+        if let Err(error) = self.pipeline.begin_transaction() {
+            // As in Redis, this does not spoil the open transaction.
+            let nested = failure(error);
+            self.owe(|encoder| encoder.error(&nested));
+            return Ok(Action::Done);
+        }
         self.queued_usage = Usage::default();
         self.owe(|encoder| encoder.ok());
         Ok(Action::Done)

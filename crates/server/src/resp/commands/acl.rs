@@ -249,22 +249,22 @@ mod tests {
     #[test]
     fn grants_become_patterns_and_categories() {
         for (grants, line) in [
-            (&[][..], "user app on resetchannels -@all +@transaction +@scripting +@connection"),
+            (&[][..], "user app on resetchannels -@all +@transaction +@scripting +@pubsub +@connection"),
             (
                 &["read keys:app:", "write keys:app:", "read keys:b"],
-                "user app on ~app:* %R~b* resetchannels -@all +@read +@write +@transaction +@scripting +@connection",
+                "user app on ~app:* %R~b* resetchannels -@all +@read +@write +@transaction +@scripting +@pubsub +@connection",
             ),
             (
                 &["write keys:", "watch keys:x"],
-                "user app on %W~* resetchannels -@all +@write +@transaction +@scripting +@connection",
+                "user app on %W~* resetchannels -@all +@write +@transaction +@scripting +@pubsub +@connection",
             ),
             (
                 &["read keys:", "cluster:read"],
-                "user app on %R~* resetchannels -@all +@read +@keyspace +@transaction +@scripting +@connection +@dangerous",
+                "user app on %R~* resetchannels -@all +@read +@keyspace +@transaction +@scripting +@pubsub +@connection +@dangerous",
             ),
             (
                 &["read keys:a%20b%2A%5B"],
-                "user app on %R~a?b\\*\\[* resetchannels -@all +@read +@transaction +@scripting +@connection",
+                "user app on %R~a?b\\*\\[* resetchannels -@all +@read +@transaction +@scripting +@pubsub +@connection",
             ),
         ] {
             assert_eq!(user(grants).line(), line);

@@ -226,6 +226,10 @@ impl ScriptError {
     }
 }
 
+/// The flags that the first line of a script may have. All but `no-writes` allow what is allowed
+/// here anyway, or forbid what is not there.
+const FLAGS: [&str; 5] = ["no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"];
+
 /// A script without its first line, if that names the engine: `#!lua`, with flags behind it.
 fn without_shebang(source: &[u8]) -> std::result::Result<std::borrow::Cow<'_, [u8]>, String> {
     if !source.starts_with(b"#!") {
@@ -233,11 +237,23 @@ fn without_shebang(source: &[u8]) -> std::result::Result<std::borrow::Cow<'_, [u
     }
     let end = source.iter().position(|byte| *byte == b'\n').unwrap_or(source.len());
     let line = String::from_utf8_lossy(&source[2..end]).into_owned();
-    match line.split_ascii_whitespace().next() {
-        // A comment, so that the numbers of lines do not change.
-        Some("lua") => Ok([b"--".as_slice(), &source[2..]].concat().into()),
-        other => Err(format!("ERR Unexpected engine in script shebang: {}", other.unwrap_or_default())),
+    let mut words = line.split_ascii_whitespace();
+    match words.next() {
+        Some("lua") => {}
+        other => {
+            return Err(format!("ERR Unexpected engine in script shebang: {}", other.unwrap_or_default()));
+        }
     }
+    for word in words {
+        let Some(flags) = word.strip_prefix("flags=") else {
+            return Err(format!("ERR Unknown lua shebang option: {word}"));
+        };
+        if let Some(flag) = flags.split(',').find(|flag| !flag.is_empty() && !FLAGS.contains(flag)) {
+            return Err(format!("ERR Unexpected flag in script shebang: {flag}"));
+        }
+    }
+    // A comment, so that the numbers of lines do not change.
+    Ok([b"--".as_slice(), &source[2..]].concat().into())
 }
 
 /// Whether the first line of a script forbids it to write.
