@@ -67,13 +67,19 @@ class Cluster:
             time.sleep(0.2)
 
 
+def say(text):
+    """Prints a line at once. `print` writes its end by itself, and two threads would mix their lines."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
 def observe(nodes, election):
     """Prints who leads, whenever that changes."""
     shown = None
     for name, data in Cluster(nodes).events(f"/v1/watch?key={election}"):
         if name == "put" and (data["val"], data["ver"]) != shown:
             shown = data["val"], data["ver"]
-            print(f"leader {data['val']}", flush=True)
+            say(f"leader {data['val']}")
 
 
 def renew(nodes, term):
@@ -106,13 +112,13 @@ def campaign(cluster, nodes, election, candidate):
         term["is_over"] = True
         return
     fence = json.loads(content)["fence"]
-    print(f"elected {fence}", flush=True)
+    say(f"elected {fence}")
     # The process must stop before its lease ends, even if it hears from no node.
     while not term["is_over"] and time.monotonic() < term["until"]:
         lead(cluster, election, candidate, fence, term)
         time.sleep(0.2)
     term["is_over"] = True
-    print("deposed", flush=True)
+    say("deposed")
 
 
 def lead(cluster, election, candidate, fence, term):
@@ -120,7 +126,7 @@ def lead(cluster, election, candidate, fence, term):
     key = urllib.parse.quote(f"{{{election}}}done-by")
     status, _ = cluster.ask("PUT", f"/v1/keys/{key}", candidate, {"If-Fence": f"{election}={fence}"})
     if status == 412:
-        print(f"refused {fence}", flush=True)
+        say(f"refused {fence}")
         term["is_over"] = True
 
 
