@@ -144,6 +144,10 @@ pub enum Fault {
     TrackingGapIgnored,
     /// The effect of a script is written without the condition that its keys are unchanged.
     ScriptWithoutCondition,
+    /// A publication is sent to one peer only.
+    PublicationToOnePeer,
+    /// A publication is sent to each peer twice.
+    PublicationSentTwice,
 }
 
 /// The fault of a node, if any.
@@ -156,7 +160,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 60] = [
+    pub const ALL: [Fault; 62] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -217,6 +221,8 @@ impl Faults {
         Fault::EvictedKeyNotInvalidated,
         Fault::TrackingGapIgnored,
         Fault::ScriptWithoutCondition,
+        Fault::PublicationToOnePeer,
+        Fault::PublicationSentTwice,
     ];
 
     /// No fault.

@@ -23,7 +23,7 @@ use core::ops::Range;
 use crate::auth::Caller;
 pub use crate::command::PeerClock;
 pub use crate::command::config::ConfigUpdate;
-use crate::command::{ChangedKeys, Checkpoint, DivisionView, HostInfo, Refusal, Reply, Request};
+use crate::command::{ChangedKeys, Checkpoint, DivisionView, HostInfo, Publication, Refusal, Reply, Request};
 use crate::deliberate::Faults;
 use crate::founding::Founding;
 use crate::slots::slot_set::SlotSet;
@@ -236,6 +236,9 @@ pub struct Actions {
     /// of changes. Reported once each election timeout while there are any and [`Actions::keys`]
     /// are reported. Clients that cache keys of these slots should drop them.
     pub leaderless_slots: Vec<Range<u16>>,
+    /// Messages to the subscribers of channels among the clients of this node. Those of one node
+    /// are in its order.
+    pub publications: Vec<Publication>,
     /// The new set of peers with their addresses. Apply it after queueing `frames`, because the
     /// last frame to a removed peer may be among them. The first drive of a node always sets it.
     pub peers: Option<Vec<(NodeId, String)>>,
@@ -450,4 +453,7 @@ pub struct Counters {
     pub frames_invalid: u64,
     /// Requests of clients that took longer than [`Timing::slow_request_ticks`].
     pub slow_requests: u64,
+    /// Publications that were not sent to a peer, see
+    /// [`crate::limits::PUBLICATION_BYTES_UNACKNOWLEDGED_MAX`].
+    pub publications_dropped: u64,
 }

@@ -94,6 +94,7 @@ pub fn cost(request: &Request) -> u32 {
         Request::Read { read: Read::Operations { operations, .. }, .. } => {
             (operations.len(), operations.encoded_bytes())
         }
+        Request::Publish(publication) => (1, publication.content_bytes()),
         _ => (1, 0),
     };
     u32::try_from(COMMAND_COST + operations + bytes / BYTES_PER_COST).unwrap_or(u32::MAX)

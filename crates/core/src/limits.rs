@@ -456,6 +456,17 @@ pub const ACCESS_NAME_BYTES_MAX: usize = 64;
 /// Longest name of a client certificate.
 pub const CERTIFICATE_NAME_BYTES_MAX: usize = 256;
 
+/// Longest name of a channel: a channel counts as a key in permissions.
+pub const CHANNEL_BYTES_MAX: usize = KEY_BYTES_MAX;
+
+/// Longest message to the subscribers of a channel.
+pub const MESSAGE_BYTES_MAX: usize = VALUE_BYTES_MAX;
+
+/// Bytes of publications that are on their way to one peer and not acknowledged. Beyond it,
+/// publications are dropped for that peer. It is more than a link between distant sites carries in
+/// one round trip, and little enough that Raft messages behind it are not late.
+pub const PUBLICATION_BYTES_UNACKNOWLEDGED_MAX: usize = 8 << 20;
+
 /// Bytes of the keys that the clients of one worker have read and may have cached. A further key
 /// takes the place of another one, which is invalidated.
 pub const TRACKED_BYTES_MAX: usize = 16 << 20;

@@ -16,8 +16,8 @@ use tidelock_core::command::{
     ConditionalTransaction, ConfigRead, ConfigReply, ConfigWrite, Consistency, Denial, Exchange,
     ExpectedState, Explanation, FlushReply, HostInfo, LeaseId, LeaseReply, LeaseView, LeaseWrite, LoadView,
     LockReply, LockView, LockWrite, NodeReply, Operation, OperationReplies, OperationReply, Operations, Page,
-    Read, ReadReply, Refusal, RegistryView, RegistryWrite, Rejection, Reply, Request, ScanStep, StoredValue,
-    Write, WriteReply,
+    Publication, Read, ReadReply, Refusal, RegistryView, RegistryWrite, Rejection, Reply, Request, ScanStep,
+    StoredValue, Write, WriteReply,
 };
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Version};
 
@@ -387,6 +387,11 @@ pub fn access() -> TypedRequest<Arc<Access>> {
 /// See [`Request::Audit`].
 pub fn audit(before: Option<u64>, most: usize) -> TypedRequest<Vec<Arc<AuditRecord>>> {
     TypedRequest::node(Request::Audit { before, most }, answer!(NodeReply::Audit(records) => records))
+}
+
+/// See [`Request::Publish`].
+pub fn publish(publication: Publication) -> TypedRequest<()> {
+    TypedRequest::node(Request::Publish(publication), answer!(NodeReply::Published => ()))
 }
 
 /// Takes a host into the cluster. The answer is its number, and its replica of the prime shard.

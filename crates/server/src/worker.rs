@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidelock_core::auth::{Authorities, Caller};
-use tidelock_core::command::{Consistency, Refusal, Reply, Request};
+use tidelock_core::command::{Consistency, Publication, Refusal, Reply, Request};
 use tidelock_core::event::{
     Actions, Contradiction, Event, NodeStatus, OutgoingFrame, SlowRequest, StallReason,
 };
@@ -73,6 +73,9 @@ pub trait ActionSinks {
 
     /// Queues work on snapshot files; its result comes back through [`DiskReports`].
     fn file(&self, task: SnapshotTask);
+
+    /// Passes messages to the subscribers of channels on this node, and empties the list.
+    fn deliver(&self, publications: &mut Vec<Publication>);
 
     /// Logs slow requests, and empties the list.
     fn log_slow(&self, requests: &mut Vec<SlowRequest>);
@@ -490,6 +493,8 @@ impl Worker {
         if let Some(peers) = actions.peers.take() {
             sinks.set_peers(peers);
         }
+        // Before the replies: a client that publishes may rely on that this node has its message.
+        sinks.deliver(&mut actions.publications);
         for (token, reply) in actions.replies.drain(..) {
             self.0.turns.answered(self.0.waiting.ticket(token.0));
             self.answer(token, reply);

@@ -30,6 +30,7 @@ use crate::memory::Memory;
 use crate::metrics::{DiskCounters, HttpCounters, RespCounters, SnapshotCounters};
 use crate::offload::Offload;
 use crate::remote::{HandoverCounters, Remote, WorkerLink};
+use crate::resp::pub_sub::PubSub;
 use crate::resp::redirects::Redirects;
 use crate::resp::scripts::Scripts;
 use crate::resp::{self, Acceptors, RespContext, RespOptions};
@@ -62,6 +63,7 @@ pub(crate) struct SharedContext {
     pub offload: Offload,
     pub scripts: Scripts,
     pub redirects: Arc<Redirects>,
+    pub pub_sub: Arc<PubSub>,
     pub tls: Option<TlsAcceptor>,
     pub memory: Memory,
     pub throttle: Arc<FailureThrottle>,
@@ -113,7 +115,7 @@ impl WorkerContext {
         (resp.throttle, resp.audit_log) = (shared.throttle.clone(), shared.audit_log.clone());
         (resp.memory, resp.tls) = (shared.memory.clone(), shared.tls.clone());
         resp.protected_mode = shared.protected_mode;
-        (resp.scripts, resp.redirects) = (shared.scripts, shared.redirects);
+        (resp.scripts, resp.redirects, resp.pub_sub) = (shared.scripts, shared.redirects, shared.pub_sub);
         let http = HttpContext {
             options: HttpOptions { connections_max: descriptors.http_max, ..HttpOptions::default() },
             cluster: shared.cluster,

@@ -139,6 +139,8 @@ pub enum SimEvent {
     Lease(usize),
     /// A client that runs scripts takes its next step.
     Script(usize),
+    /// A client publishes its next message.
+    Publish(usize),
     /// A client that pipelines takes its next step.
     Pipeline(usize),
     /// An importer takes its next step.

@@ -65,6 +65,10 @@ pub struct Tally {
     pub values_invalidated: u64,
     /// Leases and locks that clients were told to have, each time that they were told.
     pub leases_kept: u64,
+    /// Messages that clients published.
+    pub published: u64,
+    /// Messages that arrived at nodes.
+    pub publications_received: u64,
     /// Scripts that took effect.
     pub scripts: u64,
     /// Connections of watchers of configuration that continued after the last revision that they
@@ -132,6 +136,8 @@ impl Tally {
         self.values_cached += other.values_cached;
         self.values_invalidated += other.values_invalidated;
         self.leases_kept += other.leases_kept;
+        self.published += other.published;
+        self.publications_received += other.publications_received;
         self.scripts += other.scripts;
         self.watches_resumed += other.watches_resumed;
         self.watch_reads_refused += other.watch_reads_refused;

@@ -164,7 +164,8 @@ impl Workload {
             | Request::Authorities
             | Request::Audit { .. }
             | Request::Flush
-            | Request::SnapshotHere => None,
+            | Request::SnapshotHere
+            | Request::Publish(_) => None,
         };
         let seen = match (reply, reply.only()) {
             (Reply::Read(ReadReply::Page(page)), _) => {

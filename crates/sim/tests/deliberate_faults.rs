@@ -66,6 +66,8 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.scanners = if fault == Fault::ScanByLaterMap { 2 } else { 0 };
     plan.load.pipelining_clients = 0;
     plan.load.lease_clients = 0;
+    let publishes = matches!(fault, Fault::PublicationToOnePeer | Fault::PublicationSentTwice);
+    plan.load.publishing_clients = if publishes { 3 } else { 0 };
     plan.load.script_clients = if fault == Fault::ScriptWithoutCondition { 4 } else { 0 };
     provoke(&mut plan, fault);
     // These plans have all their strikes.
@@ -765,4 +767,14 @@ fn evicted_key_not_invalidated_is_caught() {
 #[test]
 fn tracking_gap_ignored_is_caught() {
     caught(Fault::TrackingGapIgnored, &["caches"]);
+}
+
+#[test]
+fn publication_to_one_peer_is_caught() {
+    caught(Fault::PublicationToOnePeer, &["publications"]);
+}
+
+#[test]
+fn publication_sent_twice_is_caught() {
+    caught(Fault::PublicationSentTwice, &["publications"]);
 }

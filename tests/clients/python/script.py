@@ -163,6 +163,43 @@ def caching(nodes):
         client.close()
 
 
+def messages(nodes, protocol):
+    """What is published through one node reaches the subscribers of another."""
+    for number, (host, port) in enumerate(nodes):
+        other = nodes[(number + 1) % len(nodes)]
+        subscribing = redis.Redis(host=host, port=int(port), protocol=protocol, **SECURE)
+        publishing = redis.Redis(host=other[0], port=int(other[1]), protocol=protocol, **SECURE)
+        channel, result = f"py-channel-{number}-{protocol}", f"py-result-{number}-{protocol}"
+        pubsub = subscribing.pubsub(ignore_subscribe_messages=True)
+        pubsub.subscribe(channel)
+        pubsub.psubscribe(f"{channel}*")
+        eventually(
+            "the subscriptions begin",
+            lambda: pubsub.get_message() is None
+            and subscribing.pubsub_numsub(channel) == [(channel.encode(), 1)]
+            and subscribing.pubsub_numpat() == 1,
+        )
+
+        def received():
+            """The next two messages, of the channel and of the pattern."""
+            found = []
+            eventually("messages arrive", lambda: found.extend(filter(None, [pubsub.get_message()])) or len(found) == 2)
+            return sorted((message["type"], message["data"]) for message in found)
+
+        publishing.publish(channel, b"one\r\n")
+        assert received() == [("message", b"one\r\n"), ("pmessage", b"one\r\n")]
+        # As Celery stores a result.
+        with publishing.pipeline() as pipe:
+            pipe.set(result, b"two", ex=60)
+            pipe.publish(channel, b"two")
+            assert pipe.execute() == [True, 0]
+        assert received() == [("message", b"two"), ("pmessage", b"two")]
+        assert subscribing.get(result) == b"two"
+        pubsub.close()
+        subscribing.close()
+        publishing.close()
+
+
 def main():
     nodes = [address.rsplit(":", 1) for address in sys.argv[1:]]
     for number, (host, port) in enumerate(nodes):
@@ -186,6 +223,7 @@ def main():
         assert cluster.keyslot("foo") == 12182
         cluster.close()
         masters(nodes, protocol)
+        messages(nodes, protocol)
     caching(nodes)
     print("redis-py with TLS and a token: ok" if SECURE else "redis-py: ok")
 

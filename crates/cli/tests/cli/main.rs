@@ -49,6 +49,7 @@ mod outages;
 
 mod peer_tls;
 mod placement;
+mod pub_sub;
 mod replacement;
 mod resp;
 mod scans;

@@ -21,6 +21,7 @@ mod operation;
 mod operations;
 mod outcome;
 mod placement;
+mod publication;
 mod read;
 mod refusal;
 mod registry;
@@ -54,6 +55,7 @@ pub use outcome::{
     Exchange, OperationReplies, OperationRepliesBuilder, OperationRepliesReader, OperationReply, Rejection,
 };
 pub use placement::{Assignment, ShardTags};
+pub use publication::Publication;
 pub use read::Read;
 pub use refusal::{Refusal, ShardError, ShardRefusal};
 pub use registry::{HostChange, RELEASE_TAG, RegistryWrite};
@@ -125,6 +127,9 @@ pub enum Request {
     /// It serves the backup of a node that has no majority. Answered at once by
     /// [`NodeReply::Snapshots`].
     SnapshotHere,
+    /// Passes a message to the subscribers of a channel on all nodes that this node has a link to.
+    /// It is stored nowhere, and may be lost. Answered at once by [`NodeReply::Published`].
+    Publish(Publication),
 }
 
 /// How fresh a read must be.

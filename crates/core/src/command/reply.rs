@@ -212,6 +212,9 @@ pub enum NodeReply {
     Authorities(Arc<Authorities>),
     /// Answer to [`Request::Audit`](super::Request::Audit).
     Audit(Vec<Arc<AuditRecord>>),
+    /// Answer to [`Request::Publish`](super::Request::Publish): the next
+    /// [`Actions`](crate::event::Actions) deliver the message here and send it to the other nodes.
+    Published,
 }
 
 impl ReadReply {

@@ -15,6 +15,7 @@ mod log_compaction;
 mod members;
 mod migrating;
 mod placing;
+mod publications;
 #[cfg(test)]
 mod tests;
 mod versions;
@@ -54,6 +55,7 @@ use local_replicas::LocalReplicas;
 use members::AppliedRegistry;
 use migrating::Migrating;
 use placing::HostLiveness;
+use publications::Publications;
 use versions::Versions;
 pub use versions::writes_of;
 
@@ -95,6 +97,7 @@ pub struct Node {
     /// The version of the slot map at the last report.
     reported_map: u64,
     key_reports: KeyReports,
+    publications: Publications,
     frames_invalid: u64,
 }
 
@@ -139,6 +142,7 @@ impl Node {
             reported_remote_slots: Vec::new(),
             reported_map: 1,
             key_reports: KeyReports::default(),
+            publications: Publications::default(),
             frames_invalid: 0,
             options,
         };
@@ -163,12 +167,14 @@ impl Node {
             }
             Event::LinkUp(peer) => {
                 self.router.link_up(peer);
+                self.publications.link_changed(peer);
                 self.introduce(peer);
                 self.peer_linked(peer);
                 self.report_due |= self.disks.own() != DiskState::Healthy;
             }
             Event::LinkDown(peer) => {
                 self.router.link_down(peer);
+                self.publications.link_changed(peer);
                 self.peer_versions_lost(peer);
                 self.clock_lost(peer);
                 self.peer_disk_changed(peer, DiskState::Healthy);
@@ -206,6 +212,7 @@ impl Node {
             || self.output.has_output()
             || self.versions.has_output()
             || self.dividing.has_output()
+            || self.publications.has_output()
             || self.has_roster_output()
     }
 
@@ -276,6 +283,7 @@ impl Node {
         counters.entries_applied = raft.entries_applied;
         counters.leaderships = raft.leaderships;
         counters.frames_invalid = self.frames_invalid;
+        counters.publications_dropped = self.publications.dropped;
         NodeStatus {
             node: self.options.host.node,
             now: self.now,
@@ -389,6 +397,11 @@ impl Node {
                 let (output, mut snapshots) = (&mut self.output, Vec::new());
                 self.groups.for_each(|group| snapshots.push((group.shard(), group.snapshot_here(output))));
                 self.router.answer(Some(token), Reply::Node(NodeReply::Snapshots(snapshots)));
+            }
+            Request::Publish(publication) => {
+                let published = self.publish(publication);
+                let reply = published.map_or_else(Reply::Refused, |()| Reply::Node(NodeReply::Published));
+                self.router.answer(Some(token), reply);
             }
         }
     }
@@ -521,6 +534,7 @@ impl Node {
         }
         self.emit_load(&mut actions.frames);
         self.emit_clocks(&mut actions.frames);
+        self.emit_publications(&mut actions.frames, &mut actions.publications);
         self.drop_excluded(&mut actions.frames);
         actions.replies.append(self.router.replies());
         actions.slow.append(self.router.slow());

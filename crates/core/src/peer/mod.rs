@@ -3,6 +3,7 @@
 //! Owns the layout of a payload; `raft::wire` lays out the Raft messages inside. The transport owns
 //! length, checksum and version of a frame, and verifies them before a payload comes here.
 
+mod publications;
 mod reads;
 mod requests;
 
@@ -21,6 +22,7 @@ use crate::limits;
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis, Version};
 use crate::version::ClusterVersion;
+pub(crate) use publications::{PublicationMessage, publication_message, put_publication, put_received};
 pub(crate) use reads::{Question, ReadMessage, put_read, put_read_answer, read_message};
 use requests::put_refusal;
 pub use requests::{LinkNumber, Origin, Outcome, RequestId};
@@ -54,6 +56,10 @@ pub(crate) const KIND_VERSION: u8 = 10;
 /// First byte of a payload: the load of the sender. Clusters of version 3 and later send it, to the
 /// leader of the prime shard.
 pub(crate) const KIND_LOAD: u8 = 11;
+
+/// First byte of a payload: messages to the subscribers of channels, and acknowledgements. Clusters
+/// of version 8 and later send it.
+pub(crate) const KIND_PUBLICATIONS: u8 = 12;
 
 /// One message of a [`KIND_REQUESTS`] payload.
 #[derive(Debug, PartialEq, Eq)]

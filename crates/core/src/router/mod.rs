@@ -376,6 +376,11 @@ impl Router {
         self.counters
     }
 
+    /// Whether the cluster has at least this version, as far as this node knows.
+    pub(crate) fn has_version(&self, version: ClusterVersion) -> bool {
+        self.version >= version
+    }
+
     /// Sets the version of the cluster.
     pub(crate) fn set_version(&mut self, version: ClusterVersion) {
         self.version = version;

@@ -117,6 +117,11 @@ impl Scrape<'_> {
             ("refused_overloaded", "Requests refused because a queue was full", node.refused_overloaded),
             ("slow_requests", "Requests that took longer than --slow-request-ms", node.slow_requests),
             (
+                "publications_dropped",
+                "Messages of PUBLISH that were not sent to a peer because its link was too slow",
+                node.publications_dropped,
+            ),
+            (
                 "client_memory_refusals",
                 "Requests and connections refused because the memory for clients was used up",
                 self.memory.refused(),

@@ -6,7 +6,8 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use tidelock_core::command::{
-    Condition, Consistency, HostInfo, Operation, OperationReply, Read, ReadReply, StoredValue, Write,
+    Condition, Consistency, HostInfo, Operation, OperationReply, Publication, Read, ReadReply, StoredValue,
+    Write,
 };
 use tidelock_core::deliberate::Faults;
 use tidelock_core::event::{DivisionTiming, Event, NodeOptions, OutgoingFrame, SlowRequest, Timing};
@@ -35,6 +36,10 @@ impl ActionSinks for Instantly {
     }
 
     fn file(&self, _: SnapshotTask) {}
+
+    fn deliver(&self, publications: &mut Vec<Publication>) {
+        publications.clear();
+    }
 
     fn log_slow(&self, _: &mut Vec<SlowRequest>) {}
 

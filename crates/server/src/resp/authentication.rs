@@ -217,6 +217,18 @@ impl Authentication {
         })
     }
 
+    /// Checks whether the client may do something, besides its operations on keys.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn check_demand(&self, demand: Demand<'_>, clock: &TurnClock) -> Result<(), Failure> {
+        if !self.is_required {
+            return Ok(());
+        }
+        self.check_token()?;
+        self.check(clock, |covers| if covers(&demand) { Ok(()) } else { Err(demand) })
+    }
+
     /// What the client may do at present, for its operations elsewhere; `None` if that is
     /// everything, because authentication is not required.
     pub fn operation_permissions(&self, clock: &TurnClock) -> Option<OperationPermissions> {

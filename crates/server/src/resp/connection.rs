@@ -173,6 +173,9 @@ impl RespConnection {
         let mut goes_on = self.take_replies(task) | self.poll_pending(task);
         self.session.settle(self.sent + OUT_BYTES_CLOSE);
         goes_on |= self.take_commands();
+        if let Some(reason) = self.session.poll_subscriptions(task) {
+            return Err(io::Error::other(reason));
+        }
         goes_on |= self.take_pushes(task);
         let wanted_replies = self.submit();
         goes_on |= self.poll_write(task)?;

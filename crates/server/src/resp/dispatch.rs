@@ -299,8 +299,12 @@ pub const COMMANDS: &[CommandSpec] = &[
     script("evalsha", -3, scripts::evalsha),
     script("evalsha_ro", -3, scripts::evalsha_ro),
     plain("script", -2, Family::Scripts, scripts::script).when(When::Alone),
+    by_request("publish", 3, Family::PubSub, channels::publish).when(When::Settled),
     channel("subscribe", -2, channels::subscribe),
     channel("unsubscribe", -1, channels::unsubscribe),
+    channel("psubscribe", -2, channels::subscribe_patterns),
+    channel("punsubscribe", -1, channels::unsubscribe_patterns),
+    plain("pubsub", -2, Family::PubSub, channels::pubsub),
     of_all_keys("scan", -2, scan::scan),
     of_all_keys("keys", 2, scan::keys),
     of_all_keys("dbsize", 1, scan::dbsize),
@@ -376,7 +380,7 @@ impl CommandTable {
             }
             Some(spec) if session.expects_messages_only() && !is_allowed_to_subscribers(spec) => {
                 Err(format!(
-                    "ERR Can't execute '{}': only SUBSCRIBE / UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
+                    "ERR Can't execute '{}': only (P)SUBSCRIBE / (P)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
                      this context",
                     spec.name
                 )
@@ -406,7 +410,7 @@ fn may_run(when: When, session: &Session) -> bool {
 
 /// Whether a client of RESP2 may send the command while it has subscribed to a channel.
 fn is_allowed_to_subscribers(spec: &CommandSpec) -> bool {
-    spec.family == Family::PubSub || ["ping", "quit", "reset"].contains(&spec.name)
+    ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ping", "quit", "reset"].contains(&spec.name)
 }
 
 /// Whether a command of this arity may have so many arguments.

@@ -11,7 +11,8 @@
 //! `frame` parses commands, `encode` encodes replies; neither does I/O. `dispatch` holds the table
 //! of commands, `authentication` who may run them, `commands` what each does, `session` the state
 //! of one client, `scripts` the programs that clients send, `tracking` which keys a client caches,
-//! `pushes` and `redirects` how it learns that they have changed. The pipeline, which the simulator
+//! `redirects` which other client learns of their changes, `pushes` the messages that answer no
+//! command.  The pipeline, which the simulator
 //! runs too, is [`tidelock_core::clients::pipeline`]. It keeps the order of operations and replies,
 //! and combines operations into few commands. `replies` holds the form of each reply. `connection`
 //! moves the bytes, `server` accepts.
@@ -27,6 +28,7 @@ mod encode;
 mod executor;
 pub mod frame;
 mod glob;
+pub mod pub_sub;
 mod pushes;
 pub mod redirects;
 mod replies;
@@ -50,6 +52,7 @@ use crate::metrics::RespCounters;
 use crate::throttle::FailureThrottle;
 use crate::tls::TlsAcceptor;
 use dispatch::CommandTable;
+use pub_sub::PubSub;
 use redirects::Redirects;
 use scripts::Scripts;
 use scripts::turns::ScriptTurns;
@@ -99,6 +102,8 @@ pub struct RespContext {
     pub(crate) script_turns: ScriptTurns,
     /// The connections of this node, to which others may redirect their invalidations.
     pub redirects: Arc<Redirects>,
+    /// The subscribers of channels on this node.
+    pub pub_sub: Arc<PubSub>,
     /// The memory budget of the node for its clients.
     pub memory: Memory,
     /// How soon clients are told that their tokens are wrong.
@@ -129,6 +134,7 @@ impl RespContext {
             scripts: Scripts::default(),
             script_turns: ScriptTurns::default(),
             redirects: Arc::default(),
+            pub_sub: Arc::default(),
             memory: Memory::default(),
             throttle: Arc::default(),
             audit_log: AuditLog::default(),

@@ -1,5 +1,5 @@
 //! What a client is sent that answers none of its commands: invalidations of the keys that it
-//! caches.
+//! caches, and messages of the channels to which it has subscribed.
 //!
 //! Owns their order and encoding, and the permission to get them. A push is owed like a reply, so
 //! it goes behind the replies to all commands that were taken before it: a client that puts a value
@@ -8,22 +8,76 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tidelock_core::auth::Scope;
+use tidelock_core::auth::{Demand, Scope, Verb};
 use tidelock_core::clients::key_tracking::Invalidation;
 
 use super::encode::{Encoder, Protocol};
+use super::glob::literal_prefix;
+use super::pub_sub::ChannelMessage;
 use super::session::{Failure, Session};
 use super::tracking::{INVALIDATION_CHANNEL, TrackingMode};
+
+const OVERRUN: &str = "the client does not take the messages of its channels";
 
 impl Session {
     /// Owes the next messages to the client. Returns whether there were any. If there were none,
     /// `task` is woken by the next one.
     pub fn poll_pushes(&mut self, task: &Context<'_>) -> bool {
-        let any = self.poll_invalidation(task);
-        if !self.takes_redirected() {
-            return any;
+        let any = self.poll_invalidation(task) | self.poll_redirected(task);
+        any | (self.subscriptions.count() > 0 && self.take_message())
+    }
+
+    /// Why the connection must end, if its subscriptions demand it. `task` is woken when that
+    /// changes, and by the next message.
+    pub fn poll_subscriptions(&self, task: &Context<'_>) -> Option<&'static str> {
+        let is_overrun = self.subscriptions.count() > 0 && self.subscriptions.poll_overrun(task);
+        self.broken_subscription.or(is_overrun.then_some(OVERRUN))
+    }
+
+    /// Owes all messages that wait, before the client is told that a subscription has ended.
+    pub fn take_messages(&mut self) {
+        while self.take_message() {}
+        if self.subscriptions.is_overrun() {
+            self.broken_subscription = Some(OVERRUN);
         }
-        let Poll::Ready(invalidation) = self.redirected.poll(task) else { return any };
+    }
+
+    fn take_message(&mut self) -> bool {
+        let Some(message) = self.subscriptions.next() else { return false };
+        self.follow_access();
+        let checked = match &message {
+            ChannelMessage::Message(publication) => self.check_channel(&publication.channel),
+            ChannelMessage::PatternMessage { pattern, .. } => self.check_pattern(pattern),
+        };
+        if checked.is_err() {
+            self.broken_subscription =
+                Some("the client may no longer read a channel to which it has subscribed");
+            return false;
+        }
+        self.owe(|encoder| encode_message(encoder, &message));
+        true
+    }
+
+    /// Checks whether the client may get the messages of a channel, which counts as a key.
+    pub fn check_channel(&self, channel: &[u8]) -> Result<(), Failure> {
+        if channel == INVALIDATION_CHANNEL {
+            return self.authentication.check_token();
+        }
+        let demand = Demand { verb: Verb::Read, scope: Scope::Key(channel) };
+        self.authentication.check_demand(demand, &self.clock)
+    }
+
+    /// Checks whether the client may get the messages of all channels that match a pattern.
+    pub fn check_pattern(&self, pattern: &[u8]) -> Result<(), Failure> {
+        let demand = Demand { verb: Verb::Read, scope: Scope::Keys { prefix: literal_prefix(pattern) } };
+        self.authentication.check_demand(demand, &self.clock)
+    }
+
+    fn poll_redirected(&mut self, task: &Context<'_>) -> bool {
+        if !self.takes_redirected() {
+            return false;
+        }
+        let Poll::Ready(invalidation) = self.redirected.poll(task) else { return false };
         self.owe_invalidation(&invalidation);
         true
     }
@@ -31,12 +85,14 @@ impl Session {
     /// Bytes of the messages that are held for the client.
     pub fn held_for_pushes_bytes(&self) -> usize {
         let own = self.tracking.as_ref().map_or(0, |tracking| tracking.tracker.waiting_bytes());
-        own + if self.takes_redirected() { self.redirected.waiting_bytes() } else { 0 }
+        let redirected = if self.takes_redirected() { self.redirected.waiting_bytes() } else { 0 };
+        let messages = if self.subscriptions.count() > 0 { self.subscriptions.held_bytes() } else { 0 };
+        own + redirected + messages
     }
 
     /// Whether the client can be sent the invalidations of another one.
     fn takes_redirected(&self) -> bool {
-        self.protocol == Protocol::Resp3 || self.is_subscribed
+        self.protocol == Protocol::Resp3 || self.subscriptions.has_channel(INVALIDATION_CHANNEL)
     }
 
     /// The client has subscribed, ended its subscription, or changed its protocol.
@@ -78,7 +134,7 @@ impl Session {
     /// A client of RESP2 gets invalidations as messages of a channel to which it has subscribed.
     fn owe_invalidation(&mut self, invalidation: &Invalidation) {
         let is_message = self.protocol == Protocol::Resp2;
-        if is_message && !self.is_subscribed {
+        if is_message && !self.subscriptions.has_channel(INVALIDATION_CHANNEL) {
             return;
         }
         self.owe(|encoder| {
@@ -109,6 +165,24 @@ impl Session {
             });
         }
     }
+}
+
+fn encode_message(encoder: &mut Encoder<'_>, message: &ChannelMessage) {
+    let publication = match message {
+        ChannelMessage::Message(publication) => {
+            encoder.push(3);
+            encoder.bulk(b"message");
+            publication
+        }
+        ChannelMessage::PatternMessage { pattern, publication } => {
+            encoder.push(4);
+            encoder.bulk(b"pmessage");
+            encoder.bulk(pattern);
+            publication
+        }
+    };
+    encoder.bulk(&publication.channel);
+    encoder.bulk(&publication.message);
 }
 
 fn encode_keys(encoder: &mut Encoder<'_>, keys: &[Bytes]) {

@@ -5,10 +5,11 @@
 
 use tidelock_core::clients::operation_queues::{OperationResult, TransactionOutcome};
 use tidelock_core::clients::pipeline::{HeldBytes, ReplyForms, ReplySink, TransactionResults};
-use tidelock_core::command::{OperationReply, Refusal, Rejection, hash_of};
+use tidelock_core::command::{OperationReply, Publication, Refusal, Rejection, hash_of};
 use tidelock_core::types::{UnixMillis, Version};
 
 use super::encode::{Encoder, Protocol};
+use super::pub_sub::PubSub;
 
 /// The form of the reply to a command of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +93,8 @@ pub enum Item {
     One(Render),
     /// A command of this many operations.
     Many(RenderMany, usize),
+    /// A message, published once the transaction is done.
+    Publish(Publication),
 }
 
 /// The results so far of a command of several operations.
@@ -141,7 +144,12 @@ impl HeldBytes for Gathered {
 
 impl HeldBytes for Item {
     fn held_bytes(&self) -> usize {
-        size_of::<Item>() + if let Item::Ready(encoded) = self { encoded.len() } else { 0 }
+        size_of::<Item>()
+            + match self {
+                Item::Ready(encoded) => encoded.len(),
+                Item::Publish(publication) => publication.content_bytes(),
+                Item::One(_) | Item::Many(..) => 0,
+            }
     }
 }
 
@@ -149,11 +157,32 @@ impl HeldBytes for Item {
 pub struct ReplyEncoder<'a> {
     pub style: Style,
     pub out: &'a mut Vec<u8>,
+    pub pub_sub: &'a PubSub,
+    /// Receives the messages of transactions that are done.
+    pub published: &'a mut Vec<Publication>,
 }
 
 impl ReplyEncoder<'_> {
     fn encoder(&mut self) -> Encoder<'_> {
         Encoder::new(self.out, self.style.protocol)
+    }
+
+    /// Encodes the replies to the commands of a transaction that has no operations.
+    pub fn empty_transaction(&mut self, items: &[Item]) {
+        self.encoder().array(items.len());
+        for item in items {
+            match item {
+                Item::Ready(encoded) => self.out.extend_from_slice(encoded),
+                Item::Publish(publication) => self.publish(publication),
+                Item::One(_) | Item::Many(..) => unreachable!("invariant: there are no operations"),
+            }
+        }
+    }
+
+    fn publish(&mut self, publication: &Publication) {
+        let receivers = self.pub_sub.receivers(&publication.channel);
+        self.encoder().integer(receivers as i64);
+        self.published.push(publication.clone());
     }
 }
 
@@ -189,6 +218,7 @@ impl ReplySink<RespReplies> for ReplyEncoder<'_> {
         for item in items {
             match item {
                 Item::Ready(encoded) => self.out.extend_from_slice(encoded),
+                Item::Publish(publication) => self.publish(publication),
                 Item::One(render) => results.next(|part| self.one(render, part)),
                 Item::Many(render, parts) => {
                     let mut gathered = Gathered::new(*render);

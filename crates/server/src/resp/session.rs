@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tidelock_core::auth::{LimitExceeded, Usage};
 use tidelock_core::clients::pipeline::{CommandError, Executed, Pipeline};
-use tidelock_core::command::{Consistency, Operation, Refusal, Reply, Request};
+use tidelock_core::command::{Consistency, Operation, Publication, Refusal, Reply, Request};
 use tidelock_core::deliberate::Faults;
 use tidelock_core::types::UnixMillis;
 
@@ -25,6 +25,7 @@ use super::dyn_store::DynStore;
 use super::encode::{Encoder, Protocol};
 use super::executor::Executor;
 use super::frame::CommandArguments;
+use super::pub_sub::Subscriptions;
 use super::redirects::RedirectInbox;
 use super::replies::{
     Encoded, Gathered, Item, Render, RenderMany, ReplyEncoder, RespReplies, Style, refusal_text,
@@ -74,8 +75,10 @@ pub struct Session {
     pub clock: TurnClock,
     /// Whether the client is on another machine, and the node in protected mode.
     pub is_protected_from: bool,
-    /// Whether it has subscribed to invalidations (`__redis__:invalidate`).
-    pub is_subscribed: bool,
+    /// The channels to which it has subscribed.
+    pub subscriptions: Subscriptions,
+    /// Why it cannot get the messages of its channels any more, so that the connection must end.
+    pub broken_subscription: Option<&'static str>,
     /// The invalidations of other clients that it gets.
     pub redirected: RedirectInbox,
     /// What it caches.
@@ -98,7 +101,8 @@ impl Session {
             is_readonly: false,
             is_cluster: false,
             clock: TurnClock::new(context.clock),
-            is_subscribed: false,
+            subscriptions: context.pub_sub.connect(),
+            broken_subscription: None,
             redirected: context.redirects.connect(id),
             tracking: None,
             context,
@@ -222,7 +226,7 @@ impl Session {
     /// Whether the client has subscribed to a channel and speaks RESP2, in which it cannot tell
     /// messages from the replies to most commands.
     pub fn expects_messages_only(&self) -> bool {
-        self.protocol == Protocol::Resp2 && self.is_subscribed
+        self.protocol == Protocol::Resp2 && self.subscriptions.count() > 0
     }
 
     fn check_operations<'a>(
@@ -270,14 +274,13 @@ impl Session {
         })?;
         self.count_cross_slot();
         if let Executed::Empty(items) = executed {
-            self.owe(|encoder| {
-                encoder.array(items.len());
-                for item in &items {
-                    if let Item::Ready(encoded) = item {
-                        encoder.raw(encoded);
-                    }
-                }
-            });
+            let (mut encoded, mut published) = (Vec::new(), Vec::new());
+            let style = Style { protocol: self.protocol, now: self.clock.now() };
+            let pub_sub = &*self.context.pub_sub;
+            let mut encoder = ReplyEncoder { style, out: &mut encoded, pub_sub, published: &mut published };
+            encoder.empty_transaction(&items);
+            self.owe(|encoder| encoder.raw(&encoded));
+            self.publish_all(published);
         }
         Ok(Action::Done)
     }
@@ -328,7 +331,7 @@ impl Session {
         self.name = Bytes::new();
         self.protocol = Protocol::default();
         self.is_readonly = false;
-        self.is_subscribed = false;
+        self.subscriptions.clear();
         self.follow_redirects();
         self.end_tracking();
     }
@@ -402,13 +405,24 @@ impl Session {
 
     fn settle_replies(&mut self, bytes_max: usize) {
         let style = Style { protocol: self.protocol, now: self.clock.now() };
+        let mut published = Vec::new();
         loop {
             let begin = self.out.len();
-            let mut encoder = ReplyEncoder { style, out: &mut self.out };
+            let pub_sub = &*self.context.pub_sub;
+            let mut encoder = ReplyEncoder { style, out: &mut self.out, pub_sub, published: &mut published };
             if begin >= bytes_max || !self.pipeline.settle_next(&mut encoder) {
-                return;
+                break;
             }
             self.record_denied(begin);
+        }
+        self.publish_all(published);
+    }
+
+    /// Publishes the messages of transactions that are done. The outcome is not awaited, because
+    /// the reply to the transaction is encoded already.
+    fn publish_all(&self, published: Vec<Publication>) {
+        for publication in published {
+            self.store.submit_to(Request::Publish(publication), &Rc::default(), 0);
         }
     }
 
@@ -456,6 +470,11 @@ impl Session {
         let mut encoded = Vec::new();
         encode(&mut Encoder::new(&mut encoded, self.protocol));
         self.pipeline.push_ready(Encoded(encoded));
+    }
+
+    /// Adds a message to the open transaction.
+    pub fn queue_publication(&mut self, publication: Publication) -> Result<Action, Failure> {
+        self.queue(std::iter::empty(), Item::Publish(publication))
     }
 
     /// Adds a command to the open transaction.

@@ -1,8 +1,10 @@
 //! Where the actions of the node go: the disk's threads, the transport, the log.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
+use tidelock_core::command::Publication;
 use tidelock_core::event::{OutgoingFrame, SlowRequest};
 use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::snapshot::SnapshotTask;
@@ -12,6 +14,7 @@ use tidelock_core::version::ClusterVersion;
 
 use super::version_gate::VersionGate;
 use crate::consensus_log::ConsensusLog;
+use crate::resp::pub_sub::PubSub;
 use crate::status_log::SlowRequestLog;
 use crate::transport::Transport;
 use crate::worker::ActionSinks;
@@ -20,6 +23,7 @@ use crate::worker::ActionSinks;
 pub(super) struct ActionSink {
     pub(super) disk: Rc<VersionGate>,
     pub(super) transport: Rc<Transport>,
+    pub(super) pub_sub: Arc<PubSub>,
     pub(super) slow: SlowRequestLog,
     pub(super) consensus: ConsensusLog,
 }
@@ -39,6 +43,10 @@ impl ActionSinks for ActionSink {
 
     fn file(&self, task: SnapshotTask) {
         self.disk.file(task);
+    }
+
+    fn deliver(&self, publications: &mut Vec<Publication>) {
+        publications.drain(..).for_each(|publication| self.pub_sub.deliver(&publication));
     }
 
     fn log_slow(&self, requests: &mut Vec<SlowRequest>) {

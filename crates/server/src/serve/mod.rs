@@ -60,6 +60,7 @@ use crate::identity_store::IdentityStore;
 use crate::memory::Memory;
 use crate::offload::Offload;
 use crate::resp::Acceptors;
+use crate::resp::pub_sub::PubSub;
 use crate::resp::scripts::Scripts;
 use crate::secure::{self, NodeCertificateError};
 use crate::shutdown::{self, Signal};
@@ -352,6 +353,7 @@ struct NodeParts {
     transport: Rc<Transport>,
     identity: Rc<IdentityStore>,
     backup: Arc<BackupSource>,
+    pub_sub: Arc<PubSub>,
 }
 
 impl NodeParts {
@@ -383,7 +385,7 @@ impl NodeParts {
             Arc::new(BackupSource::new(disk, readers, own.cluster_id, own.node))
         };
         let (log, snapshots) = (Rc::new(log), Rc::new(snapshots));
-        Ok(NodeParts { worker, log, snapshots, transport, identity, backup })
+        Ok(NodeParts { worker, log, snapshots, transport, identity, backup, pub_sub: Arc::default() })
     }
 
     /// What the servers of clients use of the node, on all workers.
@@ -412,6 +414,7 @@ impl NodeParts {
             offload: Offload::default(),
             scripts: Scripts::default(),
             redirects: Arc::default(),
+            pub_sub: self.pub_sub.clone(),
             tls: None,
             memory: Memory::new(settings.memory_limit),
             throttle: Arc::default(),
@@ -439,6 +442,7 @@ impl NodeParts {
         let sinks = ActionSink {
             disk: VersionGate::new(self.log.clone(), self.snapshots.clone(), self.identity.clone()),
             transport: self.transport.clone(),
+            pub_sub: self.pub_sub.clone(),
             slow: SlowRequestLog::new(settings.tick()),
             consensus: ConsensusLog::new(self.identity.identity().node),
         };

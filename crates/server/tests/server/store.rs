@@ -206,6 +206,7 @@ impl State {
             }
             Request::SnapshotHere => Reply::Node(NodeReply::Snapshots(vec![])),
             Request::Flush => panic!("no route removes all keys"),
+            Request::Publish(_) => panic!("no route publishes a message"),
             Request::Transfer { shard, to } => {
                 match self.cluster.shards.iter_mut().find(|view| view.shard == shard) {
                     Some(view) => {

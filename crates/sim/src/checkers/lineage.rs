@@ -122,6 +122,7 @@ pub fn lineages(history: &History) -> Result<Lineages, Violation> {
             ) => {}
             (Request::Explain { .. } | Request::Access | Request::Authorities | Request::Audit { .. }, _) => {
             }
+            (Request::Publish(_), _) => {}
         }
     }
     builder.finish()

@@ -19,7 +19,7 @@ use tidelock_core::address_book::AddressBook;
 use tidelock_core::audit::AuditTrail;
 use tidelock_core::auth::{Access, Caller};
 use tidelock_core::command::{
-    Consistency, HostInfo, HostRole, Read, RegistryView, Reply, Request, Write as Command,
+    Consistency, HostInfo, HostRole, Publication, Read, RegistryView, Reply, Request, Write as Command,
 };
 use tidelock_core::event::{
     Actions, ConfigUpdate, Contradiction, Event, KeyReport, NodeOptions, NodeStatus, OutgoingFrame,
@@ -156,6 +156,8 @@ pub struct Turn {
     pub logged: Vec<Command>,
     /// Keys that changed on this node.
     pub keys: Vec<KeyReport>,
+    /// Messages for the subscribers of channels on this node.
+    pub publications: Vec<Publication>,
     /// Slots of shards of which it has no replica.
     pub remote_slots: Vec<Range<u16>>,
     /// Slots of shards of which it knows no leader.
@@ -519,6 +521,7 @@ impl Host {
             turn.trace.append(&mut actions.trace);
             turn.config.append(&mut actions.config);
             turn.keys.append(&mut actions.keys);
+            turn.publications.append(&mut actions.publications);
             turn.remote_slots.append(&mut actions.remote_slots);
             turn.leaderless_slots.append(&mut actions.leaderless_slots);
             turn.contradiction = turn.contradiction.or(actions.contradiction.take());

@@ -66,6 +66,7 @@ impl World<'_> {
         for node in self.nodes() {
             self.check_view(node)?;
         }
+        self.settle_publications()?;
         self.read_back()
     }
 

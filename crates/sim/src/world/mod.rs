@@ -22,6 +22,7 @@ mod options;
 mod partial_backups;
 mod permissions;
 mod pipelining;
+mod publishing;
 mod releases;
 mod relocation;
 mod restoring;
@@ -72,6 +73,7 @@ use nemesis::Nemesis;
 use operators::Operators;
 use permissions::Administrator;
 use pipelining::PipeliningClients;
+use publishing::PublishingClients;
 use releases::REMOVAL;
 use scanning::Scanner;
 use scripting::ScriptClient;
@@ -93,6 +95,7 @@ pub struct World<'p> {
     /// The keys that the clients at each host cache.
     tracked_keys: Vec<KeyTracking>,
     lease_clients: Vec<LeasingClient>,
+    publishing: PublishingClients,
     script_clients: Vec<ScriptClient>,
     /// Runs of scripts that were answered.
     pub(crate) counter_runs: Vec<CounterRun>,
@@ -162,6 +165,7 @@ impl<'p> World<'p> {
             caching_clients: caching::caching_clients(plan),
             tracked_keys: caching::tracked_keys(plan),
             lease_clients: leasing::lease_clients(plan, &workload),
+            publishing: PublishingClients::new(plan),
             script_clients: scripting::script_clients(plan, &workload),
             counter_runs: Vec::new(),
             key_hubs: (0..plan.hosts()).map(|_| WatchHub::default()).collect(),
@@ -225,6 +229,7 @@ impl<'p> World<'p> {
         self.start_key_watchers();
         self.start_caching();
         self.start_lease_clients();
+        self.start_publishing();
         self.start_script_clients();
         self.start_pipelining();
         self.start_importers();
@@ -431,6 +436,7 @@ impl<'p> World<'p> {
             SimEvent::Cache(client) => return self.cache(client),
             SimEvent::Lease(client) if self.is_loaded => self.lease(client),
             SimEvent::Script(client) if self.is_loaded => self.script(client),
+            SimEvent::Publish(client) if self.is_loaded => self.publish(client),
             SimEvent::Pipeline(client) if self.is_loaded => self.pipeline(client),
             SimEvent::BackUp(client) if self.is_loaded => return self.back_up(client),
             SimEvent::Import(importer) if self.is_loaded => self.import(importer),
@@ -442,7 +448,11 @@ impl<'p> World<'p> {
             SimEvent::Started(_) => {}
             SimEvent::NameUpdated(node) => self.update_name(node),
             SimEvent::Client(_) | SimEvent::Scan(_) | SimEvent::Pipeline(_) | SimEvent::Script(_) => {}
-            SimEvent::Lease(_) | SimEvent::Import(_) | SimEvent::BackUp(_) | SimEvent::Administer => {}
+            SimEvent::Publish(_)
+            | SimEvent::Lease(_)
+            | SimEvent::Import(_)
+            | SimEvent::BackUp(_)
+            | SimEvent::Administer => {}
             SimEvent::Fault(_) | SimEvent::Relief(_) => {}
         }
         Ok(())
@@ -510,6 +520,7 @@ impl<'p> World<'p> {
                 self.check_frame(node, to)?;
             }
         }
+        self.publications_arrive(node, &turn.publications)?;
         for (token, reply) in turn.replies {
             self.answer(node, token, reply)?;
         }
@@ -553,6 +564,7 @@ impl<'p> World<'p> {
         self.key_watcher_hears(token, &reply);
         self.caching_client_hears(token, &reply);
         self.lease_client_hears(token, &reply);
+        self.publishing_client_hears(token, &reply)?;
         if !matches!(reply, Reply::Refused(_))
             && let Some(shard) = self.written_shard(token)
         {

@@ -21,8 +21,8 @@ use super::{
     AccessChange, AccessWrite, AdminAction, AuthorityChange, AuthorityWrite, Comparison, Condition,
     ConditionalTransaction, ConfigRead, ConfigRestoration, ConfigWrite, Discard, Expiry, ExpiryCondition,
     Flush, HostChange, KeyScope, LeaseTag, LeaseWrite, LockOperation, LockWrite, Move, MoveStep, Operation,
-    Operations, Read, RegistryWrite, Request, Restoration, RestoreWrite, Set, SetCondition, ShardTags,
-    Transaction, Watch, Write,
+    Operations, Publication, Read, RegistryWrite, Request, Restoration, RestoreWrite, Set, SetCondition,
+    ShardTags, Transaction, Watch, Write,
 };
 use crate::auth::{Demand, Scope, Verb};
 
@@ -55,6 +55,10 @@ impl Request {
             Request::Flush => demand(Verb::Administer, Scope::Cluster, covers),
             // The snapshots become a backup.
             Request::SnapshotHere => demand(Verb::Administer, Scope::Cluster, covers),
+            // A channel counts as a key of the same name.
+            Request::Publish(Publication { channel, message: _ }) => {
+                demand(Verb::Write, Scope::Key(channel), covers)
+            }
         }
     }
 

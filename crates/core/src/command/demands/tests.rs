@@ -448,6 +448,12 @@ fn requests() -> Vec<(&'static str, Request)> {
         ],
         Request::Flush => ["remove all keys": Request::Flush],
         Request::SnapshotHere => ["back up one node": Request::SnapshotHere],
+        Request::Publish(_) => [
+            "publish a message to a channel, which counts as a key of this name": Request::Publish(Publication {
+                channel: Bytes::from_static(KEY),
+                message: Bytes::new(),
+            }),
+        ],
     })
 }
 

@@ -6,6 +6,7 @@ mod flush;
 mod force_new_cluster;
 mod membership;
 mod permissions;
+mod publications;
 mod scans;
 mod silence;
 mod stalls;
@@ -22,7 +23,8 @@ use uuid::Uuid;
 
 use super::*;
 use crate::command::{
-    Condition, Consistency, Operation, OperationReply, ReadReply, Refusal, StoredValue, WriteReply,
+    Condition, Consistency, Operation, OperationReply, Publication, ReadReply, Refusal, StoredValue,
+    WriteReply,
 };
 use crate::event::{SlowRequest, StallReason, Timing};
 use crate::limits;
@@ -56,6 +58,8 @@ struct Cluster {
     slow: Vec<(u64, SlowRequest)>,
     /// The slots of whose changes nodes may learn nothing, for caches.
     leaderless: Vec<Range<u16>>,
+    /// What arrived for the subscribers of nodes, with their numbers.
+    published: Vec<(u64, Publication)>,
     /// What nodes reported of their consensus, with their numbers.
     trace: Vec<(u64, TraceEvent)>,
     /// Snapshot files, in the tests that use them; otherwise no snapshot ever finishes.
@@ -85,6 +89,7 @@ impl Cluster {
             replies: BTreeMap::new(),
             slow: Vec::new(),
             leaderless: Vec::new(),
+            published: Vec::new(),
             trace: Vec::new(),
             files: Vec::new(),
             tasks: Vec::new(),
@@ -175,6 +180,7 @@ impl Cluster {
                 self.replies.extend(actions.replies);
                 self.slow.extend(actions.slow.into_iter().map(|slow| (index as u64 + 1, slow)));
                 self.leaderless.extend(actions.leaderless_slots);
+                self.published.extend(actions.publications.into_iter().map(|one| (index as u64 + 1, one)));
                 self.trace.extend(actions.trace.into_iter().map(|event| (index as u64 + 1, event)));
                 if let Some(peers) = actions.peers {
                     self.peers[index] = peers.into_iter().map(|(node, _)| node).collect();
@@ -215,6 +221,12 @@ impl Cluster {
             node.status().shards[shard.0 as usize].leads && self.alive[node.options.host.node.0 as usize - 1]
         };
         self.nodes.iter().find(leads).map(|node| node.options.host.node.0).expect("a leader")
+    }
+
+    /// What has arrived for the subscribers of a node so far.
+    fn published_at(&self, node: u64) -> Vec<Publication> {
+        let here = self.published.iter().filter(|(at, _)| *at == node);
+        here.map(|(_, publication)| publication.clone()).collect()
     }
 
     fn kill(&mut self, node: u64) {

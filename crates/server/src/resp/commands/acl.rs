@@ -110,6 +110,9 @@ struct AclUser {
     categories: Vec<Category>,
     /// Key patterns, such as `%R~app:*`.
     keys: Vec<String>,
+    /// Patterns of the channels that it may publish to or subscribe to, such as `&app:*`: a channel
+    /// counts as a key. Redis does not distinguish the two.
+    channels: Vec<String>,
     /// Its grants.
     grants: Vec<String>,
 }
@@ -121,6 +124,7 @@ fn users(access: &Access, now: UnixMillis) -> Vec<AclUser> {
         needs_no_password: true,
         categories: Category::ALL.to_vec(),
         keys: vec!["~*".to_owned()],
+        channels: vec!["&*".to_owned()],
         grants: vec![],
     });
     let principals = access.principals().iter().map(|(name, principal)| {
@@ -150,12 +154,16 @@ impl AclUser {
             Category::Transaction | Category::Scripting | Category::PubSub | Category::Connection => true,
             Category::Dangerous => sees_nodes,
         };
+        let keys = patterns(grants);
+        let prefix = |pattern: &String| pattern.find('~').map(|at| format!("&{}", &pattern[at + 1..]));
+        let channels = keys.iter().filter_map(prefix).collect();
         let texts: BTreeSet<String> = grants.iter().map(ToString::to_string).collect();
         AclUser {
             name: name.to_owned(),
             needs_no_password: false,
             categories: Category::ALL.into_iter().filter(has).collect(),
-            keys: patterns(grants),
+            keys,
+            channels,
             grants: texts.into_iter().collect(),
         }
     }
@@ -172,10 +180,11 @@ impl AclUser {
 
     /// Its line in `ACL LIST`.
     fn line(&self) -> String {
-        let AclUser { name, keys, .. } = self;
+        let AclUser { name, keys, channels, .. } = self;
         let password = if self.needs_no_password { " nopass" } else { "" };
         let keys: String = keys.iter().map(|pattern| format!("{pattern} ")).collect();
-        format!("user {name} on{password} {keys}resetchannels {}", self.commands())
+        let channels: String = channels.iter().map(|pattern| format!("{pattern} ")).collect();
+        format!("user {name} on{password} {keys}resetchannels {channels}{}", self.commands())
     }
 
     fn encode(&self, encoder: &mut Encoder<'_>) {
@@ -194,7 +203,7 @@ impl AclUser {
             encoder.bulk(text.as_bytes());
         }
         encoder.bulk(b"channels");
-        encoder.bulk(b"");
+        encoder.bulk(self.channels.join(" ").as_bytes());
         encoder.bulk(b"selectors");
         texts(encoder, &[]);
         encoder.bulk(b"grants");
@@ -252,19 +261,21 @@ mod tests {
             (&[][..], "user app on resetchannels -@all +@transaction +@scripting +@pubsub +@connection"),
             (
                 &["read keys:app:", "write keys:app:", "read keys:b"],
-                "user app on ~app:* %R~b* resetchannels -@all +@read +@write +@transaction +@scripting +@pubsub +@connection",
+                "user app on ~app:* %R~b* resetchannels &app:* &b* -@all +@read +@write +@transaction +@scripting +@pubsub \
+                 +@connection",
             ),
             (
                 &["write keys:", "watch keys:x"],
-                "user app on %W~* resetchannels -@all +@write +@transaction +@scripting +@pubsub +@connection",
+                "user app on %W~* resetchannels &* -@all +@write +@transaction +@scripting +@pubsub +@connection",
             ),
             (
                 &["read keys:", "cluster:read"],
-                "user app on %R~* resetchannels -@all +@read +@keyspace +@transaction +@scripting +@pubsub +@connection +@dangerous",
+                "user app on %R~* resetchannels &* -@all +@read +@keyspace +@transaction +@scripting +@pubsub +@connection \
+                 +@dangerous",
             ),
             (
                 &["read keys:a%20b%2A%5B"],
-                "user app on %R~a?b\\*\\[* resetchannels -@all +@read +@transaction +@scripting +@pubsub +@connection",
+                "user app on %R~a?b\\*\\[* resetchannels &a?b\\*\\[* -@all +@read +@transaction +@scripting +@pubsub +@connection",
             ),
         ] {
             assert_eq!(user(grants).line(), line);

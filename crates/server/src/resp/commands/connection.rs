@@ -184,12 +184,13 @@ fn describe(session: &Session) -> String {
     let [library, version] = &session.library;
     let protocol = if session.protocol == Protocol::Resp3 { 3 } else { 2 };
     let flags = flags(session);
-    let subscribed = u8::from(session.is_subscribed);
+    let (channels, patterns) =
+        (session.subscriptions.channels().len(), session.subscriptions.patterns().len());
     let redirect = tracking::shown_redirect(session);
     let (id, name) = (session.id, text(&session.name));
     let (library, version) = (text(library), text(version));
     format!(
-        "id={id} name={name} db=0 sub={subscribed} psub=0 flags={flags} redir={redirect} resp={protocol} \
+        "id={id} name={name} db=0 sub={channels} psub={patterns} flags={flags} redir={redirect} resp={protocol} \
          lib-name={library} lib-ver={version}\n"
     )
 }
@@ -198,7 +199,7 @@ fn flags(session: &Session) -> String {
     let tracking = session.tracking.as_ref();
     let flags = [
         (session.is_readonly, 'r'),
-        (session.is_subscribed, 'P'),
+        (session.subscriptions.count() > 0, 'P'),
         (tracking.is_some(), 't'),
         (tracking.is_some_and(|tracking| tracking.is_broken.get()), 'R'),
         (tracking.is_some_and(|tracking| tracking.mode == TrackingMode::Broadcast), 'B'),

@@ -50,7 +50,7 @@ impl Server {
                 let clock = WallClock(|| UnixMillis(NOW.load(Ordering::Relaxed)));
                 let acceptors = Acceptors::from((listener, cluster));
                 let mut context = RespContext::new(options, clock);
-                context.memory = limited;
+                (context.memory, context.pub_sub) = (limited, served.pub_sub.clone());
                 serve(acceptors, served, Rc::new(context), stopping).await;
             });
         });

@@ -25,6 +25,7 @@ use tidelock_core::topology::Migration;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis};
 use tidelock_server::access::PublishedAccess;
 use tidelock_server::leaders::LeaderUrls;
+use tidelock_server::resp::pub_sub::PubSub;
 use tidelock_server::store::{Mailbox, Store};
 use tidelock_server::watch::WatchRegistry;
 use uuid::Uuid;
@@ -43,6 +44,7 @@ pub struct RespStore {
     watch_registry: Arc<WatchRegistry>,
     access: Arc<PublishedAccess>,
     pub leaders: LeaderUrls,
+    pub pub_sub: Arc<PubSub>,
 }
 
 pub struct State {
@@ -78,7 +80,19 @@ impl RespStore {
             leader_ahead_ms: 0,
         }));
         let leaders = LeaderUrls::default();
-        RespStore { state, watch_registry: Arc::default(), access: Arc::default(), leaders }
+        let (watch_registry, access, pub_sub) = Default::default();
+        RespStore { state, watch_registry, access, leaders, pub_sub }
+    }
+
+    /// Answers a request. What is published reaches its subscribers first, as on a node.
+    fn answer(&self, request: Request) -> Reply {
+        match request {
+            Request::Publish(publication) if self.state().refusal.is_none() => {
+                self.pub_sub.deliver(&publication);
+                Reply::Node(NodeReply::Published)
+            }
+            request => self.state().answer(request),
+        }
     }
 
     /// Notifies the watchers of the keys that have changed since the last call, as a node does.
@@ -99,13 +113,13 @@ impl Store for RespStore {
     }
 
     async fn submit(&self, request: Request) -> Reply {
-        let reply = self.state().answer(request);
+        let reply = self.answer(request);
         self.report();
         reply
     }
 
     fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64) {
-        let reply = self.state().answer(request);
+        let reply = self.answer(request);
         mailbox.deliver(tag, reply);
         self.report();
     }
