@@ -142,8 +142,8 @@ pub const SCRIPT_BYTES_MAX: usize = 1 << 20;
 /// Instructions of Lua that one run of a script may execute. They take about a tenth of a second.
 pub const SCRIPT_INSTRUCTIONS_MAX: u64 = 10_000_000;
 
-/// How long one run of a script may take, in milliseconds. All other scripts of the node wait
-/// meanwhile.
+/// Processor time that one run of a script may take, in milliseconds. All other scripts of the
+/// node wait meanwhile.
 pub const SCRIPT_TIME_MS_MAX: u64 = 1_000;
 
 /// Memory of one run of a script, with its garbage: enough for all values that it may read, and for

@@ -7,13 +7,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlua::chunk::ChunkMode;
 use mlua::{
     Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value, Variadic,
     VmState,
 };
+use rustix::time::{ClockId, clock_gettime};
 use tidelock_core::limits::{
     SCRIPT_INSTRUCTIONS_MAX, SCRIPT_LOG_LINES_MAX, SCRIPT_MEMORY_BYTES_MAX, SCRIPT_TEXT_BYTES_MAX,
     SCRIPT_TIME_MS_MAX,
@@ -58,15 +59,21 @@ type Commands = Rc<RefCell<Option<ScriptCommands>>>;
 #[derive(Debug)]
 struct RunLimits {
     instructions: Cell<u64>,
-    begun: Cell<Instant>,
+    begun: Cell<Duration>,
     log_lines: Cell<u32>,
     exceeded: Cell<Option<&'static str>>,
+}
+
+/// How long a processor has worked for this thread. A busy machine does not end scripts.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 impl RunLimits {
     fn begin(&self) {
         self.instructions.set(0);
-        self.begun.set(Instant::now());
+        self.begun.set(thread_time());
         self.log_lines.set(0);
         self.exceeded.set(None);
     }
@@ -75,7 +82,7 @@ impl RunLimits {
     fn check(&self) -> Option<&'static str> {
         self.instructions.set(self.instructions.get() + u64::from(INSTRUCTIONS_PER_CHECK));
         if self.instructions.get() > SCRIPT_INSTRUCTIONS_MAX
-            || self.begun.get().elapsed() > Duration::from_millis(SCRIPT_TIME_MS_MAX)
+            || thread_time().saturating_sub(self.begun.get()) > Duration::from_millis(SCRIPT_TIME_MS_MAX)
         {
             self.exceeded.set(Some(RAN_TOO_LONG));
         }
@@ -93,7 +100,7 @@ impl Engine {
         let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE | StdLib::MATH, options)?;
         let limits = Rc::new(RunLimits {
             instructions: Cell::new(0),
-            begun: Cell::new(Instant::now()),
+            begun: Cell::new(thread_time()),
             log_lines: Cell::new(0),
             exceeded: Cell::new(None),
         });
