@@ -290,7 +290,7 @@ fn redis_clients_authenticate_first() {
         let mut admin = guarded.redis_as(node, &guarded.admin);
         assert!(admin.ask("DBSIZE").starts_with(':'), "DBSIZE");
         assert_eq!(admin.ask_many("ACL USERS"), ["app", "root"]);
-        let app = "user app on ~app/* resetchannels -@all +@read +@write +@transaction +@scripting +@pubsub +@connection";
+        let app = "user app on ~app/* resetchannels &app/* -@all +@read +@write +@transaction +@scripting +@pubsub +@connection";
         assert_eq!(admin.ask_many("ACL LIST")[0], app);
         assert_eq!(admin.ask("ACL GETUSER nobody"), "$-1");
         assert!(admin.ask("INFO").contains("tidelock"), "INFO");
