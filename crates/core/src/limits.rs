@@ -467,6 +467,11 @@ pub const MESSAGE_BYTES_MAX: usize = VALUE_BYTES_MAX;
 /// one round trip, and little enough that Raft messages behind it are not late.
 pub const PUBLICATION_BYTES_UNACKNOWLEDGED_MAX: usize = 8 << 20;
 
+/// Bytes of publications that a peer receives before it acknowledges them. Small ones are not
+/// acknowledged one by one, and the sender may still send most of what it may without an
+/// acknowledgement.
+pub const PUBLICATION_BYTES_PER_ACKNOWLEDGEMENT: usize = PUBLICATION_BYTES_UNACKNOWLEDGED_MAX / 8;
+
 /// Bytes of the keys that the clients of one worker have read and may have cached. A further key
 /// takes the place of another one, which is invalidated.
 pub const TRACKED_BYTES_MAX: usize = 16 << 20;

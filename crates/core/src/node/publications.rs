@@ -1,14 +1,16 @@
-//! Publications: from the clients of this node to the subscribers of all nodes.
+//! Publications: messages of `PUBLISH`, from the clients of this node to the subscribers on all
+//! nodes.
 //!
 //! Owns which peers get a publication, and what happens when a link is slow. A publication is sent
-//! to every peer with a link, once, and is stored nowhere: it is lost for a node without a link, or
-//! if the link breaks. Publications of one node arrive in order. There is no order between those of
-//! different nodes.
+//! once to every peer to which there is a link, and is stored nowhere: a node gets none while it
+//! has no link to the publishing node, or when the link breaks. Publications through the same node
+//! arrive in order. Those through different nodes have no order.
 //!
-//! A peer acknowledges the bytes of the publications that it has received. A publication that would
-//! exceed [`limits::PUBLICATION_BYTES_UNACKNOWLEDGED_MAX`] on a link is dropped for that peer. So
-//! publications never take more than that of a link's queue, and messages of Raft, which go first
-//! in each drive, are never behind more than that.
+//! Flow control: a peer acknowledges the bytes of the publications that it has received, from time
+//! to time ([`limits::PUBLICATION_BYTES_PER_ACKNOWLEDGEMENT`]). A publication with which more than
+//! [`limits::PUBLICATION_BYTES_UNACKNOWLEDGED_MAX`] would be unacknowledged is dropped for that
+//! peer. So at most that many bytes are before a Raft message in the queue of a link. Within one
+//! drive, Raft messages go first.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -46,6 +48,10 @@ struct PublicationLink {
 }
 
 impl PublicationLink {
+    fn must_acknowledge(&self) -> bool {
+        self.received_bytes >= limits::PUBLICATION_BYTES_PER_ACKNOWLEDGEMENT
+    }
+
     fn frame(&mut self) -> &mut Vec<u8> {
         if self.waiting.last().is_none_or(|frame| frame.len() >= limits::PEER_FRAME_BYTES_CLOSE) {
             self.waiting.push(alloc::vec![peer::KIND_PUBLICATIONS]);
@@ -61,7 +67,7 @@ impl Publications {
     }
 
     pub(super) fn has_output(&self) -> bool {
-        let has_frames = |link: &PublicationLink| !link.waiting.is_empty() || link.received_bytes > 0;
+        let has_frames = |link: &PublicationLink| !link.waiting.is_empty() || link.must_acknowledge();
         !self.arrived.is_empty() || self.links.values().any(has_frames)
     }
 
@@ -106,8 +112,8 @@ impl Publications {
     /// Takes the frames to send, with acknowledgements of what was received.
     pub(super) fn take_frames(&mut self, frames: &mut Vec<OutgoingFrame>) {
         for (peer, link) in &mut self.links {
-            let received = core::mem::take(&mut link.received_bytes);
-            if received > 0 {
+            if link.must_acknowledge() {
+                let received = core::mem::take(&mut link.received_bytes);
                 peer::put_received(link.frame(), received as u64);
             }
             let outgoing =

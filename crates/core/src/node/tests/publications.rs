@@ -29,7 +29,7 @@ fn every_node_gets_a_publication_once_and_in_order() {
         assert_eq!(cluster.published_at(node), expected, "node {node}");
     }
     for node in &cluster.nodes {
-        assert!(!node.publications.has_output());
+        assert!(!node.publications.has_output(), "few bytes are not acknowledged");
         assert_eq!(node.status().counters.publications_dropped, 0);
     }
 }
@@ -48,9 +48,16 @@ fn what_does_not_fit_a_link_is_dropped_until_the_peer_acknowledges() {
     cluster.tick(2);
     assert_eq!(cluster.published_at(1).len(), 8);
     assert_eq!((cluster.published_at(2).len(), cluster.published_at(3).len()), (7, 7));
+    // More than fits without acknowledgements.
+    for number in 0..200 {
+        assert_eq!(cluster.nodes[0].publish(publication(&[0; 100_000])), Ok(()), "{number}");
+        cluster.tick(1);
+    }
+    cluster.tick(2);
+    assert_eq!((cluster.published_at(2).len(), cluster.published_at(3).len()), (207, 207));
     assert_eq!(cluster.nodes[0].publish(large), Ok(()));
     cluster.tick(2);
-    assert_eq!((cluster.published_at(2).len(), cluster.published_at(3).len()), (8, 8));
+    assert_eq!((cluster.published_at(2).len(), cluster.published_at(3).len()), (208, 208));
     assert_eq!(cluster.nodes[0].status().counters.publications_dropped, 2);
 }
 
