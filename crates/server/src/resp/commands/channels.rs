@@ -1,5 +1,7 @@
 //! Channels: messages to the clients that have subscribed, on all nodes.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use tidelock_core::auth::{Demand, Scope, Verb};
 use tidelock_core::command::{Publication, Refusal};
@@ -7,7 +9,7 @@ use tidelock_core::limits::CHANNEL_BYTES_MAX;
 
 use super::super::executor::Executor;
 use super::super::frame::CommandArguments;
-use super::super::pub_sub::{PATTERN_BYTES_MAX, TooManySubscriptions};
+use super::super::pub_sub::{PATTERN_BYTES_MAX, Subscriptions, TooManySubscriptions};
 use super::super::replies::refusal_text;
 use super::super::session::{Action, Session};
 use super::scan::{encoded, failure};
@@ -46,7 +48,6 @@ pub fn subscribe(session: &mut Session, arguments: CommandArguments<'_>) -> Resu
         session.subscriptions.subscribe(Bytes::copy_from_slice(channel)).map_err(too_many)?;
         confirm(session, "subscribe", Some(channel));
     }
-    session.follow_redirects();
     Ok(Action::Done)
 }
 
@@ -67,35 +68,30 @@ pub fn subscribe_patterns(session: &mut Session, arguments: CommandArguments<'_>
 
 /// `UNSUBSCRIBE [channel …]`
 pub fn unsubscribe(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    let mut channels: Vec<Bytes> = arguments.from(1).map(Bytes::copy_from_slice).collect();
-    if channels.is_empty() {
-        channels = session.subscriptions.channels().iter().cloned().collect();
-    }
-    if channels.is_empty() {
-        confirm(session, "unsubscribe", None);
-    }
-    for channel in channels {
-        session.subscriptions.unsubscribe(&channel);
-        session.take_messages();
-        confirm(session, "unsubscribe", Some(&channel));
-    }
-    session.follow_redirects();
-    Ok(Action::Done)
+    end(session, arguments, ("unsubscribe", Subscriptions::channels, Subscriptions::unsubscribe))
 }
 
 /// `PUNSUBSCRIBE [pattern …]`
 pub fn unsubscribe_patterns(session: &mut Session, arguments: CommandArguments<'_>) -> Result {
-    let mut patterns: Vec<Bytes> = arguments.from(1).map(Bytes::copy_from_slice).collect();
-    if patterns.is_empty() {
-        patterns = session.subscriptions.patterns().iter().cloned().collect();
+    end(session, arguments, ("punsubscribe", Subscriptions::patterns, Subscriptions::unsubscribe_pattern))
+}
+
+/// The name of a command, which subscriptions there are of its kind, and how one of them ends.
+type EndOfKind = (&'static str, fn(&Subscriptions) -> &BTreeSet<Bytes>, fn(&mut Subscriptions, &[u8]));
+
+/// Ends the named subscriptions of a kind, or all of them if none is named.
+fn end(session: &mut Session, arguments: CommandArguments<'_>, (kind, all, end): EndOfKind) -> Result {
+    let mut names: Vec<Bytes> = arguments.from(1).map(Bytes::copy_from_slice).collect();
+    if names.is_empty() {
+        names = all(&session.subscriptions).iter().cloned().collect();
     }
-    if patterns.is_empty() {
-        confirm(session, "punsubscribe", None);
+    if names.is_empty() {
+        confirm(session, kind, None);
     }
-    for pattern in patterns {
-        session.subscriptions.unsubscribe_pattern(&pattern);
+    for name in names {
+        end(&mut session.subscriptions, &name);
         session.take_messages();
-        confirm(session, "punsubscribe", Some(&pattern));
+        confirm(session, kind, Some(&name));
     }
     Ok(Action::Done)
 }
@@ -138,8 +134,9 @@ fn too_many(error: TooManySubscriptions) -> String {
     format!("ERR {error}")
 }
 
-/// Owes the reply to one channel or pattern of a command.
+/// Owes the reply to one channel or pattern of a command, whose subscription has changed.
 fn confirm(session: &mut Session, kind: &str, name: Option<&[u8]>) {
+    session.follow_redirects();
     let count = session.subscriptions.count() as i64;
     session.owe(|encoder| {
         encoder.push(3);
