@@ -236,8 +236,8 @@ pub struct Actions {
     /// of changes. Reported once each election timeout while there are any and [`Actions::keys`]
     /// are reported. Clients that cache keys of these slots should drop them.
     pub leaderless_slots: Vec<Range<u16>>,
-    /// Messages to the subscribers of channels among the clients of this node. Those of one node
-    /// are in its order.
+    /// Messages for the clients of this node that have subscribed to their channels. Messages that
+    /// were published through the same node are in the order of their publication.
     pub publications: Vec<Publication>,
     /// The new set of peers with their addresses. Apply it after queueing `frames`, because the
     /// last frame to a removed peer may be among them. The first drive of a node always sets it.

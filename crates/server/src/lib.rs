@@ -15,6 +15,7 @@ pub mod descriptors;
 pub mod disk;
 mod exchange;
 mod handshake_limit;
+mod hex;
 pub mod http;
 pub mod identity;
 pub mod identity_store;

@@ -35,7 +35,7 @@ pub struct WatchRegistry {
 #[derive(Debug, Default)]
 struct WatcherCounts {
     all: AtomicUsize,
-    /// Those of keys, and the clients that cache keys.
+    /// Watchers of keys, and clients that cache keys.
     keys: AtomicUsize,
 }
 

@@ -9,9 +9,9 @@
 //! finds the key here. The driver sends an invalidation after the replies to all commands that it
 //! had taken from the client before, so a client never caches a value after its invalidation.
 //!
-//! Everything is bounded, and nothing is left out: when the table of keys is full, another key is
-//! invalidated in place of the new one. When too many invalidations wait for a client, or the
-//! changed keys are not known, all keys of the client are invalidated.
+//! Everything is bounded, and no invalidation is lost: when the table of keys is full, a key is
+//! evicted from it, and its clients are told to drop it. When too many invalidations wait for a
+//! client, or the changed keys are not known, all keys of the client are invalidated.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

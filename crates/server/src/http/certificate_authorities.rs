@@ -18,6 +18,7 @@ use super::membership::{denied, number};
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
 use super::service::Call;
+use crate::hex;
 use crate::requests;
 use crate::store::Store;
 use crate::tls::fingerprint_of;
@@ -96,15 +97,11 @@ fn shown(authorities: &Authorities) -> api::Authorities {
     let rows = authorities.rows().iter().map(|(&id, row)| api::Authority {
         id: id.0,
         signs: signing == Some(id),
-        fingerprint: fingerprint_of(&row.certificate).map_or_else(String::new, hexadecimal),
+        fingerprint: fingerprint_of(&row.certificate).map_or_else(String::new, |digest| hex::encode(&digest)),
         added_unix_ms: row.added.0,
         certificate: String::from_utf8_lossy(&row.certificate).into_owned(),
     });
     api::Authorities { authorities: rows.collect() }
-}
-
-fn hexadecimal(bytes: [u8; 32]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn failed(error: &dyn std::error::Error) -> Problem {

@@ -11,10 +11,10 @@
 //! `frame` parses commands, `encode` encodes replies; neither does I/O. `dispatch` holds the table
 //! of commands, `authentication` who may run them, `commands` what each does, `session` the state
 //! of one client, `scripts` the programs that clients send, `tracking` which keys a client caches,
-//! `redirects` which other client learns of their changes, `pushes` the messages that answer no
-//! command.  The pipeline, which the simulator
-//! runs too, is [`tidelock_core::clients::pipeline`]. It keeps the order of operations and replies,
-//! and combines operations into few commands. `replies` holds the form of each reply. `connection`
+//! `redirects` which other client learns of their changes, `pub_sub` who has subscribed to which
+//! channels, `pushes` the messages that answer no command. The pipeline, which the simulator runs
+//! too, is [`tidelock_core::clients::pipeline`]. It keeps the order of operations and replies, and
+//! combines operations into few commands. `replies` holds the form of each reply. `connection`
 //! moves the bytes, `server` accepts.
 //!
 //! `docs/resp.md` describes what is supported, and the differences from Redis.
@@ -55,7 +55,7 @@ use dispatch::CommandTable;
 use pub_sub::PubSub;
 use redirects::Redirects;
 use scripts::Scripts;
-use scripts::turns::ScriptTurns;
+use scripts::latches::ScriptLatches;
 
 /// How long a client may accept none of the bytes owed to it before its connection is cut.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -98,8 +98,8 @@ pub struct RespContext {
     pub table: CommandTable,
     /// The scripts of the node, and the thread that runs them.
     pub scripts: Scripts,
-    /// The turns of scripts on this worker.
-    pub(crate) script_turns: ScriptTurns,
+    /// The latches of scripts on this worker.
+    pub(crate) script_latches: ScriptLatches,
     /// The connections of this node, to which others may redirect their invalidations.
     pub redirects: Arc<Redirects>,
     /// The subscribers of channels on this node.
@@ -132,7 +132,7 @@ impl RespContext {
             counters: PerWorker::default(),
             table: CommandTable::new(),
             scripts: Scripts::default(),
-            script_turns: ScriptTurns::default(),
+            script_latches: ScriptLatches::default(),
             redirects: Arc::default(),
             pub_sub: Arc::default(),
             memory: Memory::default(),

@@ -69,7 +69,7 @@ pub enum ChannelMessage {
     },
 }
 
-/// The subscriptions of one connection, which end when it is dropped.
+/// The subscriptions of one connection. Dropping this ends them.
 #[derive(Debug)]
 pub struct Subscriptions {
     pub_sub: Arc<PubSub>,
@@ -128,7 +128,7 @@ impl PubSub {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connection. It has no subscriptions yet.
+    /// Registers a connection, which has no subscriptions yet.
     pub fn connect(self: &Arc<Self>) -> Subscriptions {
         Subscriptions {
             pub_sub: self.clone(),

@@ -14,7 +14,8 @@ use quick_cache::unsync::Cache;
 use quick_cache::{Equivalent, Weighter};
 use tidelock_core::command::config::{Found, Name};
 
-use super::show::{self, hex};
+use super::show;
+use crate::hex;
 
 /// Most bytes of cached answers of all workers together. Beyond it, answers that were not used
 /// lately make room.
@@ -97,7 +98,7 @@ impl Documents {
 
 /// A checksum as an entity tag.
 pub(super) fn etag(checksum: &[u8]) -> HeaderValue {
-    let text = format!("\"{}\"", hex(checksum));
+    let text = format!("\"{}\"", hex::encode(checksum));
     HeaderValue::from_str(&text).expect("invariant: digits and quotes are a header value")
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Values are written by the core, which owns their canonical JSON.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -13,6 +12,7 @@ use tidelock_core::command::config::{
 };
 
 use super::super::response::{self, Response};
+use crate::hex;
 
 /// What a page of history shows of each change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(super) fn container_in_list(namespace: &Name, key: &str, container: &Contain
     api::ListedContainer {
         key: key.to_owned(),
         namespace: namespace.to_string(),
-        check_sum: hex(&container.checksum),
+        check_sum: hex::encode(&container.checksum),
         fields: container.fields.iter().map(field).collect(),
     }
 }
@@ -83,7 +83,7 @@ pub(super) fn container(namespace: &Name, key: &str, found: &Found) -> api::Cont
     api::Container {
         key: key.to_owned(),
         namespace: namespace.to_string(),
-        check_sum: hex(&found.container.checksum),
+        check_sum: hex::encode(&found.container.checksum),
         fields: found.container.fields.iter().map(field).collect(),
     }
 }
@@ -180,7 +180,7 @@ pub(super) fn event(namespace: &Name, key: &str, event: &Event) -> api::Event {
     api::Event {
         revision: Some(event.revision),
         deleted: found.is_none(),
-        check_sum: found.map(|found| hex(&found.container.checksum)),
+        check_sum: found.map(|found| hex::encode(&found.container.checksum)),
         data: found.map(|found| raw(found.document())),
         ..no_event(namespace, key)
     }
@@ -210,12 +210,4 @@ pub(super) fn action<T>(before: Option<T>, after: Option<T>) -> &'static str {
         (_, None) => "delete",
         _ => "update",
     }
-}
-
-/// Bytes as lower-case hexadecimal digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-        write!(out, "{byte:02x}").expect("invariant: a string takes every digit");
-        out
-    })
 }

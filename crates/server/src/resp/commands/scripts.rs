@@ -22,7 +22,7 @@ use super::super::executor::Executor;
 use super::super::frame::CommandArguments;
 use super::super::replies::refusal_text;
 use super::super::scripts::cache::ScriptDigest;
-use super::super::scripts::turns::ScriptTurn;
+use super::super::scripts::latches::ScriptLatch;
 use super::super::scripts::{RunResult, ScriptCommands, ScriptRun, forbids_writes};
 use super::super::session::{Action, Failure, Session};
 use super::scan::{consistency, encoded};
@@ -175,16 +175,16 @@ impl Execution {
         self.hold(0).await?;
         let begun = ScriptRequest::begin(self.keys.iter().cloned(), self.consistency, Faults::NONE);
         let (mut request, mut action) = begun.map_err(failure)?;
-        let mut turn = match self.keys.first() {
-            Some(key) => self.context.script_turns.join(slot_of(key)).await,
+        let mut latch = match self.keys.first() {
+            Some(key) => self.context.script_latches.join(slot_of(key)).await,
             None => None,
         };
         let mut reply = Vec::new();
         loop {
             action = match action {
                 ScriptAction::Ask(asked) => {
-                    if turn.is_none() && request.is_repeated() {
-                        turn = self.take_turn().await;
+                    if latch.is_none() && request.is_repeated() {
+                        latch = self.take_latch().await;
                     }
                     request.answered(self.store.submit(asked).await)
                 }
@@ -200,9 +200,9 @@ impl Execution {
         }
     }
 
-    async fn take_turn(&self) -> Option<ScriptTurn> {
+    async fn take_latch(&self) -> Option<ScriptLatch> {
         let slot = slot_of(self.keys.first()?);
-        Some(self.context.script_turns.begin(slot).await)
+        Some(self.context.script_latches.begin(slot).await)
     }
 
     async fn run_once(&mut self, keys: Box<ScriptKeys>) -> Result<(Box<ScriptKeys>, Vec<u8>)> {

@@ -1,14 +1,16 @@
 //! The scripts that a node remembers, so that clients send their digests instead (`EVALSHA`).
 //!
-//! Owns the bounds: the script that was used least recently leaves. The cache is not replicated and
+//! Owns the bounds: the script that was used least recently leaves. That order is exact, because a
+//! script that was loaded just now must be there. The cache is not replicated and
 //! is empty after a start; a client whose script is not there sends it again.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha1::{Digest, Sha1};
 use tidelock_core::limits::{SCRIPTS_CACHED_BYTES_MAX, SCRIPTS_CACHED_MAX};
+
+use crate::hex;
 
 /// The SHA-1 digest of a script, by which clients name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,12 +37,7 @@ impl ScriptDigest {
 
     /// The digest as 40 hexadecimal digits.
     pub fn text(self) -> String {
-        let mut text = String::with_capacity(40);
-        for byte in self.0 {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        text
+        hex::encode(&self.0)
     }
 }
 

@@ -120,8 +120,9 @@ impl Engine {
         Ok(Engine { lua, base_bytes, environment, run, limits, commands })
     }
 
-    /// Whether the interpreter should be replaced: a limit may have ended it anywhere.
-    pub fn is_worn(&self) -> bool {
+    /// Whether the next script needs another interpreter: a limit may have ended this one anywhere,
+    /// or it holds too much garbage.
+    pub fn must_be_replaced(&self) -> bool {
         self.limits.exceeded.get().is_some() || self.lua.used_memory() > self.base_bytes + GARBAGE_BYTES_MAX
     }
 

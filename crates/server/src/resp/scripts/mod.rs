@@ -15,10 +15,10 @@ mod commands;
 mod convert;
 mod engine;
 mod json;
+pub mod latches;
 mod patterns;
 #[cfg(test)]
 mod tests;
-pub mod turns;
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, OnceLock};
@@ -44,7 +44,7 @@ const FAILED: &str = "ERR the interpreter of scripts cannot be started; nothing 
 /// The scripts of a node. Clones share them.
 #[derive(Clone, Default)]
 pub struct Scripts {
-    /// The scripts that clients may name by their digests.
+    /// The scripts that `EVALSHA` finds by their SHA-1 digests.
     pub cache: Arc<ScriptCache>,
     queue: Arc<OnceLock<Option<SyncSender<Job>>>>,
 }
@@ -139,7 +139,7 @@ fn start() -> Option<SyncSender<Job>> {
 fn work(jobs: &Receiver<Job>) {
     let mut engine: Option<Engine> = None;
     for job in jobs {
-        if engine.as_ref().is_none_or(Engine::is_worn) {
+        if engine.as_ref().is_none_or(Engine::must_be_replaced) {
             engine = Engine::new()
                 .inspect_err(|error| tracing::error!(%error, "the interpreter of scripts cannot be started"))
                 .ok();

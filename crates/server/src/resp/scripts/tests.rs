@@ -76,7 +76,7 @@ fn a_limit_ends_a_script_whatever_it_does() {
         let mut engine = engine();
         let text = outcome(&mut engine, source);
         assert!(text.starts_with("ERR the script ran too long"), "{source}: {text}");
-        assert!(engine.is_worn());
+        assert!(engine.must_be_replaced());
     }
 }
 
@@ -103,9 +103,9 @@ fn memory_is_limited_also_within_functions_of_the_libraries() {
 fn an_interpreter_with_much_garbage_or_an_exceeded_limit_is_replaced() {
     let mut engine = engine();
     assert_eq!(outcome(&mut engine, "return 1"), ":1\r\n");
-    assert!(!engine.is_worn());
+    assert!(!engine.must_be_replaced());
     outcome(&mut engine, "local t = {}; for i = 1, 100 do t[i] = string.rep('x', 1e5) .. i end");
-    assert!(engine.is_worn());
+    assert!(engine.must_be_replaced());
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub struct State {
     pub refusal: Option<Refusal>,
     /// Whether only the first shard removes its keys.
     pub is_flush_incomplete: bool,
-    /// The changes of each shard that the watchers were notified of.
+    /// Up to which change of each shard the watchers were notified.
     reported: Vec<ReportedChanges>,
     /// Number of submitted commands.
     pub commands: usize,
