@@ -10,7 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::Node;
-use crate::command::ChangedKeys;
+use crate::command::{ChangedKeys, Read};
 use crate::deliberate::Fault;
 use crate::event::KeyReport;
 use crate::machine::ReportedChanges;
@@ -31,9 +31,10 @@ impl KeyReports {
 }
 
 impl Node {
-    /// A client asks for changes. From here on they are reported.
-    pub(super) fn begin_key_reports(&mut self) {
-        if self.key_reports.reported.is_some() {
+    /// A client makes this read. If it asks for changes, they are reported from here on.
+    #[inline]
+    pub(super) fn report_keys_for(&mut self, read: &Read) {
+        if !matches!(read, Read::Changes { .. }) || self.key_reports.reported.is_some() {
             return;
         }
         let data = |group: &Group| Some((group.shard(), group.machine().data()?.reported()));

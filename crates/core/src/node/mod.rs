@@ -260,6 +260,7 @@ impl Node {
         if let Err(refusal) = self.router.check_read(caller, read) {
             return Some(Reply::Refused(refusal.into()));
         }
+        self.report_keys_for(read);
         self.router.read_stale(read, &self.groups)
     }
 
@@ -344,9 +345,7 @@ impl Node {
                 self.router.write(requester, write, &mut self.groups);
             }
             Request::Read { read, consistency } => {
-                if matches!(read, Read::Changes { .. }) {
-                    self.begin_key_reports();
-                }
+                self.report_keys_for(&read);
                 let requester = Requester { token: Some(token), caller };
                 self.router.read(requester, (read, consistency), &mut self.groups);
             }

@@ -4,6 +4,7 @@
 mod clocks;
 mod flush;
 mod force_new_cluster;
+mod key_reports;
 mod membership;
 mod permissions;
 mod publications;
@@ -26,7 +27,7 @@ use crate::command::{
     Condition, Consistency, Operation, OperationReply, Publication, ReadReply, Refusal, StoredValue,
     WriteReply,
 };
-use crate::event::{SlowRequest, StallReason, Timing};
+use crate::event::{KeyReport, SlowRequest, StallReason, Timing};
 use crate::limits;
 use crate::storage::memory_disk::MemoryDisk;
 use crate::storage::snapshot::SnapshotTask;
@@ -56,6 +57,8 @@ struct Cluster {
     replies: BTreeMap<Token, Reply>,
     /// Slow requests, with the numbers of their nodes.
     slow: Vec<(u64, SlowRequest)>,
+    /// What nodes reported of changed keys, with their numbers.
+    key_reports: Vec<(u64, KeyReport)>,
     /// The slots of whose changes nodes may learn nothing, for caches.
     leaderless: Vec<Range<u16>>,
     /// What arrived for the subscribers of nodes, with their numbers.
@@ -88,6 +91,7 @@ impl Cluster {
             next_token: 0,
             replies: BTreeMap::new(),
             slow: Vec::new(),
+            key_reports: Vec::new(),
             leaderless: Vec::new(),
             published: Vec::new(),
             trace: Vec::new(),
@@ -179,6 +183,7 @@ impl Cluster {
                 }
                 self.replies.extend(actions.replies);
                 self.slow.extend(actions.slow.into_iter().map(|slow| (index as u64 + 1, slow)));
+                self.key_reports.extend(actions.keys.into_iter().map(|report| (index as u64 + 1, report)));
                 self.leaderless.extend(actions.leaderless_slots);
                 self.published.extend(actions.publications.into_iter().map(|one| (index as u64 + 1, one)));
                 self.trace.extend(actions.trace.into_iter().map(|event| (index as u64 + 1, event)));
