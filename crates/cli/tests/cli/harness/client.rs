@@ -1,10 +1,11 @@
 //! HTTP for tests: a small client for ordinary requests, and raw sockets for exact bytes.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketType};
 use serde_json::Value;
 use ureq::http;
 
@@ -104,7 +105,18 @@ pub struct Raw<S = TcpStream> {
 
 impl Raw {
     pub fn connect(address: SocketAddr) -> io::Result<Raw> {
-        let stream = TcpStream::connect(address)?;
+        Raw::with_timeouts(TcpStream::connect(address)?)
+    }
+
+    /// Connects from another address of this machine than the usual one.
+    pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> io::Result<Raw> {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        rustix::net::bind(&socket, &SocketAddr::from((source, 0)))?;
+        rustix::net::connect(&socket, &address)?;
+        Raw::with_timeouts(TcpStream::from(socket))
+    }
+
+    fn with_timeouts(stream: TcpStream) -> io::Result<Raw> {
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
         Ok(Raw { reader: BufReader::new(stream) })
