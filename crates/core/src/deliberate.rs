@@ -148,6 +148,10 @@ pub enum Fault {
     PublicationToOnePeer,
     /// A publication is sent to each peer twice.
     PublicationSentTwice,
+    /// A stale read of changes does not begin the reports of changed keys.
+    StaleReadNotReported,
+    /// A request that waited for a lock gives up without leaving the queue.
+    LockPlaceKept,
 }
 
 /// The fault of a node, if any.
@@ -160,7 +164,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 62] = [
+    pub const ALL: [Fault; 64] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -223,6 +227,8 @@ impl Faults {
         Fault::ScriptWithoutCondition,
         Fault::PublicationToOnePeer,
         Fault::PublicationSentTwice,
+        Fault::StaleReadNotReported,
+        Fault::LockPlaceKept,
     ];
 
     /// No fault.

@@ -67,14 +67,9 @@ impl From<Unanswered> for NoAnswer {
 }
 
 impl<A> TypedRequest<A> {
-    /// See [`Request::routing_key`].
-    pub fn routing_key(&self) -> Option<&[u8]> {
-        self.request.routing_key()
-    }
-
-    /// Whether the answer may be as old as what this node has.
-    pub fn is_stale_read(&self) -> bool {
-        matches!(self.request, Request::Read { consistency: Consistency::Stale, .. })
+    /// The request itself.
+    pub fn request(&self) -> &Request {
+        &self.request
     }
 
     /// Splits it into the request, and what takes the answer out of the reply.

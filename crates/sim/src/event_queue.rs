@@ -137,6 +137,8 @@ pub enum SimEvent {
     Cache(usize),
     /// A client with leases takes its next step.
     Lease(usize),
+    /// A client that waits for locks takes its next step.
+    WaitForLock(usize),
     /// A client that runs scripts takes its next step.
     Script(usize),
     /// A client publishes its next message.

@@ -262,7 +262,7 @@ fn summarise(totals: &Totals, seconds: f64) {
     println!(
         "{} requests: {} writes acknowledged, {} refused, {} lost with their node; {} replies on pipelines; \
          {} iterations over all keys; {} events to watchers, {} watches resumed; {} imports of configuration; \
-         {} scripts; {} backups, {} of them of several nodes; {} frames between nodes",
+         {} scripts; {} locks awaited; {} backups, {} of them of several nodes; {} frames between nodes",
         tally.requests,
         tally.acknowledged,
         tally.refused,
@@ -273,6 +273,7 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.watches_resumed,
         tally.imports,
         tally.scripts,
+        tally.locks_awaited,
         tally.backups,
         tally.backups_gathered,
         tally.frames

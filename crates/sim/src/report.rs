@@ -65,6 +65,8 @@ pub struct Tally {
     pub values_invalidated: u64,
     /// Leases and locks that clients were told to have, each time that they were told.
     pub leases_kept: u64,
+    /// Locks that clients got which had waited, or asked to wait.
+    pub locks_awaited: u64,
     /// Messages that clients published.
     pub published: u64,
     /// Messages that arrived at nodes.
@@ -136,6 +138,7 @@ impl Tally {
         self.values_cached += other.values_cached;
         self.values_invalidated += other.values_invalidated;
         self.leases_kept += other.leases_kept;
+        self.locks_awaited += other.locks_awaited;
         self.published += other.published;
         self.publications_received += other.publications_received;
         self.scripts += other.scripts;

@@ -110,6 +110,10 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::RenewalNotApplied | Fault::LeaseFloorIgnored | Fault::FenceUsedTwice => {
             plan.load.lease_clients = 6;
         }
+        Fault::StaleReadNotReported => {
+            (plan.load.waiting_clients, plan.load.key_watchers, plan.load.caching_clients) = (5, 0, 0);
+        }
+        Fault::LockPlaceKept => plan.load.waiting_clients = 5,
         Fault::LeasesLeftBehind => {
             provoke_moves(plan, fault);
             plan.load.lease_clients = 6;
@@ -351,6 +355,8 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::RenewalNotApplied
         | Fault::LeaseFloorIgnored
         | Fault::FenceUsedTwice
+        | Fault::StaleReadNotReported
+        | Fault::LockPlaceKept
         | Fault::UnequalValuesMatch
         | Fault::ScriptWithoutCondition
         | Fault::DeposedSessionAnswered
@@ -464,6 +470,16 @@ fn owned_before_last_rows_is_caught() {
         Fault::OwnedBeforeLastRows,
         &["durability", "linearizability", "lineage", "operations", "replicas", "slots"],
     );
+}
+
+#[test]
+fn waiting_for_a_lock_without_reports_is_caught() {
+    caught(Fault::StaleReadNotReported, &["lock waits"]);
+}
+
+#[test]
+fn giving_up_without_leaving_the_queue_is_caught() {
+    caught(Fault::LockPlaceKept, &["lock waits"]);
 }
 
 #[test]

@@ -119,6 +119,7 @@ fn a_row_of_seeds_holds_and_tests_something() {
         "hardly any backup was taken, or none of several nodes: {total:?}"
     );
     assert!(total.scripts > 10 * SEEDS, "hardly any script took effect: {total:?}");
+    assert!(total.locks_awaited > SEEDS, "hardly any lock was waited for: {total:?}");
     assert!(total.checkpoints > SEEDS, "replicas were hardly compared: {total:?}");
     assert!(
         total.snapshots_made > 10 * SEEDS && total.snapshots_received > SEEDS,

@@ -8,6 +8,7 @@ pub mod import;
 pub mod key_poll;
 pub mod key_tracking;
 pub mod key_watcher;
+pub mod lock_wait;
 pub mod operation_queues;
 pub mod pipeline;
 pub mod restore;

@@ -159,6 +159,11 @@ impl Request {
         matches!(self, Request::Write(write) if write.needs_clock())
     }
 
+    /// Whether the answer may be as old as what the node has that answers.
+    pub fn is_stale_read(&self) -> bool {
+        matches!(self, Request::Read { consistency: Consistency::Stale, .. })
+    }
+
     /// A key whose shard serves the request; `None` for requests that several shards or the node
     /// itself answer, and for those that name their shard.
     pub fn routing_key(&self) -> Option<&[u8]> {

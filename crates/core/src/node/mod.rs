@@ -260,7 +260,9 @@ impl Node {
         if let Err(refusal) = self.router.check_read(caller, read) {
             return Some(Reply::Refused(refusal.into()));
         }
-        self.report_keys_for(read);
+        if !self.options.faults.has(Fault::StaleReadNotReported) {
+            self.report_keys_for(read);
+        }
         self.router.read_stale(read, &self.groups)
     }
 

@@ -310,11 +310,6 @@ impl Problem {
         }
     }
 
-    /// Whether the client may not do this, or has not proved who it is.
-    pub fn is_about_permission(&self) -> bool {
-        matches!(self.kind, ProblemKind::Unauthenticated | ProblemKind::Forbidden)
-    }
-
     /// Whether a bounded resource is used up.
     pub fn is_overload(&self) -> bool {
         self.kind == ProblemKind::Overloaded

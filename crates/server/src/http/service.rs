@@ -14,7 +14,7 @@ use hyper::header::{CONTENT_LENGTH, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTI
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
 use tidelock_core::auth::Usage;
-use tidelock_core::command::{Consistency, Item, Page, Read, StoredValue};
+use tidelock_core::command::{Consistency, Item, Page, Read, Reply, Request, StoredValue};
 use tidelock_core::limits;
 use tidelock_core::types::ShardId;
 
@@ -106,13 +106,24 @@ impl<'a, S: Store> Call<'a, S> {
 
     /// Submits a request to the store. A refusal is returned as a problem.
     pub async fn ask<A>(&self, request: TypedRequest<A>) -> Result<A, Problem> {
+        self.find_leader(request.request());
+        Ok(self.store.ask(request).await?)
+    }
+
+    /// As [`Call::ask`], for a machine that takes the reply itself.
+    pub async fn submit(&self, request: Request) -> Reply {
+        self.find_leader(&request);
+        self.store.submit(request).await
+    }
+
+    /// The answer names the leader of the key's shard, if another node leads it.
+    fn find_leader(&self, request: &Request) {
         if !self.store.leaders().is_empty()
             && !request.is_stale_read()
             && let Some(key) = request.routing_key()
         {
             self.findings.led_elsewhere.set(Some(self.store.shard_of(key)));
         }
-        Ok(self.store.ask(request).await?)
     }
 
     /// Reads the body, see [`RequestBody::read`].

@@ -15,6 +15,7 @@ mod importing;
 pub mod inspection;
 mod key_watching;
 mod leasing;
+mod lock_waiting;
 pub mod nemesis;
 mod observation;
 pub mod operators;
@@ -35,7 +36,7 @@ use std::collections::BTreeMap;
 
 use tidelock_core::clients::key_tracking::KeyTracking;
 use tidelock_core::clients::watch_hub::WatchHub;
-use tidelock_core::command::{Consistency, Reply, Request};
+use tidelock_core::command::Reply;
 use tidelock_core::event::Event;
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
 
@@ -69,6 +70,7 @@ use backups::BackupClient;
 use caching::CachingClient;
 use importing::Importer;
 use leasing::LeasingClient;
+use lock_waiting::WaitingClient;
 use nemesis::Nemesis;
 use operators::Operators;
 use permissions::Administrator;
@@ -95,6 +97,7 @@ pub struct World<'p> {
     /// The keys that the clients at each host cache.
     tracked_keys: Vec<KeyTracking>,
     lease_clients: Vec<LeasingClient>,
+    waiting_clients: Vec<WaitingClient>,
     publishing: PublishingClients,
     script_clients: Vec<ScriptClient>,
     /// Runs of scripts that were answered.
@@ -165,6 +168,7 @@ impl<'p> World<'p> {
             caching_clients: caching::caching_clients(plan),
             tracked_keys: caching::tracked_keys(plan),
             lease_clients: leasing::lease_clients(plan, &workload),
+            waiting_clients: lock_waiting::waiting_clients(plan, &workload),
             publishing: PublishingClients::new(plan),
             script_clients: scripting::script_clients(plan, &workload),
             counter_runs: Vec::new(),
@@ -229,6 +233,7 @@ impl<'p> World<'p> {
         self.start_key_watchers();
         self.start_caching();
         self.start_lease_clients();
+        self.start_waiting_clients();
         self.start_publishing();
         self.start_script_clients();
         self.start_pipelining();
@@ -377,6 +382,7 @@ impl<'p> World<'p> {
         self.break_watchers(node);
         self.break_key_watchers(node);
         self.break_caches(node);
+        self.break_waiting(node);
         self.history.lose(incarnation);
         self.break_connections(incarnation);
         self.replies.forget(node);
@@ -435,6 +441,7 @@ impl<'p> World<'p> {
             SimEvent::WatchKeys(watcher) => self.watch_keys(watcher),
             SimEvent::Cache(client) => return self.cache(client),
             SimEvent::Lease(client) if self.is_loaded => self.lease(client),
+            SimEvent::WaitForLock(client) if self.is_loaded => return self.wait_for_lock(client),
             SimEvent::Script(client) if self.is_loaded => self.script(client),
             SimEvent::Publish(client) if self.is_loaded => self.publish(client),
             SimEvent::Pipeline(client) if self.is_loaded => self.pipeline(client),
@@ -448,11 +455,8 @@ impl<'p> World<'p> {
             SimEvent::Started(_) => {}
             SimEvent::NameUpdated(node) => self.update_name(node),
             SimEvent::Client(_) | SimEvent::Scan(_) | SimEvent::Pipeline(_) | SimEvent::Script(_) => {}
-            SimEvent::Publish(_)
-            | SimEvent::Lease(_)
-            | SimEvent::Import(_)
-            | SimEvent::BackUp(_)
-            | SimEvent::Administer => {}
+            SimEvent::Publish(_) | SimEvent::Lease(_) | SimEvent::WaitForLock(_) => {}
+            SimEvent::Import(_) | SimEvent::BackUp(_) | SimEvent::Administer => {}
             SimEvent::Fault(_) | SimEvent::Relief(_) => {}
         }
         Ok(())
@@ -536,6 +540,7 @@ impl<'p> World<'p> {
         );
         self.notify_key_watchers(node, &turn.keys);
         self.notify_key_watchers_in(node, &turn.remote_slots);
+        self.serve_waiting_at(node)?;
         if let Some(peers) = turn.peers {
             self.net.set_peers(node, peers, &mut self.event_queue);
         }
@@ -564,13 +569,14 @@ impl<'p> World<'p> {
         self.key_watcher_hears(token, &reply);
         self.caching_client_hears(token, &reply);
         self.lease_client_hears(token, &reply);
+        self.waiting_client_hears(token, &reply)?;
         self.publishing_client_hears(token, &reply)?;
         if !matches!(reply, Reply::Refused(_))
             && let Some(shard) = self.written_shard(token)
         {
             self.availability.served(shard);
         }
-        if request.is_some_and(|request| is_stale_read(&request)) {
+        if request.is_some_and(|request| request.is_stale_read()) {
             let whole_map = self.host(node).whole_map();
             self.history.answered_with(token, whole_map);
         }
@@ -610,10 +616,6 @@ impl<'p> World<'p> {
         let impatient = self.workload.waits(client, token, now);
         self.event_queue.at(impatient, SimEvent::Client(client));
     }
-}
-
-fn is_stale_read(request: &Request) -> bool {
-    matches!(request, Request::Read { consistency: Consistency::Stale, .. })
 }
 
 /// The clients that watch configuration, if clients write any.

@@ -9,8 +9,8 @@ use tidelock_core::command::{AccessChange, AccessWrite, RegistryWrite, Reply, Re
 use tidelock_core::event::Event;
 use tidelock_core::types::{NodeId, Token};
 
+use super::World;
 use super::enrolment::Enrolments;
-use super::{World, is_stale_read};
 use crate::checkers::Violation;
 use crate::checkers::audit::AuditRecords;
 use crate::checkers::permissions::{Entering, Permissions};
@@ -210,7 +210,7 @@ impl World<'_> {
         let (at, ticks) = (host.incarnation(), host.ticks());
         let token = self.history.invoke(at, request.clone(), is_final);
         self.replies.asked(node, token, ticks);
-        if is_stale_read(&request) {
+        if request.is_stale_read() {
             let whole_map = self.host(node).whole_map();
             self.history.asked_of(token, whole_map);
         }
@@ -244,7 +244,7 @@ impl World<'_> {
     /// The answer to a stale read from a node's memory, for a request that reaches the worker which
     /// owns the node. Other workers pass on what they receive, as an event.
     fn answer_at_once(&mut self, node: NodeId, caller: &Caller, request: &Request) -> Option<Reply> {
-        let is_at_owner = is_stale_read(request) && self.host(node).is_running() && self.pace.bool();
+        let is_at_owner = request.is_stale_read() && self.host(node).is_running() && self.pace.bool();
         if is_at_owner { self.host(node).answer_at_once(caller, request) } else { None }
     }
 }
