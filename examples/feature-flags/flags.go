@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-const answer = 30 * time.Second
+const answer = 60 * time.Second
 
 // cluster follows events of any node, and of another one when that ends.
 type cluster struct {

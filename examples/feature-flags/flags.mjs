@@ -7,7 +7,7 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 
-const ANSWER_S = 30;
+const ANSWER_S = 60;
 
 // Follows events of any node, and of another one when that ends.
 class Cluster {

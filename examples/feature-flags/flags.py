@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.parse
 
-ANSWER_S = 30
+ANSWER_S = 60
 
 
 class Cluster:

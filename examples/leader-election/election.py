@@ -16,7 +16,7 @@ import time
 import urllib.parse
 
 TTL_S = 3
-ANSWER_S = 30
+ANSWER_S = 60
 
 
 class Cluster:

@@ -26,7 +26,7 @@ import (
 
 const (
 	ttl    = 3 * time.Second
-	answer = 30 * time.Second
+	answer = 60 * time.Second
 )
 
 // cluster asks any node, and another one if that gives no answer. Every request here may be repeated.

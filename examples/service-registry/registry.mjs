@@ -9,7 +9,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 const TTL_S = 3;
-const ANSWER_S = 30;
+const ANSWER_S = 60;
 
 // Asks any node, and another one if that gives no answer. Every request here may be repeated.
 class Cluster {

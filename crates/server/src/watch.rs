@@ -205,6 +205,16 @@ impl Watch {
         Poll::Pending
     }
 
+    /// A number that no other watcher of this worker has now.
+    pub fn number(&self) -> usize {
+        self.id.0
+    }
+
+    /// Number of watchers on all workers of the node.
+    pub fn count(&self) -> usize {
+        self.watch_registry.count()
+    }
+
     /// Calls `use_matched` with the revisions up to which all changes were matched with the
     /// watchers of keys, and whether a notification waits for this one.
     pub fn with_matched<R>(&self, use_matched: impl FnOnce(&SlotRevisions, bool) -> R) -> R {

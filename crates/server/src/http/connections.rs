@@ -5,6 +5,7 @@
 //! sweep compares that with the limits, because a timer for each request would cost more than the
 //! request.
 
+use std::borrow::Borrow;
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -223,12 +224,12 @@ impl Drop for ConnectionEntry {
 }
 
 /// A socket that reports its progress to its connection.
-pub(super) struct WatchedStream<'a> {
-    pub stream: MaybeTlsStream,
+pub(super) struct WatchedStream<'a, S = MaybeTlsStream> {
+    pub stream: S,
     pub connection: &'a HttpConnection,
 }
 
-impl WatchedStream<'_> {
+impl<S> WatchedStream<'_, S> {
     fn note_written(&self, result: &Poll<std::io::Result<usize>>) {
         if let Poll::Ready(Ok(bytes)) = result
             && *bytes > 0
@@ -239,7 +240,7 @@ impl WatchedStream<'_> {
     }
 }
 
-impl AsyncRead for WatchedStream<'_> {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<'_, S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -255,7 +256,7 @@ impl AsyncRead for WatchedStream<'_> {
     }
 }
 
-impl AsyncWrite for WatchedStream<'_> {
+impl<S: AsyncWrite + Unpin + Borrow<MaybeTlsStream>> AsyncWrite for WatchedStream<'_, S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -286,7 +287,7 @@ impl AsyncWrite for WatchedStream<'_> {
         let connection = self.connection;
         if connection.peer_watched.get()
             && !connection.peer_closed.get()
-            && self.stream.is_closed_by_peer(context)
+            && self.stream.borrow().is_closed_by_peer(context)
         {
             connection.peer_closed.set(true);
             context.waker().wake_by_ref();

@@ -99,11 +99,12 @@ pub(super) struct HijackedConnection {
 
 impl HijackedConnection {
     /// Writes events until there are no more, the client is gone, or the connection is cut.
-    pub async fn hijack(mut self) -> io::Result<()> {
-        let connection = &*self.place.connection;
-        let mut stream = WatchedStream { stream: self.stream, connection };
-        let events = &mut self.events;
-        let mut writing = pin!(async move {
+    /// Thousands of connections wait here, so it holds references only.
+    pub async fn hijack(&mut self) -> io::Result<()> {
+        let HijackedConnection { stream, place, events } = self;
+        let connection = &*place.connection;
+        let mut stream = WatchedStream { stream, connection };
+        let mut writing = pin!(async {
             while let Some(bytes) = poll_fn(|task| events.poll_next(task)).await {
                 stream.write_all_buf(&mut chunk(bytes)).await?;
             }

@@ -54,6 +54,7 @@ mod events;
 mod fields;
 mod form;
 mod health;
+mod heartbeat;
 mod hijack;
 mod json;
 mod kv1;

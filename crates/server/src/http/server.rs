@@ -161,11 +161,11 @@ impl<S: Store> ConnectionHandler for HttpServer<S> {
             };
             match serve_connection(stream, place, &store, &context).await {
                 // A separate task, because this one keeps the parser's memory until it ends.
-                Some(hijacked) => {
+                Some(mut hijacked) => {
                     memory.reduce_base(EVENT_STREAM_BYTES);
                     drop(tokio::task::spawn_local(async move {
-                        hijack(hijacked, context, connections, permit).await;
-                        drop(memory);
+                        hijack(&mut hijacked, &context, &connections).await;
+                        drop((hijacked, permit, memory));
                     }));
                 }
                 None => {
@@ -266,12 +266,7 @@ async fn serve_connection<S: Store>(
 }
 
 /// Writes a connection's events until they end.
-async fn hijack(
-    hijacked: HijackedConnection,
-    context: Rc<HttpContext>,
-    connections: Rc<Connections>,
-    _seat: ConnectionPermit,
-) {
+async fn hijack(hijacked: &mut HijackedConnection, context: &HttpContext, connections: &Connections) {
     if let Err(error) = hijacked.hijack().await {
         raise(&context.counters.connections_failed);
         tracing::debug!(%error, "a connection that streamed events ended in an error");

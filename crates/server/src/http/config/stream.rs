@@ -26,9 +26,10 @@ use tidelock_core::clients::watcher::{Notice, WatchError, WatchStep, Watcher};
 use tidelock_core::command::config::{ConfigReply, DocumentChange as Event, Name, Query};
 use tidelock_core::command::{ConfigRead, Consistency};
 use tidelock_core::deliberate::Faults;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::super::events::{EventSource, Events};
+use super::super::heartbeat::Heartbeat;
 use super::super::problem::{Problem, ProblemKind};
 use super::super::response::{self, Response};
 use super::super::service::Call;
@@ -40,10 +41,6 @@ use crate::memory::{Memory, Reservation};
 use crate::requests::{self, NoAnswer};
 use crate::store::Store;
 use crate::watch::{self, Watch};
-
-/// A comment is sent after this long without an event: half of the idle limit of a connection, and
-/// shorter than the timeouts of common proxies.
-const HEARTBEAT: Duration = Duration::from_secs(50);
 
 /// Bytes of an event besides the document.
 const EVENT_BYTES: usize = 1 << 10;
@@ -90,6 +87,7 @@ pub(super) async fn watch<S: Store>(
     let last = last.transpose()?;
     let mut watcher = Watcher::new(watch.container.clone(), last, Faults::NONE);
     let first = advance(call.store(), &watch, &mut watcher).await?;
+    let heartbeat = Heartbeat::new(call.context.clock, &watch.watch);
     let mut events = EventStream {
         store: call.store().clone(),
         watch,
@@ -100,7 +98,7 @@ pub(super) async fn watch<S: Store>(
         reservation: None,
         asking: None,
         permission_lost,
-        heartbeat: Box::pin(sleep(HEARTBEAT)),
+        heartbeat,
     };
     first.into_iter().for_each(|notice| events.take(notice));
     let mut response = response::events(Events::new(events));
@@ -200,7 +198,7 @@ struct EventStream<S> {
     reservation: Option<Reservation>,
     asking: Option<Asking>,
     permission_lost: PermissionLost,
-    heartbeat: Pin<Box<Sleep>>,
+    heartbeat: Heartbeat,
 }
 
 /// A server-sent event.
@@ -260,7 +258,7 @@ impl<S: Store> EventSource for EventStream<S> {
                 if self.outbox.is_empty() {
                     self.outbox = VecDeque::new();
                 }
-                self.heartbeat.as_mut().reset(Instant::now() + HEARTBEAT);
+                self.heartbeat.restart(&self.watch.watch);
                 return Poll::Ready(Some(bytes));
             }
             match self.poll_event(context) {
@@ -270,7 +268,7 @@ impl<S: Store> EventSource for EventStream<S> {
                 }
                 // A periodic comment shows the client, and proxies that cut idle connections, that
                 // the stream is alive.
-                Poll::Pending if self.heartbeat.as_mut().poll(context).is_ready() => {
+                Poll::Pending if self.heartbeat.poll(context).is_ready() => {
                     self.outbox.push_back(Bytes::from_static(b":\n\n"));
                     continue;
                 }
@@ -290,7 +288,7 @@ impl<S: Store> EventSource for EventStream<S> {
                 WatchStep::Wait => match self.watch.watch.poll_notification(context) {
                     Poll::Ready(watch::Notification::Leave) => return Poll::Ready(None),
                     Poll::Ready(watch::Notification::Look) => self.watcher.notified(),
-                    Poll::Pending if self.heartbeat.as_mut().poll(context).is_ready() => {
+                    Poll::Pending if self.heartbeat.poll(context).is_ready() => {
                         self.outbox.push_back(Bytes::from_static(b":\n\n"));
                         self.watcher.heartbeat();
                     }

@@ -22,10 +22,11 @@ use tidelock_core::clients::watch_hub::Watched;
 use tidelock_core::command::{Consistency, KeyScope, Read, Refusal, Reply, Request};
 use tidelock_core::limits;
 use tidelock_core::types::UnixMillis;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::events::{EventSource, Events};
+use super::heartbeat::Heartbeat;
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
 use super::service::Call;
@@ -36,9 +37,6 @@ use crate::memory::{Memory, Reservation};
 use crate::store::Store;
 use crate::watch::{Notification, Watch};
 use cursor::Cursor;
-
-/// A client hears something at least this often.
-const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// The longest time that a poll waits.
 const WAIT_MAX: Duration = Duration::from_secs(300);
@@ -83,16 +81,15 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
     }
     let mut watcher = KeyWatcher::new(client.scope.clone(), keys_only, start.unwrap_or(WatchStart::State));
     let first = client.advance(&mut watcher).await?;
+    let heartbeat = Heartbeat::new(client.clock, &client.watch);
     let events = KeyEventStream {
         outbox: Some(client.encode(first)),
         client,
         watcher,
         memory: call.context.memory.clone(),
-        reservation: None,
-        planned: None,
-        asking: None,
+        lookup: None,
         permission_lost,
-        heartbeat: Box::pin(sleep(HEARTBEAT)),
+        heartbeat,
     };
     let mut response = response::events(Events::new(events));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -221,48 +218,58 @@ impl<S: Store> WatchClient<S> {
 /// A read in progress.
 type Asking = Pin<Box<dyn Future<Output = Reply>>>;
 
+/// The reads that a notification leads to.
+struct Lookup {
+    /// Memory for the read in progress and for the events of its answer.
+    reservation: Option<Reservation>,
+    /// A read that waits for memory.
+    planned: Option<Request>,
+    asking: Option<Asking>,
+}
+
 /// The events of one watcher.
 struct KeyEventStream<S> {
     client: WatchClient<S>,
     watcher: KeyWatcher,
     outbox: Option<Bytes>,
     memory: Memory,
-    /// Memory for the read in progress and for the events of its answer.
-    reservation: Option<Reservation>,
-    /// A read that waits for memory.
-    planned: Option<Request>,
-    asking: Option<Asking>,
+    /// In a box, because most watchers wait for a change and have none.
+    lookup: Option<Box<Lookup>>,
     permission_lost: PermissionLost,
-    heartbeat: Pin<Box<Sleep>>,
+    heartbeat: Heartbeat,
 }
 
 impl<S: Store> KeyEventStream<S> {
     /// The next step of the watcher has something to send, or waits; `None` ends the stream.
     fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Option<KeyNotice>> {
         loop {
-            if let Some(request) = self.planned.take() {
-                let reservation = self.reservation.get_or_insert_with(|| self.memory.request());
-                if reservation.poll_grow_to(READ_BYTES, context).is_pending() {
-                    self.planned = Some(request);
-                    return Poll::Pending;
+            if let Some(lookup) = &mut self.lookup {
+                if let Some(request) = lookup.planned.take() {
+                    let reservation = lookup.reservation.get_or_insert_with(|| self.memory.request());
+                    if reservation.poll_grow_to(READ_BYTES, context).is_pending() {
+                        lookup.planned = Some(request);
+                        return Poll::Pending;
+                    }
+                    let store = self.client.store.clone();
+                    lookup.asking = Some(Box::pin(async move { store.submit(request).await }));
                 }
-                let store = self.client.store.clone();
-                self.asking = Some(Box::pin(async move { store.submit(request).await }));
-            }
-            if let Some(asking) = &mut self.asking {
-                let Poll::Ready(reply) = asking.as_mut().poll(context) else { return Poll::Pending };
-                self.asking = None;
-                self.watcher.answered(reply);
+                if let Some(asking) = &mut lookup.asking {
+                    let Poll::Ready(reply) = asking.as_mut().poll(context) else { return Poll::Pending };
+                    lookup.asking = None;
+                    self.watcher.answered(reply);
+                }
             }
             match self.watcher.next_step() {
                 KeyWatchStep::Ask { read, consistency } => {
-                    self.planned = Some(Request::Read { read, consistency });
+                    let new = || Lookup { reservation: None, planned: None, asking: None }.into();
+                    let request = Request::Read { read, consistency };
+                    self.lookup.get_or_insert_with(new).planned = Some(request);
                 }
                 KeyWatchStep::Tell(notice) => return Poll::Ready(Some(notice)),
                 // The client comes back and finds another node.
                 KeyWatchStep::End(_) => return Poll::Ready(None),
                 KeyWatchStep::Wait => {
-                    self.reservation = None;
+                    self.lookup = None;
                     match self.client.watch.poll_notification(context) {
                         Poll::Ready(Notification::Leave) => return Poll::Ready(None),
                         Poll::Ready(Notification::Look) => {
@@ -285,24 +292,25 @@ impl<S: Store> EventSource for KeyEventStream<S> {
         }
         loop {
             if let Some(bytes) = self.outbox.take() {
-                self.heartbeat.as_mut().reset(Instant::now() + HEARTBEAT);
+                self.heartbeat.restart(&self.client.watch);
                 return Poll::Ready(Some(bytes));
             }
             match self.poll_step(context) {
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Ready(Some(notice)) => {
                     let bytes = self.client.encode(notice);
-                    self.outbox = Some(match self.reservation.take() {
-                        Some(mut reservation) => {
-                            reservation.set(bytes.len());
-                            reservation.hold(bytes)
-                        }
-                        None => bytes,
-                    });
+                    self.outbox =
+                        Some(match self.lookup.as_mut().and_then(|lookup| lookup.reservation.take()) {
+                            Some(mut reservation) => {
+                                reservation.set(bytes.len());
+                                reservation.hold(bytes)
+                            }
+                            None => bytes,
+                        });
                 }
-                Poll::Pending if self.heartbeat.as_mut().poll(context).is_ready() => {
-                    self.heartbeat.as_mut().reset(Instant::now() + HEARTBEAT);
-                    if self.asking.is_none() && self.planned.is_none() {
+                Poll::Pending if self.heartbeat.poll(context).is_ready() => {
+                    self.heartbeat.restart(&self.client.watch);
+                    if self.lookup.is_none() {
                         let watcher = &mut self.watcher;
                         self.client.watch.with_matched(|matched, due| watcher.heartbeat(matched, due));
                     } else {
