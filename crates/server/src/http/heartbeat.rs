@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tidelock_core::types::UnixMillis;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::clock::WallClock;
@@ -50,8 +51,13 @@ impl Heartbeat {
 
 /// How long the stream of a watcher may be silent from now on.
 fn silence(clock: WallClock, watch: &Watch) -> Duration {
-    let after = after(watch.count(), watch.number()).as_millis() as u64;
-    Duration::from_millis(after - clock.now().0 % STEP_MS)
+    until_step(clock.now(), after(watch.count(), watch.number()))
+}
+
+/// The time from now to the last multiple of the step that comes no later than `longest`.
+fn until_step(now: UnixMillis, longest: Duration) -> Duration {
+    let longest = longest.as_millis() as u64;
+    Duration::from_millis(longest - now.0.wrapping_add(longest) % STEP_MS)
 }
 
 /// How long one of so many streams is silent. Streams with different numbers differ by up to a
@@ -74,6 +80,17 @@ mod tests {
         assert_eq!(after(1, 0), SILENCE_MIN);
         assert_eq!(after(4_000, 0), Duration::from_secs(20));
         assert_eq!(after(1_000_000, 0), SILENCE_MAX);
+    }
+
+    #[test]
+    fn heartbeats_are_due_at_steps() {
+        for now in [0, 1, 99, 100, 1_234_567] {
+            for longest in [SILENCE_MIN.as_millis() as u64, 12_345, 49_999] {
+                let until = until_step(UnixMillis(now), Duration::from_millis(longest)).as_millis() as u64;
+                assert_eq!((now + until) % STEP_MS, 0, "{now} {longest}");
+                assert!(longest - until < STEP_MS, "{now} {longest}");
+            }
+        }
     }
 
     #[test]
