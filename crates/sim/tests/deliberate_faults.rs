@@ -65,7 +65,7 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.importers = if fault == Fault::ImportWithoutCondition { 2 } else { 0 };
     plan.load.scanners = if fault == Fault::ScanByLaterMap { 2 } else { 0 };
     plan.load.pipelining_clients = 0;
-    plan.load.lease_clients = 0;
+    (plan.load.lease_clients, plan.load.waiting_clients) = (0, 0);
     let publishes = matches!(fault, Fault::PublicationToOnePeer | Fault::PublicationSentTwice);
     plan.load.publishing_clients = if publishes { 3 } else { 0 };
     plan.load.script_clients = if fault == Fault::ScriptWithoutCondition { 4 } else { 0 };
@@ -110,10 +110,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::RenewalNotApplied | Fault::LeaseFloorIgnored | Fault::FenceUsedTwice => {
             plan.load.lease_clients = 6;
         }
-        Fault::StaleReadNotReported => {
-            (plan.load.waiting_clients, plan.load.key_watchers, plan.load.caching_clients) = (5, 0, 0);
-        }
-        Fault::LockPlaceKept => plan.load.waiting_clients = 5,
+        Fault::StaleReadNotReported | Fault::LockPlaceKept => provoke_waiting(plan),
         Fault::LeasesLeftBehind => {
             provoke_moves(plan, fault);
             plan.load.lease_clients = 6;
@@ -180,6 +177,11 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         }
         _ => {}
     }
+}
+
+/// Clients that wait for locks, and no others that let nodes report changed keys.
+fn provoke_waiting(plan: &mut Plan) {
+    (plan.load.waiting_clients, plan.load.key_watchers, plan.load.caching_clients) = (5, 0, 0);
 }
 
 /// Clients that cache keys, at nodes that restart and get snapshots.
