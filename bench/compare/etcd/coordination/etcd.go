@@ -43,6 +43,13 @@ func (c *etcdClient) grant(ctx context.Context, ttl time.Duration, _ string) (st
 	return strconv.FormatInt(int64(answer.ID), 10), nil
 }
 
+func (c *etcdClient) revoke(ctx context.Context, id string) error {
+	number, err := strconv.ParseInt(id, 10, 64)
+	must(err)
+	_, err = c.client.Revoke(ctx, clientv3.LeaseID(number))
+	return err
+}
+
 func (c *etcdClient) renew(ctx context.Context, ids []string) error {
 	for _, text := range ids {
 		id, err := strconv.ParseInt(text, 10, 64)

@@ -2,10 +2,11 @@
 // its own client. Each subcommand prints one JSON object.
 //
 //	coordination watch    STORE WATCHERS RATE SECONDS PORT,...   RATE puts a second; WATCHERS a node see each of them
-//	coordination lease    STORE CLIENTS SECONDS PORT,...         closed loop: grants of 60 s
+//	coordination lease    STORE CLIENTS SECONDS PORT,...         closed loop: grants of 60 s; they are revoked afterwards
 //	coordination txn      STORE CLIENTS SECONDS PORT,...         closed loop: a put if the key exists, over 10,000 keys
 //	coordination lock     STORE CLIENTS SECONDS PORT,...         CLIENTS take one lock in turns and release it at once
 //	coordination renew    STORE LEASES SECONDS PORT,...          LEASES of 10 s, each renewed every 3.3 s
+//	coordination hear     STORE WATCHERS PUTS PORT,...           as watch, until PUTS of another process were seen
 //	coordination observe  STORE WATCHERS SECONDS PORT,...        idle watchers, for measuring the nodes from outside
 //
 // STORE is tidelock or etcd. A latency of `watch` begins before the put is sent and ends when a watcher has its event. One
@@ -44,6 +45,8 @@ type client interface {
 	// Changes the key if it exists.
 	putIfExists(ctx context.Context, key, value string) error
 	grant(ctx context.Context, ttl time.Duration, tag string) (string, error)
+	// Ends a lease.
+	revoke(ctx context.Context, id string) error
 	// Renews leases, and returns an error if one of them is gone.
 	renew(ctx context.Context, ids []string) error
 	// Calls `ready` once it knows the present state, then `seen` with each value of a changed key, until ctx ends.
@@ -76,10 +79,7 @@ func main() {
 	case command == "watch" && len(given) == 3:
 		watch(connect, nodes, given[0], given[1], seconds(given[2]))
 	case command == "lease" && len(given) == 2:
-		closedLoop(connect, nodes, given[0], seconds(given[1]), func(ctx context.Context, open client) error {
-			_, err := open.grant(ctx, leaseTTL, "")
-			return err
-		})
+		grant(connect, nodes, given[0], seconds(given[1]))
 	case command == "txn" && len(given) == 2:
 		prepare(connect(nodes[0]))
 		value := strings.Repeat("y", valueBytes)
@@ -90,6 +90,8 @@ func main() {
 		handOver(connect, nodes, given[0], seconds(given[1]))
 	case command == "renew" && len(given) == 2:
 		renew(connect, nodes, given[0], seconds(given[1]))
+	case command == "hear" && len(given) == 2:
+		hear(connect, nodes, given[0], given[1])
 	case command == "observe" && len(given) == 2:
 		observe(connect, nodes, given[0], seconds(given[1]))
 	default:
@@ -210,56 +212,101 @@ func closedLoop(connect func(string) client, nodes []string, clients int, length
 	all.report(time.Since(begin), nil)
 }
 
+// Grants leases, and ends them after the measurement, so that the next one begins without them.
+func grant(connect func(string) client, nodes []string, clients int, length time.Duration) {
+	var mutex sync.Mutex
+	var granted []string
+	closedLoop(connect, nodes, clients, length, func(ctx context.Context, open client) error {
+		id, err := open.grant(ctx, leaseTTL, "")
+		if err == nil {
+			mutex.Lock()
+			granted = append(granted, id)
+			mutex.Unlock()
+		}
+		return err
+	})
+	parallel(clients, func(first int) {
+		open := connect(nodes[first%len(nodes)])
+		for index := first; index < len(granted); index += clients {
+			must(open.revoke(context.Background(), granted[index]))
+		}
+	})
+}
+
 const watchedPrefix = "watched:"
 
-func watch(connect func(string) client, nodes []string, watchers, rate int, length time.Duration) {
-	began := time.Now()
-	ctx, stop := context.WithCancel(context.Background())
-	var all record
-	var ready, done sync.WaitGroup
-	var received atomic.Int64
+// Watchers that measure how old each value is when they see it.
+type audience struct {
+	all      record
+	done     sync.WaitGroup
+	received atomic.Int64
+}
+
+// Begins to watch, and returns once all watchers know the present state.
+func (a *audience) watch(ctx context.Context, connect func(string) client, nodes []string, watchers int) {
+	var ready sync.WaitGroup
 	for _, node := range nodes {
 		shared := connect(node)
 		for range watchers {
 			ready.Add(1)
-			done.Add(1)
+			a.done.Add(1)
 			go func() {
-				defer done.Done()
+				defer a.done.Done()
 				var latencies []time.Duration
 				err := shared.watch(ctx, watchedPrefix, ready.Done, func(value string) {
 					sent, err := strconv.ParseInt(value, 10, 64)
 					if err != nil {
 						return
 					}
-					received.Add(1)
-					latencies = append(latencies, time.Since(began)-time.Duration(sent))
+					latencies = append(latencies, time.Duration(time.Now().UnixNano()-sent))
+					a.received.Add(1)
 				})
-				errors := map[string]int{}
-				if err != nil && ctx.Err() == nil {
-					errors[err.Error()]++
+				if ctx.Err() == nil {
+					log.Fatal(err)
 				}
-				all.add(latencies, errors)
+				a.all.add(latencies, nil)
 			}()
 		}
 	}
 	ready.Wait()
+}
+
+// Reports what the watchers saw, once they have seen so many values or the time is over.
+func (a *audience) report(stop func(), elapsed, within time.Duration, wanted int64, more map[string]any) {
+	for deadline := time.Now().Add(within); a.received.Load() < wanted && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	stop()
+	a.done.Wait()
+	more["missed"] = wanted - a.received.Load()
+	a.all.report(elapsed, more)
+}
+
+// The watchers of a load that another process makes.
+func hear(connect func(string) client, nodes []string, watchers, puts int) {
+	ctx, stop := context.WithCancel(context.Background())
+	var listening audience
+	listening.watch(ctx, connect, nodes, watchers)
+	fmt.Println("ready")
+	start := time.Now()
+	listening.report(stop, time.Since(start), 10*timeout, int64(puts*watchers*len(nodes)), map[string]any{})
+}
+
+func watch(connect func(string) client, nodes []string, watchers, rate int, length time.Duration) {
+	ctx, stop := context.WithCancel(context.Background())
+	var listening audience
+	listening.watch(ctx, connect, nodes, watchers)
 	writer := connect(nodes[0])
 	count := int(length.Seconds() * float64(rate))
 	start := time.Now()
 	for index := range count {
 		time.Sleep(time.Until(start.Add(time.Duration(index) * time.Second / time.Duration(rate))))
-		value := strconv.FormatInt(int64(time.Since(began)), 10)
+		value := strconv.FormatInt(time.Now().UnixNano(), 10)
 		must(writer.put(context.Background(), fmt.Sprintf("%s%d", watchedPrefix, index), value))
 	}
 	elapsed := time.Since(start)
 	// Every key is put once, so each watcher sees every put.
-	wanted := int64(count * watchers * len(nodes))
-	for deadline := time.Now().Add(timeout); received.Load() < wanted && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond)
-	}
-	stop()
-	done.Wait()
-	all.report(elapsed, map[string]any{"puts": count, "missed": wanted - received.Load()})
+	listening.report(stop, elapsed, timeout, int64(count*watchers*len(nodes)), map[string]any{"puts": count})
 }
 
 func observe(connect func(string) client, nodes []string, watchers int, length time.Duration) {

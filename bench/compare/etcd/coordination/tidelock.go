@@ -84,6 +84,10 @@ func (c *tidelockClient) grant(ctx context.Context, ttl time.Duration, tag strin
 	return found.Id, err
 }
 
+func (c *tidelockClient) revoke(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, "/v1/leases/"+url.PathEscape(id), nil, nil)
+}
+
 func (c *tidelockClient) renew(ctx context.Context, ids []string) error {
 	var found struct {
 		Leases []struct {
