@@ -12,6 +12,7 @@ import shutil
 import signal
 import statistics
 import subprocess
+import textwrap
 import time
 import urllib.parse
 
@@ -241,6 +242,12 @@ class Measurement:
         return nodes.index(leaders[0])
 
 
+def wrapped(line):
+    """A list item as the documents have it: at most 120 columns."""
+    is_item = line.startswith("- ")
+    return textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) if is_item else line
+
+
 def main():
     settings = arguments()
     os.makedirs(settings.work, exist_ok=True)
@@ -258,7 +265,7 @@ def main():
     os.makedirs(settings.out, exist_ok=True)
     head = "# Coordination\n\nMade by `bench/compare/coordination`; do not edit. How to repeat it: [README.md](README.md).\n\n"
     with open(os.path.join(settings.out, "coordination.md"), "w", encoding="utf-8") as out:
-        out.write(head + "\n".join(measurement.lines) + "\n")
+        out.write(head + "\n".join(map(wrapped, measurement.lines)) + "\n")
 
 
 if __name__ == "__main__":

@@ -383,10 +383,15 @@ func renew(connect func(string) client, nodes []string, leases int, length time.
 			time.Sleep(time.Until(next))
 			next = next.Add(renewTTL / 3)
 			sent := time.Now()
-			if err := open.renew(context.Background(), ids); err != nil {
+			// A client whose node is gone goes to another one.
+			for turn := range nodes {
+				err := open.renew(context.Background(), ids)
+				if err == nil {
+					latencies = append(latencies, time.Since(sent))
+					break
+				}
 				errors[err.Error()]++
-			} else {
-				latencies = append(latencies, time.Since(sent))
+				open = connect(nodes[(index+turn+1)%len(nodes)])
 			}
 		}
 		all.add(latencies, errors)
