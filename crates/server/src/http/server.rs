@@ -164,8 +164,10 @@ impl<S: Store> ConnectionHandler for HttpServer<S> {
                 Some(mut hijacked) => {
                     memory.reduce_base(EVENT_STREAM_BYTES);
                     drop(tokio::task::spawn_local(async move {
-                        hijack(&mut hijacked, &context, &connections).await;
-                        drop((hijacked, permit, memory));
+                        hijack(&mut hijacked, &context).await;
+                        drop(hijacked);
+                        context.counters.connections_open.set(connections.len() as u64);
+                        drop((permit, memory));
                     }));
                 }
                 None => {
@@ -266,12 +268,11 @@ async fn serve_connection<S: Store>(
 }
 
 /// Writes a connection's events until they end.
-async fn hijack(hijacked: &mut HijackedConnection, context: &HttpContext, connections: &Connections) {
+async fn hijack(hijacked: &mut HijackedConnection, context: &HttpContext) {
     if let Err(error) = hijacked.hijack().await {
         raise(&context.counters.connections_failed);
         tracing::debug!(%error, "a connection that streamed events ended in an error");
     }
-    context.counters.connections_open.set(connections.len() as u64);
 }
 
 enum ServeOutcome {
