@@ -163,3 +163,24 @@ fn the_command_prints_changes_while_slots_move() {
     assert!(shell.failed(&["watch", "key-", "--after", "x"]).contains("after must be the cursor"));
     assert_eq!(json!(poll(&cluster, 2, "prefix=&wait=1ms")["reset"]), true);
 }
+
+#[test]
+fn a_stream_that_ends_is_no_open_connection_any_more() {
+    let cluster = Cluster::start(1);
+    // One connection for all of it: each new one would count the open ones anew.
+    let mut client = Raw::connect(cluster.address(1)).expect("a connection");
+    let mut ask = |request: &str| {
+        let request = format!("{request} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n");
+        client.write(request.as_bytes()).expect("a request");
+        String::from_utf8(client.read().expect("an answer").1).expect("text")
+    };
+    let open = |metrics: &str| {
+        let value = metrics.lines().find_map(|line| line.strip_prefix("tidelock_http_connections_open "));
+        value.expect("the number of connections").parse::<u64>().expect("a number")
+    };
+    let watcher = stream(&cluster, 1, "prefix=");
+    assert_eq!(open(&ask("GET /metrics")), 2);
+    drop(watcher);
+    ask("PUT /v1/keys/a");
+    eventually("the node closes the connection", || (open(&ask("GET /metrics")) == 1).then_some(()));
+}
