@@ -150,8 +150,8 @@ pub enum Fault {
     PublicationSentTwice,
     /// A stale read of changes does not begin the reports of changed keys.
     StaleReadNotReported,
-    /// A request that waited for a lock gives up without leaving the queue.
-    LockPlaceKept,
+    /// A request that waited for a lock ends without taking its lease out of the queue.
+    CancelledLeaseQueued,
 }
 
 /// The fault of a node, if any.
@@ -228,7 +228,7 @@ impl Faults {
         Fault::PublicationToOnePeer,
         Fault::PublicationSentTwice,
         Fault::StaleReadNotReported,
-        Fault::LockPlaceKept,
+        Fault::CancelledLeaseQueued,
     ];
 
     /// No fault.

@@ -205,7 +205,7 @@ impl Watch {
         Poll::Pending
     }
 
-    /// A number that no other watcher of this worker has now.
+    /// The watcher's number. No other watcher of this worker has the same one at the same time.
     pub fn number(&self) -> usize {
         self.id.0
     }

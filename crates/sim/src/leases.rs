@@ -20,7 +20,7 @@ use crate::history::{token_of, value_of};
 pub const TTL_MS_MAX: u64 = 4_000;
 
 /// The time that a request has until a leader proposes it.
-const UNPROPOSED: UnixMillis = UnixMillis(0);
+pub const UNPROPOSED: UnixMillis = UnixMillis(0);
 
 /// Locks of each tag: few, so that clients contend.
 const LOCKS: u64 = 2;

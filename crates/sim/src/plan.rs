@@ -112,7 +112,7 @@ pub struct Load {
     /// How many clients have leases and hold locks.
     pub lease_clients: usize,
     /// How many clients wait for locks.
-    pub waiting_clients: usize,
+    pub lock_waiters: usize,
     /// How many clients publish messages.
     pub publishing_clients: usize,
     /// How many clients run scripts.
@@ -294,7 +294,7 @@ impl Plan {
                 key_watchers: 0,
                 caching_clients: 0,
                 lease_clients: 0,
-                waiting_clients: 0,
+                lock_waiters: 0,
                 publishing_clients: 0,
                 script_clients: 0,
                 sticky: false,
@@ -502,7 +502,7 @@ fn draw_load(seed: u64, random: &mut fastrand::Rng) -> Load {
         key_watchers: *choose(&mut key_watching, &[0, 0, 1, 3]),
         caching_clients: *choose(&mut caching, &[0, 0, 1, 4]),
         lease_clients: *choose(&mut leases, &[0, 0, 2, 5]),
-        waiting_clients: *choose(&mut generator(seed, "waiting for locks"), &[0, 0, 2, 4]),
+        lock_waiters: *choose(&mut generator(seed, "waiting for locks"), &[0, 0, 2, 4]),
         publishing_clients: *choose(&mut generator(seed, "publications"), &[0, 0, 1, 3]),
         script_clients: *choose(&mut scripts, &[0, 0, 2, 4]),
         value_bytes_max: *choose(random, &[8, 8, 200, 2_000, 20_000]),

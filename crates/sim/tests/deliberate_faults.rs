@@ -65,7 +65,7 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.importers = if fault == Fault::ImportWithoutCondition { 2 } else { 0 };
     plan.load.scanners = if fault == Fault::ScanByLaterMap { 2 } else { 0 };
     plan.load.pipelining_clients = 0;
-    (plan.load.lease_clients, plan.load.waiting_clients) = (0, 0);
+    (plan.load.lease_clients, plan.load.lock_waiters) = (0, 0);
     let publishes = matches!(fault, Fault::PublicationToOnePeer | Fault::PublicationSentTwice);
     plan.load.publishing_clients = if publishes { 3 } else { 0 };
     plan.load.script_clients = if fault == Fault::ScriptWithoutCondition { 4 } else { 0 };
@@ -110,7 +110,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::RenewalNotApplied | Fault::LeaseFloorIgnored | Fault::FenceUsedTwice => {
             plan.load.lease_clients = 6;
         }
-        Fault::StaleReadNotReported | Fault::LockPlaceKept => provoke_waiting(plan),
+        Fault::StaleReadNotReported | Fault::CancelledLeaseQueued => provoke_lock_waiters(plan),
         Fault::LeasesLeftBehind => {
             provoke_moves(plan, fault);
             plan.load.lease_clients = 6;
@@ -180,8 +180,8 @@ fn provoke(plan: &mut Plan, fault: Fault) {
 }
 
 /// Clients that wait for locks, and no others that let nodes report changed keys.
-fn provoke_waiting(plan: &mut Plan) {
-    (plan.load.waiting_clients, plan.load.key_watchers, plan.load.caching_clients) = (5, 0, 0);
+fn provoke_lock_waiters(plan: &mut Plan) {
+    (plan.load.lock_waiters, plan.load.key_watchers, plan.load.caching_clients) = (5, 0, 0);
 }
 
 /// Clients that cache keys, at nodes that restart and get snapshots.
@@ -358,7 +358,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::LeaseFloorIgnored
         | Fault::FenceUsedTwice
         | Fault::StaleReadNotReported
-        | Fault::LockPlaceKept
+        | Fault::CancelledLeaseQueued
         | Fault::UnequalValuesMatch
         | Fault::ScriptWithoutCondition
         | Fault::DeposedSessionAnswered
@@ -480,8 +480,8 @@ fn waiting_for_a_lock_without_reports_is_caught() {
 }
 
 #[test]
-fn giving_up_without_leaving_the_queue_is_caught() {
-    caught(Fault::LockPlaceKept, &["lock waits"]);
+fn a_lease_that_stays_in_the_queue_is_caught() {
+    caught(Fault::CancelledLeaseQueued, &["lock waits"]);
 }
 
 #[test]

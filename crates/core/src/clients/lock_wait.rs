@@ -1,14 +1,16 @@
 //! A request that waits in the queue of a lock.
 //!
-//! The queue is a part of the state, and names leases. This machine owns the place of one request
-//! in it: the request gives the place up when its time is over, when its client has left and when
-//! the node stops. The place of a request whose node fails stays until its lease ends, and a client
-//! that asks another node meanwhile keeps it.
+//! The queue of a lock is replicated state: a list of leases. This machine decides for one request
+//! that has put its lease there. It takes the lease out of the queue when the time of the request
+//! is over, when the client closes its connection, and when the node stops. If the node fails, the
+//! lease stays in the queue until it ends; a client that repeats the request at another node keeps
+//! its position.
 //!
-//! The request looks at the lock whenever its key may have changed, and at its lease from time to
-//! time: nothing notifies it that the lease has ended, or that an earlier request for the same
-//! lease has given the place up. Looking takes no log entry. When it finds that the lease holds the
-//! lock, it acquires the lock again, which changes nothing and is answered with the fence.
+//! The request reads the lock whenever it is notified that the lock's key may have changed. It also
+//! reads its lease from time to time, because nothing notifies it when the lease ends, or when an
+//! earlier request for the same lease takes the lease out of the queue. Reads take no log entry.
+//! When a read shows that the lease may hold the lock, the request acquires the lock again: that
+//! changes nothing if the lease holds it, and the reply has the fence.
 
 use super::asking::Unanswered;
 use crate::command::{
@@ -18,30 +20,32 @@ use crate::command::{
 use crate::deliberate::{Fault, Faults};
 use crate::types::UnixMillis;
 
-/// How often a place is given up before it is left to the end of its lease.
+/// Attempts to take the lease out of the queue. After the last one it stays there until it ends.
 const CANCELLATIONS_MAX: u32 = 3;
 
 /// The state of one request.
 ///
-/// The shell registers a watcher of the lock's key before the first step, so that no hand-over is
-/// missed in between. It calls [`LockWait::look_at_lease`] from time to time.
+/// The driver registers a watcher of the lock's key before the first step: the lock may pass to the
+/// lease as soon as the lease is in the queue. It calls [`LockWait::check_lease`] from time to
+/// time.
 #[derive(Debug)]
 pub struct LockWait {
     acquisition: LockWrite,
-    phase: Phase,
+    phase: LockWaitPhase,
     /// The key may have changed since it was read.
     is_notified: bool,
-    must_look_at_lease: bool,
-    leaving: Option<Leaving>,
+    must_check_lease: bool,
+    /// Why the request ends before the lease holds the lock.
+    end_reason: Option<EndReason>,
     faults: Faults,
 }
 
 #[derive(Debug)]
-enum Phase {
-    Planned(Question),
-    Asked(Question),
+enum LockWaitPhase {
+    Planned(LockRequest),
+    Asked(LockRequest),
     Waiting {
-        /// The latest look at the lock, or the acquisition that followed it, was answered.
+        /// The latest request was answered, not refused.
         is_answered: bool,
     },
     Ended,
@@ -49,39 +53,38 @@ enum Phase {
 }
 
 #[derive(Clone, Debug)]
-enum Question {
-    /// The first acquisition. The client's permissions count.
+enum LockRequest {
+    /// The first acquisition.
     Acquire,
-    /// The node reports changed keys from the first read of changes on.
+    /// A read of changes, from which on the node reports changed keys.
     BeginReports,
+    /// A read of the lock's key, which names the holder.
     Holder,
+    /// A read of the lease, which names the locks that it waits for.
     Lease,
-    /// Repeats the acquisition, because the lease may hold the lock.
+    /// The acquisition again, because the lease may hold the lock.
     AcquireAgain,
-    /// Gives the place up, unless the lease has become the holder.
-    Cancel {
-        attempts: u32,
-        leaving: Leaving,
-    },
+    /// Takes the lease out of the queue, unless it has become the holder.
+    Cancel { attempts: u32, reason: EndReason },
 }
 
 #[derive(Clone, Debug)]
-enum Leaving {
+enum EndReason {
     TimeOver,
     ClientLeft,
     Refused(Refusal),
 }
 
-/// What the shell does next.
+/// What the driver does next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LockWaitStep {
     /// Send this to the store, and pass the reply to [`LockWait::answered`].
     Ask {
         /// The request.
         request: Request,
-        /// It is sent for the client, whose permissions count. Otherwise it is the node's own: the
-        /// client was allowed to acquire the lock, nothing of the reply is shown to it, and giving
-        /// up the place must not fail for lack of a permission.
+        /// The client is the caller, so its permissions are checked. Otherwise the node is: the
+        /// client was allowed to acquire the lock and sees nothing of the reply, and the lease must
+        /// leave the queue although the client may have lost its permission.
         is_of_client: bool,
     },
     /// Wait for the reply to the latest request or, without one, for a notification or the end of
@@ -96,24 +99,24 @@ pub enum LockWaitStep {
 pub enum LockWaitEnd {
     /// The reply of the shard to the latest request.
     Decided(LockReply),
-    /// The first acquisition has no answer, or the client is not allowed to wait on.
+    /// The first acquisition was refused, or the client has lost its permission.
     NoAnswer(Unanswered),
-    /// The time is over, and the place could not be given up: the lease may still become the
+    /// The time is over, and the lease could not be taken out of the queue: it may still become the
     /// holder, until it ends.
-    PlaceKept,
-    /// The client left. Nobody reads an answer.
+    StillQueued,
+    /// The client has closed its connection. Nobody reads an answer.
     ClientLeft,
 }
 
 impl LockWait {
-    /// A request with this acquisition, which waits.
+    /// A request with this acquisition, whose `waits` is true.
     pub fn new(acquisition: LockWrite, faults: Faults) -> LockWait {
         LockWait {
             acquisition,
-            phase: Phase::Planned(Question::Acquire),
+            phase: LockWaitPhase::Planned(LockRequest::Acquire),
             is_notified: false,
-            must_look_at_lease: false,
-            leaving: None,
+            must_check_lease: false,
+            end_reason: None,
             faults,
         }
     }
@@ -123,27 +126,29 @@ impl LockWait {
     /// # Panics
     /// After the end.
     pub fn next_step(&mut self) -> LockWaitStep {
-        if matches!(self.phase, Phase::Waiting { .. })
-            && let Some(question) = self.due()
+        if matches!(self.phase, LockWaitPhase::Waiting { .. })
+            && let Some(request) = self.due()
         {
-            self.phase = Phase::Planned(question);
+            self.phase = LockWaitPhase::Planned(request);
         }
-        match core::mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Planned(Question::Cancel { leaving, .. }) if self.faults.has(Fault::LockPlaceKept) => {
-                LockWaitStep::End(end_of(leaving, LockWaitEnd::Decided(LockReply::Cancelled)))
+        match core::mem::replace(&mut self.phase, LockWaitPhase::Ended) {
+            LockWaitPhase::Planned(LockRequest::Cancel { reason, .. })
+                if self.faults.has(Fault::CancelledLeaseQueued) =>
+            {
+                LockWaitStep::End(end_of(reason, LockWaitEnd::Decided(LockReply::Cancelled)))
             }
-            Phase::Planned(question) => {
-                let is_of_client = matches!(question, Question::Acquire | Question::AcquireAgain);
-                let request = self.request(&question);
-                self.phase = Phase::Asked(question);
-                LockWaitStep::Ask { request, is_of_client }
+            LockWaitPhase::Planned(request) => {
+                let is_of_client = matches!(request, LockRequest::Acquire | LockRequest::AcquireAgain);
+                let step = LockWaitStep::Ask { request: self.to_store(&request), is_of_client };
+                self.phase = LockWaitPhase::Asked(request);
+                step
             }
-            phase @ (Phase::Asked(_) | Phase::Waiting { .. }) => {
+            phase @ (LockWaitPhase::Asked(_) | LockWaitPhase::Waiting { .. }) => {
                 self.phase = phase;
                 LockWaitStep::Wait
             }
-            Phase::End(end) => LockWaitStep::End(end),
-            Phase::Ended => panic!("invariant: no step follows the end"),
+            LockWaitPhase::End(end) => LockWaitStep::End(end),
+            LockWaitPhase::Ended => panic!("invariant: no step follows the end"),
         }
     }
 
@@ -152,25 +157,25 @@ impl LockWait {
         self.is_notified = true;
     }
 
-    /// The request should find out whether its lease still waits.
-    pub fn look_at_lease(&mut self) {
-        self.must_look_at_lease = true;
+    /// Lets the request read its lease, to find out whether it is still in the queue.
+    pub fn check_lease(&mut self) {
+        self.must_check_lease = true;
     }
 
     /// The time is over, or the node stops.
     pub fn give_up(&mut self) {
-        self.leaving.get_or_insert(Leaving::TimeOver);
+        self.end_reason.get_or_insert(EndReason::TimeOver);
     }
 
     /// The client has closed its connection.
     pub fn client_left(&mut self) {
-        self.leaving = Some(Leaving::ClientLeft);
+        self.end_reason = Some(EndReason::ClientLeft);
     }
 
-    /// Whether the request relies on being notified of a hand-over: it awaits no reply, and has got
-    /// one to its latest look at the lock.
+    /// For checkers: whether only a notification tells the request that the lock has passed to its
+    /// lease, since no reply is open, and the latest one showed that the lease waits.
     pub fn relies_on_notification(&self) -> bool {
-        matches!(self.phase, Phase::Waiting { is_answered: true })
+        matches!(self.phase, LockWaitPhase::Waiting { is_answered: true })
     }
 
     /// The reply to the latest request.
@@ -178,67 +183,72 @@ impl LockWait {
     /// # Panics
     /// If no request is open.
     pub fn answered(&mut self, reply: Reply) {
-        let Phase::Asked(question) = core::mem::replace(&mut self.phase, Phase::Ended) else {
+        let LockWaitPhase::Asked(request) = core::mem::replace(&mut self.phase, LockWaitPhase::Ended) else {
             panic!("invariant: a reply answers an open request")
         };
-        self.phase = match question {
-            Question::Acquire => match lock_reply(reply) {
-                Ok(LockReply::Queued { .. }) => Phase::Planned(Question::BeginReports),
-                Ok(decided) => Phase::End(LockWaitEnd::Decided(decided)),
-                Err(error) => Phase::End(LockWaitEnd::NoAnswer(error)),
+        self.phase = match request {
+            LockRequest::Acquire => match lock_reply(reply) {
+                Ok(LockReply::Queued { .. }) => LockWaitPhase::Planned(LockRequest::BeginReports),
+                Ok(decided) => LockWaitPhase::End(LockWaitEnd::Decided(decided)),
+                Err(error) => LockWaitPhase::End(LockWaitEnd::NoAnswer(error)),
             },
-            // What happened before the node began to report is found by looking.
-            Question::BeginReports => Phase::Planned(Question::Holder),
-            Question::Holder if self.may_hold(&reply) => Phase::Planned(Question::AcquireAgain),
-            Question::Lease if self.has_left_queue(&reply) => Phase::Planned(Question::AcquireAgain),
-            Question::Holder | Question::Lease => {
-                Phase::Waiting { is_answered: !matches!(reply, Reply::Refused(_)) }
+            // The lock may have passed to the lease before the node began to report.
+            LockRequest::BeginReports => LockWaitPhase::Planned(LockRequest::Holder),
+            LockRequest::Holder if self.may_hold(&reply) => LockWaitPhase::Planned(LockRequest::AcquireAgain),
+            LockRequest::Lease if self.has_left_queue(&reply) => {
+                LockWaitPhase::Planned(LockRequest::AcquireAgain)
             }
-            Question::AcquireAgain => self.acquired_again(reply),
-            Question::Cancel { attempts, leaving } => cancelled(lock_reply(reply), attempts, leaving),
+            LockRequest::Holder | LockRequest::Lease => {
+                LockWaitPhase::Waiting { is_answered: !matches!(reply, Reply::Refused(_)) }
+            }
+            LockRequest::AcquireAgain => self.acquired_again(reply),
+            LockRequest::Cancel { attempts, reason } => cancelled(lock_reply(reply), attempts, reason),
         };
     }
 
-    /// What a request that waits does about what has happened.
-    fn due(&mut self) -> Option<Question> {
-        if let Some(leaving) = self.leaving.take() {
-            return Some(Question::Cancel { attempts: 1, leaving });
+    /// The next request for what the driver has reported, if anything.
+    fn due(&mut self) -> Option<LockRequest> {
+        if let Some(reason) = self.end_reason.take() {
+            return Some(LockRequest::Cancel { attempts: 1, reason });
         }
         if core::mem::take(&mut self.is_notified) {
-            return Some(Question::Holder);
+            return Some(LockRequest::Holder);
         }
-        core::mem::take(&mut self.must_look_at_lease).then_some(Question::Lease)
+        core::mem::take(&mut self.must_check_lease).then_some(LockRequest::Lease)
     }
 
-    fn request(&self, question: &Question) -> Request {
+    /// The request as the store gets it.
+    fn to_store(&self, request: &LockRequest) -> Request {
         let LockWrite { name, lease, .. } = &self.acquisition;
         let linearizable = |read| Request::Read { read, consistency: Consistency::Linearizable };
-        match question {
-            Question::Acquire | Question::AcquireAgain => Request::Write(self.acquisition.clone().into()),
-            Question::BeginReports => {
+        match request {
+            LockRequest::Acquire | LockRequest::AcquireAgain => {
+                Request::Write(self.acquisition.clone().into())
+            }
+            LockRequest::BeginReports => {
                 let scope = KeyScope::Key(name.clone());
                 let read = Read::Changes { scope, after: None, limit: 1, keys_only: true };
                 Request::Read { read, consistency: Consistency::Stale }
             }
-            Question::Holder => linearizable(Read::Get { key: name.clone() }),
-            Question::Lease => linearizable(Read::Lease { lease: lease.clone() }),
-            Question::Cancel { .. } => {
+            LockRequest::Holder => linearizable(Read::Get { key: name.clone() }),
+            LockRequest::Lease => linearizable(Read::Lease { lease: lease.clone() }),
+            LockRequest::Cancel { .. } => {
                 let operation = LockOperation::Cancel { at: UnixMillis(0) };
                 Request::Write(LockWrite { name: name.clone(), lease: lease.clone(), operation }.into())
             }
         }
     }
 
-    /// Whether no other lease holds the lock. Without an answer, the next look at the lease
-    /// decides.
+    /// Whether the reply shows that no other lease holds the lock. A refusal shows nothing: the
+    /// next read of the lease decides.
     fn may_hold(&self, reply: &Reply) -> bool {
         let Reply::Read(ReadReply::Value(found)) = reply else { return false };
         let holder = found.as_ref().and_then(|found| found.lease.as_deref());
         holder.is_none_or(|holder| *holder == self.acquisition.lease)
     }
 
-    /// Whether the lease does not wait for the lock any more. Without an answer, the next look may
-    /// find out.
+    /// Whether the reply shows that the lease is not in the queue any more. A refusal shows
+    /// nothing.
     fn has_left_queue(&self, reply: &Reply) -> bool {
         match reply {
             Reply::Read(ReadReply::Lease(Some(lease))) => !lease.awaited.contains(&self.acquisition.name),
@@ -247,15 +257,18 @@ impl LockWait {
         }
     }
 
-    fn acquired_again(&self, reply: Reply) -> Phase {
+    fn acquired_again(&self, reply: Reply) -> LockWaitPhase {
         match lock_reply(reply) {
-            Ok(LockReply::Queued { .. }) => Phase::Waiting { is_answered: true },
-            Ok(decided) => Phase::End(LockWaitEnd::Decided(decided)),
+            Ok(LockReply::Queued { .. }) => LockWaitPhase::Waiting { is_answered: true },
+            Ok(decided) => LockWaitPhase::End(LockWaitEnd::Decided(decided)),
             Err(Unanswered::Refused(refusal @ (Refusal::Unauthenticated | Refusal::Forbidden(_)))) => {
-                Phase::Planned(Question::Cancel { attempts: 1, leaving: Leaving::Refused(refusal) })
+                LockWaitPhase::Planned(LockRequest::Cancel {
+                    attempts: 1,
+                    reason: EndReason::Refused(refusal),
+                })
             }
-            // A later look repeats it.
-            Err(_) => Phase::Waiting { is_answered: false },
+            // A later read leads to it again.
+            Err(_) => LockWaitPhase::Waiting { is_answered: false },
         }
     }
 }
@@ -268,8 +281,8 @@ fn lock_reply(reply: Reply) -> Result<LockReply, Unanswered> {
     }
 }
 
-/// What follows the reply to an attempt to give up the place.
-fn cancelled(reply: Result<LockReply, Unanswered>, attempts: u32, leaving: Leaving) -> Phase {
+/// What follows the reply to an attempt to take the lease out of the queue.
+fn cancelled(reply: Result<LockReply, Unanswered>, attempts: u32, reason: EndReason) -> LockWaitPhase {
     let is_final = |error: &Unanswered| {
         matches!(
             error,
@@ -277,20 +290,20 @@ fn cancelled(reply: Result<LockReply, Unanswered>, attempts: u32, leaving: Leavi
         )
     };
     match reply {
-        Ok(reply) => Phase::End(end_of(leaving, LockWaitEnd::Decided(reply))),
+        Ok(reply) => LockWaitPhase::End(end_of(reason, LockWaitEnd::Decided(reply))),
         Err(error) if is_final(&error) || attempts == CANCELLATIONS_MAX => {
-            Phase::End(end_of(leaving, LockWaitEnd::PlaceKept))
+            LockWaitPhase::End(end_of(reason, LockWaitEnd::StillQueued))
         }
-        Err(_) => Phase::Planned(Question::Cancel { attempts: attempts + 1, leaving }),
+        Err(_) => LockWaitPhase::Planned(LockRequest::Cancel { attempts: attempts + 1, reason }),
     }
 }
 
-/// The end of a request that leaves for a reason; `time_over` if its time is over.
-fn end_of(leaving: Leaving, time_over: LockWaitEnd) -> LockWaitEnd {
-    match leaving {
-        Leaving::TimeOver => time_over,
-        Leaving::ClientLeft => LockWaitEnd::ClientLeft,
-        Leaving::Refused(refusal) => LockWaitEnd::NoAnswer(refusal.into()),
+/// The end of a request that ends for a reason; `time_over` if that is its time.
+fn end_of(reason: EndReason, time_over: LockWaitEnd) -> LockWaitEnd {
+    match reason {
+        EndReason::TimeOver => time_over,
+        EndReason::ClientLeft => LockWaitEnd::ClientLeft,
+        EndReason::Refused(refusal) => LockWaitEnd::NoAnswer(refusal.into()),
     }
 }
 
@@ -369,6 +382,16 @@ mod tests {
         wait
     }
 
+    /// A request that has acquired the lock again, and has no reply to that.
+    fn acquiring_again() -> LockWait {
+        let mut wait = waiting();
+        wait.notified();
+        assert_eq!(asks(&mut wait), ("holder", false));
+        wait.answered(held_by(1));
+        assert_eq!(asks(&mut wait), ("acquire", true));
+        wait
+    }
+
     #[test]
     fn a_free_lock_is_acquired_at_once() {
         for reply in [HELD, LockReply::NoLease, LockReply::QueueFull] {
@@ -414,7 +437,7 @@ mod tests {
             (refused(Refusal::NoLeader), false),
         ] {
             let mut wait = waiting();
-            wait.look_at_lease();
+            wait.check_lease();
             assert_eq!(asks(&mut wait), ("lease", false));
             wait.answered(reply.clone());
             let is_refused = matches!(reply, Reply::Refused(_));
@@ -453,7 +476,7 @@ mod tests {
                 assert_eq!(asks(&mut wait), ("cancel", false));
                 wait.answered(refused(refusal.clone()));
             }
-            assert_eq!(wait.next_step(), LockWaitStep::End(LockWaitEnd::PlaceKept), "{refusal:?}");
+            assert_eq!(wait.next_step(), LockWaitStep::End(LockWaitEnd::StillQueued), "{refusal:?}");
         }
     }
 
@@ -465,11 +488,7 @@ mod tests {
         left.answered(lock(LockReply::Cancelled));
         assert_eq!(left.next_step(), LockWaitStep::End(LockWaitEnd::ClientLeft));
 
-        let mut forbidden = waiting();
-        forbidden.notified();
-        asks(&mut forbidden);
-        forbidden.answered(held_by(1));
-        asks(&mut forbidden);
+        let mut forbidden = acquiring_again();
         forbidden.answered(refused(Refusal::Unauthenticated));
         assert_eq!(asks(&mut forbidden), ("cancel", false), "the node may, when the client may not");
         forbidden.answered(lock(LockReply::Cancelled));
@@ -479,15 +498,11 @@ mod tests {
 
     #[test]
     fn an_acquisition_without_an_answer_is_repeated_later() {
-        let mut wait = waiting();
-        wait.notified();
-        asks(&mut wait);
-        wait.answered(held_by(1));
-        asks(&mut wait);
+        let mut wait = acquiring_again();
         wait.answered(refused(Refusal::UnknownOutcome));
         assert_eq!(wait.next_step(), LockWaitStep::Wait);
         assert!(!wait.relies_on_notification());
-        wait.look_at_lease();
+        wait.check_lease();
         assert_eq!(asks(&mut wait), ("lease", false));
     }
 }

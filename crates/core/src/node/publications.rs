@@ -9,8 +9,8 @@
 //! Flow control: a peer acknowledges the bytes of the publications that it has received, from time
 //! to time ([`limits::PUBLICATION_BYTES_PER_ACKNOWLEDGEMENT`]). A publication with which more than
 //! [`limits::PUBLICATION_BYTES_UNACKNOWLEDGED_MAX`] would be unacknowledged is dropped for that
-//! peer. So at most that many bytes are before a Raft message in the queue of a link. Within one
-//! drive, Raft messages go first.
+//! peer. So a Raft message waits behind at most that many bytes of publications in the send
+//! queue of a link. Of one drive's output, Raft messages are sent first.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -62,16 +62,17 @@ pub(super) fn permission_lost(
                 continue;
             }
             // In a box of its own: without authentication, thousands of streams wait above.
-            let next_look = Box::pin(until_next_look(&identity, &access, clock, &demand, &rows));
-            if next_look.await.is_none() {
+            let recheck = Box::pin(until_recheck(&identity, &access, clock, &demand, &rows));
+            if recheck.await.is_none() {
                 return;
             }
         }
     })
 }
 
-/// Waits until the rows change or a permission ends. `None` if these rows do not allow the demand.
-async fn until_next_look(
+/// Waits until the permission must be checked again: the rows change, or one of them ends. `None`
+/// if these rows do not allow the demand.
+async fn until_recheck(
     identity: &ClientIdentity,
     access: &PublishedAccess,
     clock: WallClock,

@@ -110,8 +110,7 @@ impl World<'_> {
     }
 
     fn connect_cache(&mut self, position: usize) {
-        let up = self.hosts.iter().filter(|host| host.is_running()).map(|host| host.node());
-        let up: Vec<NodeId> = up.collect();
+        let up = self.running_nodes();
         if up.is_empty() {
             return;
         }

@@ -139,8 +139,7 @@ impl World<'_> {
     }
 
     fn begin_import(&mut self, position: usize) {
-        let up: Vec<NodeId> =
-            self.hosts.iter().filter(|host| host.is_running()).map(|host| host.node()).collect();
+        let up = self.running_nodes();
         let namespaces = self.workload.namespaces();
         let importer = &mut self.importers[position];
         if up.is_empty() {

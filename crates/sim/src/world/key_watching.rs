@@ -98,8 +98,7 @@ impl World<'_> {
 
     /// A client whose poll was answered with a reset reads the keys.
     fn read_watched_keys(&mut self, position: usize, read: Read) {
-        let up = self.hosts.iter().filter(|host| host.is_running()).map(|host| host.node());
-        let up: Vec<NodeId> = up.collect();
+        let up = self.running_nodes();
         if self.key_watchers[position].listing.is_none() && !up.is_empty() {
             let node = *choose(&mut self.key_watchers[position].random, &up);
             let request = Request::Read { read, consistency: Consistency::Linearizable };

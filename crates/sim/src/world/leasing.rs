@@ -95,7 +95,7 @@ impl World<'_> {
     /// Checks that all leases of a healed cluster end in time, since nobody renews them, and that
     /// their keys and locks go with them.
     pub(super) fn settle_leases(&mut self) -> Result<(), Violation> {
-        if self.lease_clients.is_empty() && self.waiting_clients.is_empty() {
+        if self.lease_clients.is_empty() && self.lock_waiters.is_empty() {
             return Ok(());
         }
         let election = self.plan.election_timeout();

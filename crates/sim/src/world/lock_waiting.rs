@@ -1,12 +1,14 @@
-//! Clients that wait for locks: they have a lease, queue for a lock at one node, hold it for a
-//! moment, release it, and begin again. Some stop waiting early, or leave.
+//! Clients that wait for locks. Each has a lease, acquires a lock with it through some node,
+//! releases the lock a moment later, and begins again. Some requests run out of time, and some
+//! clients close their connection before they get the lock.
 //!
-//! Owns when each step happens, and the watcher of each waiting request. What a request asks is
-//! decided by the core's [`LockWait`]; a node drives it, so it ends with that process.
+//! Owns when each step happens, and the watcher of each request. What a request does is decided by
+//! the core's [`LockWait`]. A node drives it, so it ends when that process dies.
 //!
-//! Two properties are checked as it happens. A node notifies a request of a hand-over when the node
-//! has applied it. A request that gave up is in no queue afterwards. Answers and fences are judged
-//! by `checkers::leases`.
+//! Two properties are checked during the run. Once a node has applied that a lock passed to a
+//! lease, it has notified the request that waits there with this lease. Once a request was answered
+//! that its lease left the queue, the lease is not in it. `checkers::leases` judges answers and
+//! fences.
 
 use bytes::Bytes;
 use tidelock_core::clients::lock_wait::{LockWait, LockWaitEnd, LockWaitStep};
@@ -15,58 +17,55 @@ use tidelock_core::command::{
     Consistency, KeyScope, LeaseId, LeaseReply, LeaseTag, LeaseWrite, LockOperation, LockReply, LockView,
     LockWrite, Read, ReadReply, Reply, Request, WriteReply,
 };
-use tidelock_core::types::{NodeId, Token, UnixMillis};
+use tidelock_core::types::{NodeId, Token};
 
 use super::World;
 use crate::checkers::Violation;
 use crate::event_queue::{Micros, SimEvent};
 use crate::faults::choose;
-use crate::leases::TTL_MS_MAX;
+use crate::leases::{TTL_MS_MAX, UNPROPOSED};
 use crate::plan::Plan;
 use crate::workload::Workload;
 
 const CHECKER: &str = "lock waits";
 
-/// The time that a request has until a leader proposes it.
-const UNPROPOSED: UnixMillis = UnixMillis(0);
-
-/// Longest pause between two steps of a client. A client that waits renews its lease meanwhile.
+/// Longest pause between two steps of a client. In each step a client that waits renews its lease.
 const PAUSE_MAX: Micros = Micros(400_000);
 
 /// Longest time of a request.
 const WAIT_MAX: Micros = Micros(8_000_000);
 
-/// Of this many steps of a request that waits, its client leaves in one.
+/// In one of this many steps a client that waits closes its connection.
 const STEPS_PER_LEAVE: u8 = 30;
 
 /// A client that waits for locks.
 #[derive(Debug)]
-pub(super) struct WaitingClient {
+pub(super) struct LockWaiter {
     /// The hash tags of the shards. Each has one lock.
     tags: Vec<String>,
     lease: Option<LeaseId>,
     /// The request of the client's own that it awaits: about its lease, a release, or a look at the
     /// lock.
     asked: Option<Token>,
-    state: State,
+    state: WaiterState,
     /// A step that is due at another time is obsolete.
     next_step: Micros,
     random: fastrand::Rng,
 }
 
 #[derive(Debug)]
-enum State {
+enum WaiterState {
     Idle,
-    Waiting(Box<WaitingRequest>),
+    Waiting(Box<QueuedRequest>),
     /// It holds the lock of its lease's tag, unless its lease has ended.
     Holding,
-    /// A request that gave up left the queue.
+    /// A request was answered that its lease left the queue. The client checks that.
     GaveUp,
 }
 
 /// A request at a node.
 #[derive(Debug)]
-struct WaitingRequest {
+struct QueuedRequest {
     node: NodeId,
     id: WatcherId,
     wait: LockWait,
@@ -75,19 +74,19 @@ struct WaitingRequest {
 }
 
 /// The clients of a plan that wait for locks.
-pub(super) fn waiting_clients(plan: &Plan, workload: &Workload) -> Vec<WaitingClient> {
-    let client = |number| WaitingClient {
+pub(super) fn lock_waiters(plan: &Plan, workload: &Workload) -> Vec<LockWaiter> {
+    let client = |number| LockWaiter {
         tags: workload.tags().to_vec(),
         lease: None,
         asked: None,
-        state: State::Idle,
+        state: WaiterState::Idle,
         next_step: Micros(0),
         random: plan.generator(&format!("lock waiter {number}")),
     };
-    (0..plan.load.waiting_clients).map(client).collect()
+    (0..plan.load.lock_waiters).map(client).collect()
 }
 
-impl WaitingClient {
+impl LockWaiter {
     fn name(&self) -> Bytes {
         let lease = self.lease.as_ref().expect("invariant: the client has a lease");
         format!("{{{}}}lock/awaited", lease.tag().tag()).into()
@@ -100,88 +99,88 @@ impl WaitingClient {
 
     fn loses_lease(&mut self) {
         self.lease = None;
-        self.state = State::Idle;
+        self.state = WaiterState::Idle;
     }
 }
 
 impl World<'_> {
     /// Schedules the first step of every client that waits for locks.
-    pub(crate) fn start_waiting_clients(&mut self) {
-        for position in 0..self.waiting_clients.len() {
+    pub(crate) fn start_lock_waiters(&mut self) {
+        for position in 0..self.lock_waiters.len() {
             self.lock_step_after(position, Micros::MILLISECOND * 10);
         }
     }
 
     /// Takes a client's next step.
     pub(crate) fn wait_for_lock(&mut self, position: usize) -> Result<(), Violation> {
-        if self.waiting_clients[position].next_step != self.event_queue.now() {
+        if self.lock_waiters[position].next_step != self.event_queue.now() {
             return Ok(());
         }
-        let up: Vec<NodeId> =
-            self.hosts.iter().filter(|host| host.is_running()).map(|host| host.node()).collect();
+        let up = self.running_nodes();
         self.lock_step_after(position, PAUSE_MAX);
         if up.is_empty() {
             return Ok(());
         }
-        let client = &mut self.waiting_clients[position];
+        let client = &mut self.lock_waiters[position];
         let node = *choose(&mut client.random, &up);
         let Some(lease) = client.lease.clone() else {
             let tag = LeaseTag::new(choose(&mut client.random, &client.tags).as_bytes());
             let tag = tag.expect("invariant: the tags are short texts");
             let grant = LeaseWrite::Grant { tag, ttl_ms: TTL_MS_MAX, at: UNPROPOSED };
-            return self.lock_client_asks(position, node, Request::Write(grant.into()));
+            self.lock_waiter_asks(position, node, Request::Write(grant.into()));
+            return Ok(());
         };
         match &client.state {
-            State::Idle => self.begin_waiting(position, node),
-            State::Holding => {
+            WaiterState::Idle => self.begin_waiting(position, node)?,
+            WaiterState::Holding => {
                 let release = client.change(LockOperation::Release);
-                self.lock_client_asks(position, node, Request::Write(release.into()))
+                self.lock_waiter_asks(position, node, Request::Write(release.into()));
             }
-            State::GaveUp => {
+            WaiterState::GaveUp => {
                 let read = Read::Lock { name: client.name() };
                 let look = Request::Read { read, consistency: Consistency::Linearizable };
-                self.lock_client_asks(position, node, look)
+                self.lock_waiter_asks(position, node, look);
             }
-            State::Waiting(_) => {
+            WaiterState::Waiting(_) => {
                 self.check_notified(position)?;
                 self.step_of_waiting(position)?;
                 let renew = LeaseWrite::Renew { leases: vec![lease], at: UNPROPOSED };
-                self.lock_client_asks(position, node, Request::Write(renew.into()))
+                self.lock_waiter_asks(position, node, Request::Write(renew.into()));
             }
         }
+        Ok(())
     }
 
     /// A client sends a request of its own. It awaits no earlier one any more.
-    fn lock_client_asks(&mut self, position: usize, node: NodeId, request: Request) -> Result<(), Violation> {
+    fn lock_waiter_asks(&mut self, position: usize, node: NodeId, request: Request) {
         let asked = self.ask(node, request, false);
-        self.waiting_clients[position].asked = Some(asked);
-        Ok(())
+        self.lock_waiters[position].asked = Some(asked);
     }
 
     fn begin_waiting(&mut self, position: usize, node: NodeId) -> Result<(), Violation> {
         let now = self.event_queue.now();
-        let client = &mut self.waiting_clients[position];
+        let client = &mut self.lock_waiters[position];
         let watched = Watched::Keys(KeyScope::Key(client.name()));
         let id = self.key_hubs[(node.0 - 1) as usize].register(watched);
         let operation = LockOperation::Acquire { value: Bytes::new(), waits: true, at: UNPROPOSED };
         let wait = LockWait::new(client.change(operation), self.plan.deliberate);
         let ends = now + Micros(client.random.u64(1..=WAIT_MAX.0));
-        client.state = State::Waiting(Box::new(WaitingRequest { node, id, wait, asked: None, ends }));
+        client.state = WaiterState::Waiting(Box::new(QueuedRequest { node, id, wait, asked: None, ends }));
         self.serve_waiting(position)
     }
 
-    /// Time passes for a request that waits.
+    /// Lets a request check its lease, or end because its time is over or its client has left.
     fn step_of_waiting(&mut self, position: usize) -> Result<(), Violation> {
         let now = self.event_queue.now();
-        let client = &mut self.waiting_clients[position];
+        let client = &mut self.lock_waiters[position];
         let leaves = client.random.u8(0..STEPS_PER_LEAVE) == 0;
-        let State::Waiting(request) = &mut client.state else { return Ok(()) };
+        let WaiterState::Waiting(request) = &mut client.state else { return Ok(()) };
         if leaves {
             request.wait.client_left();
         } else if request.ends <= now {
             request.wait.give_up();
         } else {
-            request.wait.look_at_lease();
+            request.wait.check_lease();
         }
         self.serve_waiting(position)
     }
@@ -189,7 +188,7 @@ impl World<'_> {
     /// Takes the steps of a request, as its node does, until it waits.
     fn serve_waiting(&mut self, position: usize) -> Result<(), Violation> {
         loop {
-            let State::Waiting(request) = &mut self.waiting_clients[position].state else { return Ok(()) };
+            let WaiterState::Waiting(request) = &mut self.lock_waiters[position].state else { return Ok(()) };
             let node = request.node;
             if !self.hosts[(node.0 - 1) as usize].is_running() {
                 return Ok(());
@@ -205,7 +204,7 @@ impl World<'_> {
                         _ => None,
                     };
                     let asked = if at_once.is_some() { None } else { Some(self.ask(node, request, false)) };
-                    let State::Waiting(waiting) = &mut self.waiting_clients[position].state else {
+                    let WaiterState::Waiting(waiting) = &mut self.lock_waiters[position].state else {
                         return Ok(());
                     };
                     waiting.asked = asked;
@@ -224,28 +223,30 @@ impl World<'_> {
     }
 
     fn end_waiting(&mut self, position: usize, end: &LockWaitEnd) {
-        let client = &mut self.waiting_clients[position];
-        let State::Waiting(request) = std::mem::replace(&mut client.state, State::Idle) else { return };
+        let client = &mut self.lock_waiters[position];
+        let WaiterState::Waiting(request) = std::mem::replace(&mut client.state, WaiterState::Idle) else {
+            return;
+        };
         self.key_hubs[(request.node.0 - 1) as usize].remove(request.id);
         match end {
             LockWaitEnd::Decided(LockReply::Held { .. }) => {
-                client.state = State::Holding;
+                client.state = WaiterState::Holding;
                 self.tally.locks_awaited += 1;
             }
-            LockWaitEnd::Decided(LockReply::Cancelled) => client.state = State::GaveUp,
+            LockWaitEnd::Decided(LockReply::Cancelled) => client.state = WaiterState::GaveUp,
             LockWaitEnd::Decided(LockReply::NoLease) => client.loses_lease(),
             LockWaitEnd::Decided(_)
             | LockWaitEnd::NoAnswer(_)
-            | LockWaitEnd::PlaceKept
+            | LockWaitEnd::StillQueued
             | LockWaitEnd::ClientLeft => {}
         }
         self.end_key_reports(request.node);
     }
 
-    /// Checks that a request that waits knows of a hand-over that its node has applied.
+    /// Checks that a request was notified if its node has applied that its lease holds the lock.
     fn check_notified(&mut self, position: usize) -> Result<(), Violation> {
-        let client = &self.waiting_clients[position];
-        let (State::Waiting(request), name) = (&client.state, client.name()) else { return Ok(()) };
+        let client = &self.lock_waiters[position];
+        let (WaiterState::Waiting(request), name) = (&client.state, client.name()) else { return Ok(()) };
         let host = &mut self.hosts[(request.node.0 - 1) as usize];
         let is_due = self.key_hubs[(request.node.0 - 1) as usize].is_due(request.id);
         if is_due || !request.wait.relies_on_notification() || !host.is_running() {
@@ -265,39 +266,38 @@ impl World<'_> {
     }
 
     /// Handles an answer that may be for a client that waits for locks, or for its request.
-    pub(crate) fn waiting_client_hears(&mut self, token: Token, reply: &Reply) -> Result<(), Violation> {
-        let awaits = |client: &WaitingClient| match &client.state {
-            State::Waiting(request) => request.asked == Some(token),
+    pub(crate) fn lock_waiter_hears(&mut self, token: Token, reply: &Reply) -> Result<(), Violation> {
+        let awaits = |client: &LockWaiter| match &client.state {
+            WaiterState::Waiting(request) => request.asked == Some(token),
             _ => false,
         };
-        if let Some(position) = self.waiting_clients.iter().position(awaits) {
-            if let State::Waiting(request) = &mut self.waiting_clients[position].state {
+        if let Some(position) = self.lock_waiters.iter().position(awaits) {
+            if let WaiterState::Waiting(request) = &mut self.lock_waiters[position].state {
                 request.asked = None;
                 request.wait.answered(reply.clone());
             }
             return self.serve_waiting(position);
         }
-        let Some(position) = self.waiting_clients.iter().position(|client| client.asked == Some(token))
-        else {
+        let Some(position) = self.lock_waiters.iter().position(|client| client.asked == Some(token)) else {
             return Ok(());
         };
-        let client = &mut self.waiting_clients[position];
+        let client = &mut self.lock_waiters[position];
         client.asked = None;
         match reply {
             Reply::Write(WriteReply::Lease(LeaseReply::Granted { lease, .. })) => {
                 client.lease = Some(lease.clone());
             }
             Reply::Write(WriteReply::Lease(LeaseReply::Renewed(left)))
-                if left.iter().all(Option::is_none) && !matches!(client.state, State::Waiting(_)) =>
+                if left.iter().all(Option::is_none) && !matches!(client.state, WaiterState::Waiting(_)) =>
             {
                 client.loses_lease();
             }
             Reply::Write(WriteReply::Lock(LockReply::Released | LockReply::NotHeld)) => {
-                client.state = State::Idle;
+                client.state = WaiterState::Idle;
             }
             Reply::Write(WriteReply::Lock(LockReply::NoLease)) => client.loses_lease(),
-            Reply::Read(ReadReply::Lock(found)) if matches!(client.state, State::GaveUp) => {
-                client.state = State::Idle;
+            Reply::Read(ReadReply::Lock(found)) if matches!(client.state, WaiterState::GaveUp) => {
+                client.state = WaiterState::Idle;
                 if let (Some(lock), Some(lease)) = (found, &client.lease)
                     && names(lock, lease)
                 {
@@ -312,9 +312,9 @@ impl World<'_> {
     }
 
     /// Notifies the requests that wait at a node.
-    pub(crate) fn serve_waiting_at(&mut self, node: NodeId) -> Result<(), Violation> {
-        for position in 0..self.waiting_clients.len() {
-            let State::Waiting(request) = &self.waiting_clients[position].state else { continue };
+    pub(crate) fn serve_lock_waiters_at(&mut self, node: NodeId) -> Result<(), Violation> {
+        for position in 0..self.lock_waiters.len() {
+            let WaiterState::Waiting(request) = &self.lock_waiters[position].state else { continue };
             if request.node == node && self.key_hubs[(node.0 - 1) as usize].is_due(request.id) {
                 self.serve_waiting(position)?;
             }
@@ -323,16 +323,16 @@ impl World<'_> {
     }
 
     /// Ends the requests at a node that died. Their leases stay in the queue.
-    pub(crate) fn break_waiting(&mut self, node: NodeId) {
-        for client in &mut self.waiting_clients {
-            if matches!(&client.state, State::Waiting(request) if request.node == node) {
-                client.state = State::Idle;
+    pub(crate) fn break_lock_waiters(&mut self, node: NodeId) {
+        for client in &mut self.lock_waiters {
+            if matches!(&client.state, WaiterState::Waiting(request) if request.node == node) {
+                client.state = WaiterState::Idle;
             }
         }
     }
 
     fn lock_step_after(&mut self, position: usize, longest: Micros) {
-        let client = &mut self.waiting_clients[position];
+        let client = &mut self.lock_waiters[position];
         client.next_step = self.event_queue.now() + Micros(client.random.u64(1..=longest.0));
         self.event_queue.at(client.next_step, SimEvent::WaitForLock(position));
     }

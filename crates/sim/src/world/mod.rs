@@ -70,7 +70,7 @@ use backups::BackupClient;
 use caching::CachingClient;
 use importing::Importer;
 use leasing::LeasingClient;
-use lock_waiting::WaitingClient;
+use lock_waiting::LockWaiter;
 use nemesis::Nemesis;
 use operators::Operators;
 use permissions::Administrator;
@@ -97,7 +97,7 @@ pub struct World<'p> {
     /// The keys that the clients at each host cache.
     tracked_keys: Vec<KeyTracking>,
     lease_clients: Vec<LeasingClient>,
-    waiting_clients: Vec<WaitingClient>,
+    lock_waiters: Vec<LockWaiter>,
     publishing: PublishingClients,
     script_clients: Vec<ScriptClient>,
     /// Runs of scripts that were answered.
@@ -163,12 +163,12 @@ impl<'p> World<'p> {
                 .with_links(plan.capacity.map(|capacity| capacity.link_bytes_per_second)),
             addressing: Addressing::new(plan.hosts()),
             hosts: hosts.collect(),
-            watchers: watchers(plan, &workload),
+            watchers: watching::watchers(plan, &workload),
             key_watchers: key_watching::key_watchers(plan, &workload),
             caching_clients: caching::caching_clients(plan),
             tracked_keys: caching::tracked_keys(plan),
             lease_clients: leasing::lease_clients(plan, &workload),
-            waiting_clients: lock_waiting::waiting_clients(plan, &workload),
+            lock_waiters: lock_waiting::lock_waiters(plan, &workload),
             publishing: PublishingClients::new(plan),
             script_clients: scripting::script_clients(plan, &workload),
             counter_runs: Vec::new(),
@@ -233,7 +233,7 @@ impl<'p> World<'p> {
         self.start_key_watchers();
         self.start_caching();
         self.start_lease_clients();
-        self.start_waiting_clients();
+        self.start_lock_waiters();
         self.start_publishing();
         self.start_script_clients();
         self.start_pipelining();
@@ -310,6 +310,11 @@ impl<'p> World<'p> {
         self.hosts.iter().filter(|host| host.is_member()).map(Host::node).collect()
     }
 
+    /// The nodes whose process runs and is not paused.
+    pub(crate) fn running_nodes(&self) -> Vec<NodeId> {
+        self.hosts.iter().filter(|host| host.is_running()).map(Host::node).collect()
+    }
+
     pub(crate) fn host(&mut self, node: NodeId) -> &mut Host {
         &mut self.hosts[(node.0 - 1) as usize]
     }
@@ -382,7 +387,7 @@ impl<'p> World<'p> {
         self.break_watchers(node);
         self.break_key_watchers(node);
         self.break_caches(node);
-        self.break_waiting(node);
+        self.break_lock_waiters(node);
         self.history.lose(incarnation);
         self.break_connections(incarnation);
         self.replies.forget(node);
@@ -540,7 +545,7 @@ impl<'p> World<'p> {
         );
         self.notify_key_watchers(node, &turn.keys);
         self.notify_key_watchers_in(node, &turn.remote_slots);
-        self.serve_waiting_at(node)?;
+        self.serve_lock_waiters_at(node)?;
         if let Some(peers) = turn.peers {
             self.net.set_peers(node, peers, &mut self.event_queue);
         }
@@ -569,7 +574,7 @@ impl<'p> World<'p> {
         self.key_watcher_hears(token, &reply);
         self.caching_client_hears(token, &reply);
         self.lease_client_hears(token, &reply);
-        self.waiting_client_hears(token, &reply)?;
+        self.lock_waiter_hears(token, &reply)?;
         self.publishing_client_hears(token, &reply)?;
         if !matches!(reply, Reply::Refused(_))
             && let Some(shard) = self.written_shard(token)
@@ -616,10 +621,4 @@ impl<'p> World<'p> {
         let impatient = self.workload.waits(client, token, now);
         self.event_queue.at(impatient, SimEvent::Client(client));
     }
-}
-
-/// The clients that watch configuration, if clients write any.
-fn watchers(plan: &Plan, workload: &Workload) -> Vec<WatchingClient> {
-    let names = if plan.load.config_per_mille > 0 { workload.namespaces() } else { Vec::new() };
-    WatchingClient::all(&names, &mut plan.generator("watchers"))
 }

@@ -83,8 +83,7 @@ impl World<'_> {
 
     /// A client publishes a message through any node.
     pub(crate) fn publish(&mut self, position: usize) {
-        let up = self.hosts.iter().filter(|host| host.is_running()).map(|host| host.node());
-        let up: Vec<NodeId> = up.collect();
+        let up = self.running_nodes();
         if !up.is_empty() {
             let node = *choose(&mut self.publishing.random[position], &up);
             self.publish_through(node, false);

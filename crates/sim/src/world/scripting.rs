@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use tidelock_core::clients::script::{ScriptAction, ScriptKeys, ScriptRequest};
 use tidelock_core::command::{Consistency, Operation, OperationReply, Operations, Reply, Request};
-use tidelock_core::types::{NodeId, Token, UnixMillis, Version};
+use tidelock_core::types::{Token, UnixMillis, Version};
 
 use super::World;
 use crate::event_queue::{Micros, SimEvent};
@@ -103,8 +103,7 @@ impl World<'_> {
     }
 
     fn begin_script(&mut self, position: usize) {
-        let up: Vec<NodeId> =
-            self.hosts.iter().filter(|host| host.is_running()).map(|host| host.node()).collect();
+        let up = self.running_nodes();
         if up.is_empty() {
             return self.script_after(position, Micros::MILLISECOND * 10);
         }

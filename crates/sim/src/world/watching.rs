@@ -14,13 +14,21 @@ use tidelock_core::types::{NodeId, Token};
 use super::World;
 use crate::event_queue::{Micros, SimEvent};
 use crate::faults::choose;
+use crate::plan::Plan;
 use crate::watcher::WatchingClient;
+use crate::workload::Workload;
 
 /// Longest time that a long poll waits for a change.
 const POLL_MAX: Micros = Micros(1_000_000);
 
 /// Longest pause of a client while a healed cluster is inspected.
 const PAUSE_MAX_HEALED: Micros = Micros(20_000);
+
+/// The clients that watch configuration, if clients write any.
+pub(super) fn watchers(plan: &Plan, workload: &Workload) -> Vec<WatchingClient> {
+    let names = if plan.load.config_per_mille > 0 { workload.namespaces() } else { Vec::new() };
+    WatchingClient::all(&names, &mut plan.generator("watchers"))
+}
 
 impl World<'_> {
     /// Schedules the first step of every client that watches.

@@ -21,10 +21,11 @@ use crate::requests::NoAnswer;
 use crate::store::Store;
 use crate::watch::{Notification, Watch};
 
-/// How often a request looks whether its client is still there, in case the socket did not wake it.
+/// Interval at which a request checks that its client is still connected, in case the socket did
+/// not wake it.
 const CLIENT_CHECK: Duration = Duration::from_secs(1);
 
-/// How often a request looks whether its lease is still there.
+/// Interval at which a request checks that its lease is still in the queue.
 const LEASE_CHECK: Duration = Duration::from_secs(5);
 
 /// Acquires a lock, and waits until the lease holds it or the time is over. Returns the reply that
@@ -55,14 +56,14 @@ pub(super) async fn acquire<S: Store>(
                 };
                 machine.answered(reply);
             }
-            LockWaitStep::Wait => match until_next(call, &watch, deadline, lease_check).await {
-                Next::Notified => machine.notified(),
-                Next::LeaseCheck => {
+            LockWaitStep::Wait => match next_event(call, &watch, deadline, lease_check).await {
+                WaitEvent::Notified => machine.notified(),
+                WaitEvent::LeaseCheck => {
                     lease_check = Instant::now() + LEASE_CHECK;
-                    machine.look_at_lease();
+                    machine.check_lease();
                 }
-                Next::TimeOver => machine.give_up(),
-                Next::ClientLeft => machine.client_left(),
+                WaitEvent::TimeOver => machine.give_up(),
+                WaitEvent::ClientLeft => machine.client_left(),
             },
             LockWaitStep::End(end) => return Ok((decided(end)?, asked)),
         }
@@ -73,7 +74,7 @@ fn decided(end: LockWaitEnd) -> Result<LockReply, Problem> {
     match end {
         LockWaitEnd::Decided(reply) => Ok(reply),
         LockWaitEnd::NoAnswer(error) => Err(NoAnswer::from(error).into()),
-        LockWaitEnd::PlaceKept => {
+        LockWaitEnd::StillQueued => {
             let detail = "the wait is over, but the place in the queue could not be given up: the lease may still \
                           become the holder, until it ends";
             Err(Problem::new(ProblemKind::UnknownOutcome, detail))
@@ -87,7 +88,7 @@ fn decided(end: LockWaitEnd) -> Result<LockReply, Problem> {
 
 /// What happens to a request that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum WaitEvent {
     Notified,
     LeaseCheck,
     /// The time is over, or the node stops.
@@ -96,33 +97,33 @@ enum Next {
     ClientLeft,
 }
 
-async fn until_next<S: Store>(
+async fn next_event<S: Store>(
     call: &Call<'_, S>,
     watch: &Watch,
     deadline: Instant,
     lease_check: Instant,
-) -> Next {
+) -> WaitEvent {
     let connection = call.connection();
     loop {
         let mut client_check = std::pin::pin!(sleep(CLIENT_CHECK));
         let notification = poll_fn(|context| {
             if connection.is_closed_by_peer() {
-                return Poll::Ready(Some(Next::ClientLeft));
+                return Poll::Ready(Some(WaitEvent::ClientLeft));
             }
             match watch.poll_notification(context) {
-                Poll::Ready(Notification::Look) => Poll::Ready(Some(Next::Notified)),
-                Poll::Ready(Notification::Leave) => Poll::Ready(Some(Next::TimeOver)),
+                Poll::Ready(Notification::Look) => Poll::Ready(Some(WaitEvent::Notified)),
+                Poll::Ready(Notification::Leave) => Poll::Ready(Some(WaitEvent::TimeOver)),
                 Poll::Pending => client_check.as_mut().poll(context).map(|()| None),
             }
         });
-        let next = tokio::select! {
+        let event = tokio::select! {
             biased;
-            next = notification => next,
-            () = sleep_until(deadline) => Some(Next::TimeOver),
-            () = sleep_until(lease_check) => Some(Next::LeaseCheck),
+            event = notification => event,
+            () = sleep_until(deadline) => Some(WaitEvent::TimeOver),
+            () = sleep_until(lease_check) => Some(WaitEvent::LeaseCheck),
         };
-        if let Some(next) = next {
-            return next;
+        if let Some(event) = event {
+            return event;
         }
     }
 }

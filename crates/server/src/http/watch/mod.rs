@@ -87,7 +87,7 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         client,
         watcher,
         memory: call.context.memory.clone(),
-        lookup: None,
+        read_in_progress: None,
         permission_lost,
         heartbeat,
     };
@@ -218,8 +218,8 @@ impl<S: Store> WatchClient<S> {
 /// A read in progress.
 type Asking = Pin<Box<dyn Future<Output = Reply>>>;
 
-/// The reads that a notification leads to.
-struct Lookup {
+/// A read for a watcher, from the wait for memory until the events of its answer are encoded.
+struct WatchRead {
     /// Memory for the read in progress and for the events of its answer.
     reservation: Option<Reservation>,
     /// A read that waits for memory.
@@ -233,8 +233,8 @@ struct KeyEventStream<S> {
     watcher: KeyWatcher,
     outbox: Option<Bytes>,
     memory: Memory,
-    /// In a box, because most watchers wait for a change and have none.
-    lookup: Option<Box<Lookup>>,
+    /// In a box, because most watchers wait for a change and read nothing.
+    read_in_progress: Option<Box<WatchRead>>,
     permission_lost: PermissionLost,
     heartbeat: Heartbeat,
 }
@@ -243,33 +243,34 @@ impl<S: Store> KeyEventStream<S> {
     /// The next step of the watcher has something to send, or waits; `None` ends the stream.
     fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Option<KeyNotice>> {
         loop {
-            if let Some(lookup) = &mut self.lookup {
-                if let Some(request) = lookup.planned.take() {
-                    let reservation = lookup.reservation.get_or_insert_with(|| self.memory.request());
+            if let Some(read_in_progress) = &mut self.read_in_progress {
+                if let Some(request) = read_in_progress.planned.take() {
+                    let reservation =
+                        read_in_progress.reservation.get_or_insert_with(|| self.memory.request());
                     if reservation.poll_grow_to(READ_BYTES, context).is_pending() {
-                        lookup.planned = Some(request);
+                        read_in_progress.planned = Some(request);
                         return Poll::Pending;
                     }
                     let store = self.client.store.clone();
-                    lookup.asking = Some(Box::pin(async move { store.submit(request).await }));
+                    read_in_progress.asking = Some(Box::pin(async move { store.submit(request).await }));
                 }
-                if let Some(asking) = &mut lookup.asking {
+                if let Some(asking) = &mut read_in_progress.asking {
                     let Poll::Ready(reply) = asking.as_mut().poll(context) else { return Poll::Pending };
-                    lookup.asking = None;
+                    read_in_progress.asking = None;
                     self.watcher.answered(reply);
                 }
             }
             match self.watcher.next_step() {
                 KeyWatchStep::Ask { read, consistency } => {
-                    let new = || Lookup { reservation: None, planned: None, asking: None }.into();
+                    let new = || WatchRead { reservation: None, planned: None, asking: None }.into();
                     let request = Request::Read { read, consistency };
-                    self.lookup.get_or_insert_with(new).planned = Some(request);
+                    self.read_in_progress.get_or_insert_with(new).planned = Some(request);
                 }
                 KeyWatchStep::Tell(notice) => return Poll::Ready(Some(notice)),
                 // The client comes back and finds another node.
                 KeyWatchStep::End(_) => return Poll::Ready(None),
                 KeyWatchStep::Wait => {
-                    self.lookup = None;
+                    self.read_in_progress = None;
                     match self.client.watch.poll_notification(context) {
                         Poll::Ready(Notification::Leave) => return Poll::Ready(None),
                         Poll::Ready(Notification::Look) => {
@@ -299,18 +300,23 @@ impl<S: Store> EventSource for KeyEventStream<S> {
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Ready(Some(notice)) => {
                     let bytes = self.client.encode(notice);
-                    self.outbox =
-                        Some(match self.lookup.as_mut().and_then(|lookup| lookup.reservation.take()) {
+                    self.outbox = Some(
+                        match self
+                            .read_in_progress
+                            .as_mut()
+                            .and_then(|read_in_progress| read_in_progress.reservation.take())
+                        {
                             Some(mut reservation) => {
                                 reservation.set(bytes.len());
                                 reservation.hold(bytes)
                             }
                             None => bytes,
-                        });
+                        },
+                    );
                 }
                 Poll::Pending if self.heartbeat.poll(context).is_ready() => {
                     self.heartbeat.restart(&self.client.watch);
-                    if self.lookup.is_none() {
+                    if self.read_in_progress.is_none() {
                         let watcher = &mut self.watcher;
                         self.client.watch.with_matched(|matched, due| watcher.heartbeat(matched, due));
                     } else {

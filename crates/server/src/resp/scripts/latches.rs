@@ -14,7 +14,8 @@ use std::time::Duration;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::timeout;
 
-/// How long a script waits for a latch. Then it runs without: the holder may wait for a leader.
+/// Longest time that a script waits for a latch. After that it runs without one: the script that
+/// holds the latch may be waiting for a shard without a leader.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// The latches of one worker, by slot. There is one while a script holds it or waits for it.

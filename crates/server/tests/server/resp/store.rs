@@ -55,7 +55,7 @@ pub struct State {
     pub refusal: Option<Refusal>,
     /// Whether only the first shard removes its keys.
     pub is_flush_incomplete: bool,
-    /// Up to which change of each shard the watchers were notified.
+    /// By shard: the last change of which watchers were notified.
     reported: Vec<ReportedChanges>,
     /// Number of submitted commands.
     pub commands: usize,
