@@ -14,7 +14,7 @@ use serde_json::value::{RawValue, Value, to_raw_value};
 /// Characters that names and keys may contain: any but control characters.
 pub const NAME: &str = r"^[^\x00-\x1f\x7f-\x9f]+$";
 /// Most characters of a key of a pair, a container or a field.
-pub const KEY_CHARACTERS_MAX: usize = 64;
+pub const KEY_CHARACTERS_MAX: usize = 128;
 /// Most characters of the author of a change.
 pub const AUTHOR_CHARACTERS_MAX: usize = 128;
 /// Most characters of the message of a change.
@@ -137,6 +137,69 @@ pub struct PairPage {
     pub total: u64,
 }
 
+/// A value of a container's document, and the revision that wrote it.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct BlamedValue {
+    /// Where the value is in the document: names with points between them, positions in brackets.
+    pub path: String,
+    /// Key of the pair that holds the value.
+    pub pair: String,
+    /// The value.
+    pub value: Json,
+    /// The revision that wrote the pair.
+    pub revision: u64,
+    /// Who made that revision; absent if history does not keep it any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub author: Option<String>,
+    /// The name that the client stated, if it proved another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub on_behalf_of: Option<String>,
+    /// When, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    pub time: Option<u64>,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub message: Option<String>,
+}
+
+/// A page of what a search found.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct SearchPage {
+    /// Pairs and containers, by namespace.
+    pub matches: Vec<SearchMatch>,
+    /// Pass as `after` for the next page; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub next: Option<String>,
+}
+
+/// A pair or container with the text in its key, its value, or the key of a field.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SearchMatch {
+    /// The namespace that it belongs to.
+    pub namespace: String,
+    /// `pair` or `container`.
+    #[schemars(extend("enum" = ["pair", "container"]))]
+    pub kind: String,
+    /// Its key.
+    pub key: String,
+    /// Its value, if it is a pair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Json")]
+    pub value: Option<Json>,
+    /// Datatype of the value, 0 to 6.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u8", range(max = 6))]
+    pub datatype: Option<u8>,
+    /// Keys of the containers that refer to it, if it is a pair.
+    pub containers: Vec<String>,
+}
+
 /// A container in a list: its fields without their pairs.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -159,7 +222,7 @@ pub struct ListedContainer {
 pub struct ListedField {
     /// Its key.
     pub key: String,
-    /// What it refers to: 1 one pair, 2 a list of pairs, 3 pairs by name.
+    /// What it refers to: 1 one pair, 2 a list of pairs, 3 a dict of pairs.
     #[schemars(range(min = 1, max = 3))]
     pub field_type: u8,
 }
@@ -196,7 +259,7 @@ pub struct Container {
 pub struct Field {
     /// Its key.
     pub key: String,
-    /// What it refers to: 1 one pair, 2 a list of pairs, 3 pairs by name.
+    /// What it refers to: 1 one pair, 2 a list of pairs, 3 a dict of pairs.
     #[schemars(range(min = 1, max = 3))]
     pub field_type: u8,
     /// The pairs.
@@ -207,14 +270,14 @@ pub struct Field {
 /// What a field refers to. During a restore a pair may be `None`, because it was not restored yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-#[schemars(inline)]
+#[schemars(rename = "{T}Reference")]
 pub enum Refers<T> {
     /// One pair.
     One(T),
     /// Pairs in order.
     List(Vec<T>),
-    /// Pairs by name.
-    Dict(BTreeMap<String, T>),
+    /// Pairs by name, or lists and dicts of pairs by name.
+    Dict(BTreeMap<String, Refers<T>>),
 }
 
 /// The content of a container.
@@ -230,7 +293,7 @@ pub struct ContainerContent {
 pub struct FieldContent {
     /// Its key.
     pub key: Key,
-    /// What it refers to: 1 one pair, 2 a list of pairs, 3 pairs by name.
+    /// What it refers to: 1 one pair, 2 a list of pairs, 3 a dict of pairs.
     #[schemars(range(min = 1, max = 3))]
     pub field_type: u8,
     /// The keys of the pairs.
@@ -540,13 +603,15 @@ mod tests {
     fn alternatives_are_told_apart() {
         let changes = r#"[{"kind":"pair","key":"p","action":"create","before":null,"after":{"value":1.5,"datatype":3}},
             {"kind":"container","key":"c","action":"update","before":{"fields":[]},
-            "after":{"fields":[{"key":"f","fieldType":3,"value":{"a":"p"}}]}}]"#;
+            "after":{"fields":[{"key":"f","fieldType":3,"value":{"a":"p","b":{"key":["p"]}}}]}}]"#;
         let parsed: Vec<ItemChange> = serde_json::from_str(changes).expect("changes");
         assert!(matches!(&parsed[0].after, Some(Content::Pair(pair)) if pair.datatype == Some(3)));
         let Some(Content::Container(ContainerContent { fields })) = &parsed[1].after else {
             panic!("{parsed:?}")
         };
-        let by_name = BTreeMap::from([("a".to_owned(), Key("p".to_owned()))]);
+        let key = || Key("p".to_owned());
+        let nested = Refers::Dict([("key".to_owned(), Refers::List(vec![key()]))].into());
+        let by_name = BTreeMap::from([("a".to_owned(), Refers::One(key())), ("b".to_owned(), nested)]);
         assert_eq!(fields[0].value, Refers::Dict(by_name));
     }
 

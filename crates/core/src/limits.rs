@@ -280,10 +280,17 @@ pub const MOVE_PART_BYTES_CLOSE: usize = 256 << 10;
 pub const MOVE_NAMESPACES_PER_STEP_MAX: usize = 16;
 
 /// Longest name of a configuration namespace.
-pub const CONFIG_NAMESPACE_CHARACTERS_MAX: usize = 32;
+pub const CONFIG_NAMESPACE_CHARACTERS_MAX: usize = 128;
 
 /// Longest key of a pair, a container or a field.
-pub const CONFIG_KEY_CHARACTERS_MAX: usize = 64;
+pub const CONFIG_KEY_CHARACTERS_MAX: usize = 128;
+
+/// Longest name of a namespace in a cluster below
+/// [`ClusterVersion::WITH_LEAVES`](crate::version::ClusterVersion::WITH_LEAVES).
+pub const CONFIG_NAMESPACE_CHARACTERS_BEFORE_LEAVES: usize = 32;
+
+/// Longest key of a pair, a container or a field in such a cluster.
+pub const CONFIG_KEY_CHARACTERS_BEFORE_LEAVES: usize = 64;
 
 /// Longest key inside a dict.
 pub const CONFIG_DICT_KEY_CHARACTERS_MAX: usize = 256;
@@ -352,6 +359,9 @@ pub const CONFIG_HISTORY_AGE_MS: u64 = 90 * 24 * 3600 * 1000;
 
 /// Maximum number of entries on one page of pairs, containers, names or revisions.
 pub const CONFIG_PAGE_ITEMS_MAX: usize = 1_000;
+
+/// Bytes of keys and values that one step of a search examines.
+pub const CONFIG_SEARCH_STEP_BYTES: usize = 1 << 20;
 
 /// Maximum number of changes of a container in one answer to a watching client, which then asks for
 /// the rest.

@@ -44,8 +44,11 @@ impl ClusterVersion {
     /// Nodes read each other's changes of keys for watchers. Logs contain leases, locks, and the
     /// removal of all keys.
     pub const WITH_COORDINATION: ClusterVersion = ClusterVersion(8);
+    /// Fields of containers refer to nested dicts of pairs. Names of namespaces, and keys of pairs,
+    /// containers and fields, are up to 128 characters long.
+    pub const WITH_LEAVES: ClusterVersion = ClusterVersion(9);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_COORDINATION;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_LEAVES;
 }
 
 impl Default for ClusterVersion {

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    Change, ConfigOperation, ConfigWritten, Field, Item, Name, Policy, Query, Refers, Selection, Stamp, Value,
+    Change, ConfigOperation, ConfigWritten, Field, Item, Name, Policy, Query, Refers, Search, Selection,
+    Stamp, Value,
 };
 use tidelock_core::command::{ConfigRead, ConfigWrite, Consistency, Read, Reply, Request, Write, WriteReply};
 use tidelock_core::types::{ShardId, Token};
@@ -89,7 +90,7 @@ impl ConfigWorkload {
         let names = if is_fleeting { &self.fleeting } else { &self.names };
         let namespace = choose(&mut self.random, names).clone();
         let at = self.seen.get(&namespace).copied().filter(|_| self.random.u8(0..4) == 0);
-        let query = match self.random.u8(0..10) {
+        let query = match self.random.u8(0..12) {
             0 => Query::Namespace,
             1 => Query::Pairs(Selection { contains: "".into(), offset: 0, limit: PAIRS_PAGE }),
             2 => Query::Pair { key: self.key(), at: at.map(|at| self.somewhat_before(at)) },
@@ -98,6 +99,12 @@ impl ConfigWorkload {
             5 => {
                 let read = Read::ConfigNamespaces { prefix: bytes::Bytes::new(), after: None, limit: 10 };
                 return Request::Read { read, consistency };
+            }
+            6 => Query::Users { key: self.key() },
+            8 => Query::Blame { key: self.container() },
+            7 => {
+                let text = if self.random.bool() { "1".into() } else { self.container() };
+                Query::Search(Search { text, after: None, limit: PAIRS_PAGE })
             }
             _ => Query::Container { key: self.container(), at, known: None },
         };
@@ -180,10 +187,15 @@ impl ConfigWorkload {
             }
             7..=9 => {
                 let list = (0..self.random.u8(0..3)).map(|_| self.key()).collect();
-                let fields = vec![
+                let mut fields = vec![
                     Field { key: "a".into(), refers: Refers::One(self.key()) },
                     Field { key: "b".into(), refers: Refers::List(list) },
                 ];
+                if self.random.bool() {
+                    let inner = Refers::Dict([("x".into(), Refers::One(self.key()))].into());
+                    let outer = [("d".into(), inner), ("p".into(), Refers::One(self.key()))];
+                    fields.push(Field { key: "c".into(), refers: Refers::Dict(outer.into()) });
+                }
                 Change::PutContainer { key: self.container(), fields, retype: self.random.bool() }
             }
             10 => Change::Delete(Item::Pair(self.key())),

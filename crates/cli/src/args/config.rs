@@ -47,6 +47,8 @@ pub enum ConfigCommand {
         #[command(subcommand)]
         command: ContainerCommand,
     },
+    /// Find pairs and containers by a text in their keys or values, in all namespaces
+    Search(SearchArgs),
     /// Apply many changes of a namespace as one revision, or none
     ///
     /// The file is JSON: {"changes":[{"pair":"timeout","value":30},{"pair":"old","delete":true},
@@ -54,6 +56,13 @@ pub enum ConfigCommand {
     Publish(PublishArgs),
     /// List revisions, the newest first: who changed what, when and why
     History(HistoryArgs),
+    /// Show the revision that wrote each value of a container: who, when and why
+    Blame {
+        /// The namespace
+        namespace: String,
+        /// Key of the container
+        container: String,
+    },
     /// Show the differences between two revisions
     Diff(DiffArgs),
     /// Restore the content of an earlier revision, as a new revision
@@ -64,6 +73,19 @@ pub enum ConfigCommand {
     Import(ImportArgs),
     /// Export a container's document, or a whole namespace
     Export(ExportArgs),
+}
+
+/// Arguments of `config search`.
+#[derive(Debug, Args)]
+pub struct SearchArgs {
+    /// What a key or a value contains; case matters
+    pub text: String,
+    /// Only namespaces whose names start with this prefix
+    #[arg(long, value_name = "PREFIX")]
+    pub namespaces: Option<String>,
+    /// Maximum number of matches
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub limit: usize,
 }
 
 /// The commands of `config ns`.
@@ -78,7 +100,7 @@ pub enum NsCommand {
     },
     /// Create a namespace
     Create {
-        /// The name, at most 32 characters
+        /// The name, at most 128 characters
         name: String,
         /// Who and why.
         #[command(flatten)]
@@ -200,8 +222,8 @@ pub enum ContainerCommand {
     /// Create or replace a container
     ///
     /// Each field is KEY=PAIR, KEY=PAIR,PAIR,… for a list (KEY=PAIR, with a comma at the end for a
-    /// list of one), or KEY=NAME:PAIR,NAME:PAIR,… for a dict. --file takes the fields as JSON
-    /// instead: {"fields":[…]}.
+    /// list of one), KEY=NAME:PAIR,NAME:PAIR,… for a dict, or KEY={"NAME":{"NAME":"PAIR"}} for a
+    /// dict of dicts. --file takes the fields as JSON instead: {"fields":[…]}.
     Set {
         /// The namespace
         namespace: String,

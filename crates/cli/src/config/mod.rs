@@ -20,14 +20,14 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tidelock_api::config::{
     ConfigError, ContainerContent, ContainerPage, Done, FieldContent, Key, Pair, PairPage, PolicyRequest,
-    Refers, RollbackRequest, Success,
+    Refers, RollbackRequest, SearchMatch, SearchPage, Success,
 };
 use tidelock_client::http::Method;
 use tidelock_client::{Call, CliError, Client, Response, keys, output};
 
 use crate::args::{
     ConfigArgs, ConfigCommand, ContainerCommand, Datatype, ExportArgs, Format, HistoryArgs, ImportArgs,
-    ItemArgs, NsCommand, Output, PairCommand, PublishArgs, RollbackArgs, TermsArgs,
+    ItemArgs, NsCommand, Output, PairCommand, PublishArgs, RollbackArgs, SearchArgs, TermsArgs,
 };
 
 /// The largest file that is sent: a node's limit of a request body.
@@ -51,8 +51,13 @@ pub fn run(args: ConfigArgs) -> Result<(), CliError> {
         ConfigCommand::Ns { command } => session.namespaces(command),
         ConfigCommand::Pair { command } => session.pairs(command),
         ConfigCommand::Container { command } => session.containers(command),
+        ConfigCommand::Search(args) => session.search(&args),
         ConfigCommand::Publish(args) => session.publish(&args),
         ConfigCommand::History(args) => session.history(&args),
+        ConfigCommand::Blame { namespace, container } => {
+            let values = session.show(Target::of(&[&namespace, "containers", &container, "blame"]))?;
+            values.map_or(Ok(()), |values: Vec<_>| output::line(&show::blame(&values)))
+        }
         ConfigCommand::Diff(args) => diff::run(&session, &args),
         ConfigCommand::Rollback(args) => session.roll_back(&args),
         ConfigCommand::Watch(args) => watch::run(&session, &args),
@@ -231,13 +236,57 @@ impl Session {
             }
             PairCommand::Set { namespace, key, value, datatype, terms } => {
                 let target = Target::of(&[&namespace, "pairs", &key]).with_terms(&terms);
-                self.change(Method::POST, target, pair_body(&value, datatype).as_bytes())
+                self.change(Method::POST, target, pair_body(&value, datatype).as_bytes())?;
+                self.warn_of_unused(&namespace, &key);
+                Ok(())
             }
             PairCommand::Del { namespace, key, terms } => {
                 let target = Target::of(&[&namespace, "pairs", &key]).with_terms(&terms);
                 self.change(Method::DELETE, target, b"")
             }
         }
+    }
+
+    /// Says so if a pair that was set changes nothing that programs read.
+    fn warn_of_unused(&self, namespace: &str, key: &str) {
+        let target = Target::of(&[namespace, "pairs", key, "containers"]);
+        let answer = self.client.ask(&Call::get(target.into_text()));
+        // The change itself has succeeded, so a failure of this request is none of the command.
+        let users = answer.and_then(|answer| data::<Vec<String>>(&answer));
+        if users.is_ok_and(|users| users.is_empty()) {
+            eprintln!("note: no container refers to pair {key:?}");
+        }
+    }
+
+    /// All pages of a search, up to a number of matches.
+    fn search(&self, args: &SearchArgs) -> Result<(), CliError> {
+        let mut matches: Vec<SearchMatch> = Vec::new();
+        let mut after: Option<String> = None;
+        loop {
+            let target = Target { path: "/api/search".to_owned(), parameters: vec![] };
+            let target = target.with("text", Some(&args.text)).with("namespaces", args.namespaces.as_ref());
+            let limit = PAGE_ITEMS.min(args.limit.saturating_sub(matches.len())).max(1);
+            let target = target.with("limit", Some(limit)).with("after", after.take());
+            let page: SearchPage = data(&self.client.ask(&Call::get(target.into_text()))?)?;
+            matches.extend(page.matches);
+            after = page.next;
+            if after.is_none() || matches.len() >= args.limit {
+                break;
+            }
+        }
+        match self.format {
+            Output::Json => {
+                matches
+                    .iter()
+                    .try_for_each(|found| output::line(&String::from_utf8_lossy(&encode(found))))?;
+            }
+            Output::Text if matches.is_empty() => {}
+            Output::Text => output::line(&show::matches(&matches))?,
+        }
+        if after.is_some() {
+            eprintln!("note: there may be more; --limit shows them");
+        }
+        Ok(())
     }
 
     fn containers(&self, command: ContainerCommand) -> Result<(), CliError> {
@@ -372,16 +421,22 @@ fn is_number_printed_otherwise(text: &str) -> bool {
     }
 }
 
-/// `KEY=PAIR`, `KEY=PAIR,PAIR` or `KEY=NAME:PAIR,NAME:PAIR`.
+/// `KEY=PAIR`, `KEY=PAIR,PAIR` or `KEY=NAME:PAIR,NAME:PAIR`, or JSON of any of these.
 fn parse_field(field: &str) -> Result<FieldContent, CliError> {
     let Some((key, refers)) = field.split_once('=') else {
         return Err(CliError::Usage(format!("{field:?} is no field: write KEY=PAIR")));
     };
+    if refers.starts_with(['{', '[']) {
+        let value: Refers<Key> = serde_json::from_str(refers).map_err(|error| {
+            CliError::Usage(format!("{field:?} is no field: in JSON it is {{\"name\":\"PAIR\"}}: {error}"))
+        })?;
+        let field_type = if matches!(value, Refers::List(_)) { 2 } else { 3 };
+        return Ok(FieldContent { key: pair_key(key), field_type, value });
+    }
     let parts: Vec<&str> = refers.split(',').filter(|part| !part.is_empty()).collect();
-    let named: Option<BTreeMap<String, Key>> = parts
-        .iter()
-        .map(|part| part.split_once(':').map(|(name, pair)| (name.to_owned(), pair_key(pair))))
-        .collect();
+    let named =
+        |part: &&str| part.split_once(':').map(|(name, pair)| (name.to_owned(), Refers::One(pair_key(pair))));
+    let named: Option<BTreeMap<String, Refers<Key>>> = parts.iter().map(named).collect();
     let (field_type, value) = match named {
         Some(named) if !parts.is_empty() => (3, Refers::Dict(named)),
         _ if refers.contains(',') => (2, Refers::List(parts.into_iter().map(pair_key).collect())),

@@ -1,6 +1,8 @@
 //! Configuration as tables for people.
 
-use tidelock_api::config::{History, ListedContainer, Namespace, Pair, Policy, Revision};
+use tidelock_api::config::{
+    BlamedValue, History, ListedContainer, Namespace, Pair, Policy, Revision, SearchMatch,
+};
 use tidelock_client::{keys, output};
 
 use crate::time::rfc3339;
@@ -34,6 +36,22 @@ pub fn pairs(items: &[Pair]) -> String {
     output::table(&["KEY", "TYPE", "VALUE"], items.iter().map(row).collect())
 }
 
+/// Table of what a search found.
+pub fn matches(items: &[SearchMatch]) -> String {
+    let row = |found: &SearchMatch| {
+        let value = found.value.as_ref().map(|value| value.value().to_string());
+        let containers: Vec<String> = found.containers.iter().map(|key| text(key)).collect();
+        vec![
+            text(&found.namespace),
+            text(&found.kind),
+            text(&found.key),
+            preview(&value.unwrap_or_default()),
+            preview(&containers.join(", ")),
+        ]
+    };
+    output::table(&["NAMESPACE", "KIND", "KEY", "VALUE", "CONTAINERS"], items.iter().map(row).collect())
+}
+
 /// Table of containers.
 pub fn containers(items: &[ListedContainer]) -> String {
     let row = |item: &ListedContainer| {
@@ -59,6 +77,26 @@ pub fn namespace(info: &Namespace) -> String {
     ];
     let rows = facts.into_iter().map(|(name, fact)| vec![name.to_owned(), fact]);
     output::table(&[], rows.collect()) + "\n"
+}
+
+/// Table of the values of a container, with who wrote them.
+pub fn blame(values: &[BlamedValue]) -> String {
+    let row = |value: &BlamedValue| {
+        let optional = |field: &Option<String>| text(field.as_deref().unwrap_or_default());
+        vec![
+            value.revision.to_string(),
+            value.time.map(rfc3339).unwrap_or_default(),
+            match &value.on_behalf_of {
+                Some(name) => format!("{} for {}", optional(&value.author), text(name)),
+                None => optional(&value.author),
+            },
+            text(&value.path),
+            preview(&value.value.value().to_string()),
+            preview(&optional(&value.message)),
+        ]
+    };
+    let rows = values.iter().map(row).collect();
+    output::table(&["REVISION", "TIME", "AUTHOR", "PATH", "VALUE", "MESSAGE"], rows)
 }
 
 /// Table of revisions.

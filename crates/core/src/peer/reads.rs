@@ -402,7 +402,7 @@ fn optional(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Option<Bytes>, D
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::config::{ConfigError, Item as ConfigItem, Name, Query, Selection};
+    use crate::command::config::{ConfigError, Item as ConfigItem, Name, Query, Search, Selection};
     use crate::command::{LockClient, Operation, OperationRepliesBuilder, OperationReply};
     use crate::types::UnixMillis;
     use alloc::vec;
@@ -425,6 +425,7 @@ mod tests {
     fn reads() -> Vec<Read> {
         let key = Bytes::from_static(b"k");
         let selection = || Selection { contains: "x".into(), offset: 3, limit: 9 };
+        let search = Search { text: "x".into(), after: Some(ConfigItem::Container("c".into())), limit: 9 };
         let config = |query| Read::Config(ConfigRead { namespace: Name::new("ns").expect("a name"), query });
         let (pair, at) = (ConfigItem::Pair("p".into()), Some(7));
         let operations = |bytes_max| {
@@ -457,6 +458,9 @@ mod tests {
             config(Query::Container { key: "c".into(), at: None, known: at }),
             config(Query::History { item: Some(pair), before: None, limit: 5 }),
             config(Query::Export { at }),
+            config(Query::Search(search)),
+            config(Query::Users { key: "p".into() }),
+            config(Query::Blame { key: "c".into() }),
             config(Query::Changes { key: "c".into(), after: 1 << 40 }),
         ]
     }

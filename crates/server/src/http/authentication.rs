@@ -114,6 +114,7 @@ impl Endpoint {
 fn of_config(operation: Config) -> EndpointDemand {
     match operation {
         Config::Namespaces
+        | Config::Search
         | Config::Namespace
         | Config::CreateNamespace
         | Config::DeleteNamespace
@@ -123,6 +124,7 @@ fn of_config(operation: Config) -> EndpointDemand {
         | Config::DeletePair
         | Config::RollBackPair
         | Config::PairHistory
+        | Config::PairContainers
         | Config::Containers
         | Config::Container
         | Config::PutContainer
@@ -130,6 +132,7 @@ fn of_config(operation: Config) -> EndpointDemand {
         | Config::RollBackContainer
         | Config::ContainerHistory
         | Config::ContainerDiff
+        | Config::Blame
         | Config::DownloadContainer
         | Config::ImportContainer
         | Config::WatchContainer

@@ -72,13 +72,16 @@ scripts! {
     config_containers_follow_their_pairs
     config_goes_into_files_and_back
     config_imports_change_no_values
+    config_imports_make_a_pair_a_leaf
     config_is_published_and_rolled_back
+    config_is_searched
     config_is_the_references
     config_long_polls_end_with_the_first_news
     config_namespaces_come_and_go
     config_pairs_have_datatypes
     config_pairs_keep_their_datatypes
     config_refusals_tell_what_happened
+    config_says_who_wrote_what
     dialects_share_keys
     fences_guard_writes
     head_answers_like_get_without_a_body

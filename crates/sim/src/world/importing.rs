@@ -84,7 +84,10 @@ impl Importer {
             2 | 3 => Value::List(vec![number]),
             // No pair can hold these two: their items get pairs.
             4 => Value::List(vec![number, Value::text("text")]),
-            5 => Value::Dict([("x".into(), number), ("y".into(), Value::Empty)].into()),
+            5 => {
+                let inner = Value::Dict([("w".into(), number.clone())].into());
+                Value::Dict([("x".into(), number), ("y".into(), Value::Empty), ("z".into(), inner)].into())
+            }
             _ => number,
         }
     }

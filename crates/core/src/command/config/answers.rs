@@ -8,13 +8,23 @@ use alloc::vec::Vec;
 
 use super::layout::{option, put_option, text};
 use super::{
-    Action, ChangeView, Changes, ConfigError, ConfigRead, ConfigReply, ConfigWritten, Container, Content,
-    Datatype, DocumentChange, Export, Found, HistoryPage, Item, Name, NamespaceView, Pair, Policy, Query,
-    RevisionView, Selection, Stamp,
+    Action, Blame, ChangeView, Changes, ConfigError, ConfigRead, ConfigReply, ConfigWritten, Container,
+    Content, Datatype, DocumentChange, Export, Found, HistoryPage, Item, Name, NamespaceView, Pair, Policy,
+    Query, RevisionView, Search, SearchMatch, SearchPage, Selection, Stamp,
 };
 use crate::codec::{self, DecodeError, Decoder};
+use crate::version::ClusterVersion;
 
 impl ConfigRead {
+    /// The version of the cluster from which on every release can read the query.
+    pub(crate) fn needed_version(&self) -> ClusterVersion {
+        let of_query = match self.query {
+            Query::Search(_) | Query::Users { .. } | Query::Blame { .. } => ClusterVersion::WITH_LEAVES,
+            _ => ClusterVersion::FIRST,
+        };
+        of_query.max(self.namespace.needed_version())
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_bytes(out, self.namespace.routing_key());
         match &self.query {
@@ -40,14 +50,25 @@ impl ConfigRead {
             }
             Query::History { item, before, limit } => {
                 out.push(6);
-                out.push(u8::from(item.is_some()));
-                item.iter().for_each(|item| item.encode(out));
+                put_item(out, item.as_ref());
                 put_option(out, *before);
                 codec::put_varint(out, *limit as u64);
             }
             Query::Export { at } => {
                 out.push(7);
                 put_option(out, *at);
+            }
+            Query::Search(search) => {
+                out.push(9);
+                search.encode(out);
+            }
+            Query::Users { key } => {
+                out.push(10);
+                put_text(out, key);
+            }
+            Query::Blame { key } => {
+                out.push(11);
+                put_text(out, key);
             }
             Query::Changes { key, after } => {
                 out.push(8);
@@ -66,14 +87,30 @@ impl ConfigRead {
             4 => Query::Containers(Selection::decode(decoder)?),
             5 => Query::Container { key: text(decoder)?, at: option(decoder)?, known: option(decoder)? },
             6 => {
-                let item = if decoder.bool()? { Some(Item::decode(decoder)?) } else { None };
+                let item = optional_item(decoder)?;
                 Query::History { item, before: option(decoder)?, limit: decoder.varint()? as usize }
             }
             7 => Query::Export { at: option(decoder)? },
             8 => Query::Changes { key: text(decoder)?, after: decoder.varint()? },
+            9 => Query::Search(Search::decode(decoder)?),
+            10 => Query::Users { key: text(decoder)? },
+            11 => Query::Blame { key: text(decoder)? },
             _ => return Err(DecodeError::UnknownTag("question about configuration")),
         };
         Ok(ConfigRead { namespace, query })
+    }
+}
+
+impl Search {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_text(out, &self.text);
+        put_item(out, self.after.as_ref());
+        codec::put_varint(out, self.limit as u64);
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Search, DecodeError> {
+        let (text, after) = (text(decoder)?, optional_item(decoder)?);
+        Ok(Search { text, after, limit: decoder.varint()? as usize })
     }
 }
 
@@ -164,6 +201,23 @@ impl ConfigReply {
                     container.encode(out);
                 });
             }
+            ConfigReply::Search(page) => {
+                out.push(29);
+                page.encode(out);
+            }
+            ConfigReply::Users { revision, containers } => {
+                out.push(30);
+                codec::put_varint(out, *revision);
+                put_all(out, containers.iter(), |out, key| put_text(out, key));
+            }
+            ConfigReply::Blame(Blame { found, stamps }) => {
+                out.push(31);
+                found.encode(out);
+                put_all(out, stamps.iter(), |out, (revision, stamp)| {
+                    codec::put_varint(out, *revision);
+                    stamp.encode(out);
+                });
+            }
             ConfigReply::Changes(changes) => {
                 out.push(28);
                 codec::put_varint(out, changes.revision);
@@ -215,8 +269,38 @@ impl ConfigReply {
                 })?;
                 ConfigReply::Changes(Changes { revision, has_gap, events })
             }
+            29 => ConfigReply::Search(SearchPage::decode(decoder)?),
+            30 => ConfigReply::Users { revision: decoder.varint()?, containers: all(decoder, text)? },
+            31 => {
+                let found = Found::decode(decoder)?;
+                let stamps = all(decoder, |decoder| Ok((decoder.varint()?, Stamp::decode(decoder)?)))?;
+                ConfigReply::Blame(Blame { found, stamps: stamps.into_iter().collect() })
+            }
             tag => return ConfigError::decode(tag, decoder).map(Err),
         }))
+    }
+}
+
+impl SearchPage {
+    fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.revision);
+        put_all(out, self.matches.iter(), |out, found| {
+            found.item.encode(out);
+            Content::encode(Some(&found.content), out);
+            put_all(out, found.containers.iter(), |out, key| put_text(out, key));
+        });
+        put_item(out, self.next.as_ref());
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<SearchPage, DecodeError> {
+        let revision = decoder.varint()?;
+        let matches = all(decoder, |decoder| {
+            let item = Item::decode(decoder)?;
+            let content =
+                Content::decode(&item, decoder)?.ok_or(DecodeError::Invalid("match of a search"))?;
+            Ok(SearchMatch { item, content, containers: all(decoder, text)? })
+        })?;
+        Ok(SearchPage { revision, matches, next: optional_item(decoder)? })
     }
 }
 
@@ -349,6 +433,15 @@ fn datatype(decoder: &mut Decoder<'_>) -> Result<Datatype, DecodeError> {
     Datatype::of(decoder.varint()?).ok_or(DecodeError::UnknownTag("datatype"))
 }
 
+fn put_item(out: &mut Vec<u8>, item: Option<&Item>) {
+    out.push(u8::from(item.is_some()));
+    item.iter().for_each(|item| item.encode(out));
+}
+
+fn optional_item(decoder: &mut Decoder<'_>) -> Result<Option<Item>, DecodeError> {
+    if decoder.bool()? { Item::decode(decoder).map(Some) } else { Ok(None) }
+}
+
 fn put_text(out: &mut Vec<u8>, text: &str) {
     codec::put_bytes(out, text.as_bytes());
 }
@@ -429,19 +522,39 @@ mod tests {
         ];
         let stamp =
             Stamp { author: "ann".into(), on_behalf_of: "bob".into(), time_ms: 7, message: "why".into() };
-        let revisions = vec![RevisionView { number: 4, stamp, action: Action::Rollback { to: 2 }, changes }];
+        let revisions = vec![RevisionView {
+            number: 4,
+            stamp: stamp.clone(),
+            action: Action::Rollback { to: 2 },
+            changes,
+        }];
         let events = vec![
             DocumentChange { revision: 2, found: Some(found.clone()) },
             DocumentChange { revision: 3, found: None },
         ];
         let containers = [("c".into(), container.clone())].into();
+        let matches = vec![
+            SearchMatch {
+                item: Item::Pair("p".into()),
+                content: Content::Pair(pair.clone()),
+                containers: vec!["c".into()],
+            },
+            SearchMatch {
+                item: Item::Container("c".into()),
+                content: Content::Container(container.clone()),
+                containers: vec![],
+            },
+        ];
         vec![
             ConfigReply::Namespace(view),
             ConfigReply::Pairs { revision: 1, total: 9, items: vec![("p".into(), pair.clone())] },
             ConfigReply::Pair { revision: 1, pair },
             ConfigReply::Containers { revision: 1, total: 9, items: vec![("c".into(), container)] },
-            ConfigReply::Container(found),
+            ConfigReply::Container(found.clone()),
             ConfigReply::Unchanged { revision: 3 },
+            ConfigReply::Users { revision: 3, containers: vec!["c".into(), "d".into()] },
+            ConfigReply::Blame(Blame { found, stamps: [(1, stamp)].into() }),
+            ConfigReply::Search(SearchPage { revision: 3, matches, next: Some(Item::Pair("p".into())) }),
             ConfigReply::History(HistoryPage { revision: 9, oldest: 2, revisions, next: Some(4) }),
             ConfigReply::Export(Export { revision: 2, policy, pairs, containers }),
             ConfigReply::Changes(Changes { revision: 3, has_gap: true, events }),

@@ -128,11 +128,47 @@ impl Stamp {
 impl ConfigWrite {
     /// See [`Write::needed_version`](crate::command::Write::needed_version).
     pub(crate) fn needed_version(&self) -> ClusterVersion {
-        match &*self.stamp.on_behalf_of {
+        let of_stamp = match &*self.stamp.on_behalf_of {
             "" => ClusterVersion::FIRST,
             _ => ClusterVersion::WITH_CLAIMED_AUTHORS,
+        };
+        let of_operation = match &self.operation {
+            ConfigOperation::Publish { changes, .. } if changes.iter().any(Change::has_leaves) => {
+                ClusterVersion::WITH_LEAVES
+            }
+            ConfigOperation::Rollback { item: Some(item), .. } if is_long(item.key()) => {
+                ClusterVersion::WITH_LEAVES
+            }
+            _ => ClusterVersion::FIRST,
+        };
+        of_stamp.max(of_operation).max(self.namespace.needed_version())
+    }
+}
+
+impl Name {
+    /// The version of the cluster from which on every release can read the name.
+    pub(crate) fn needed_version(&self) -> ClusterVersion {
+        let is_long = self.as_str().chars().count() > limits::CONFIG_NAMESPACE_CHARACTERS_BEFORE_LEAVES;
+        if is_long { ClusterVersion::WITH_LEAVES } else { ClusterVersion::FIRST }
+    }
+}
+
+impl Change {
+    /// Whether it has a nested field, or a key longer than earlier releases allow.
+    fn has_leaves(&self) -> bool {
+        match self {
+            Change::PutPair { key, .. } => is_long(key),
+            Change::PutContainer { key, fields, .. } => {
+                let is_new = |field: &Field| field.refers.is_nested() || is_long(&field.key);
+                is_long(key) || fields.iter().any(is_new)
+            }
+            Change::Delete(_) => false,
         }
     }
+}
+
+fn is_long(key: &str) -> bool {
+    key.chars().count() > limits::CONFIG_KEY_CHARACTERS_BEFORE_LEAVES
 }
 
 impl Policy {
@@ -287,21 +323,7 @@ pub(crate) fn encode_fields(fields: &[Field], out: &mut Vec<u8>) {
     codec::put_varint(out, fields.len() as u64);
     for field in fields {
         codec::put_bytes(out, field.key.as_bytes());
-        out.push(field.refers.field_type());
-        match &field.refers {
-            Refers::One(pair) => codec::put_bytes(out, pair.as_bytes()),
-            Refers::List(pairs) => {
-                codec::put_varint(out, pairs.len() as u64);
-                pairs.iter().for_each(|pair| codec::put_bytes(out, pair.as_bytes()));
-            }
-            Refers::Dict(pairs) => {
-                codec::put_varint(out, pairs.len() as u64);
-                for (name, pair) in pairs {
-                    codec::put_bytes(out, name.as_bytes());
-                    codec::put_bytes(out, pair.as_bytes());
-                }
-            }
-        }
+        field.refers.encode(out);
     }
 }
 
@@ -310,30 +332,68 @@ pub(crate) fn decode_fields(decoder: &mut Decoder<'_>) -> Result<Vec<Field>, Dec
     let count = decoder.varint()? as usize;
     let mut fields = Vec::with_capacity(count.min(decoder.rest().len() / 3));
     for _ in 0..count {
-        let key = text(decoder)?;
-        let refers = match decoder.u8()? {
-            1 => Refers::One(text(decoder)?),
+        fields.push(Field { key: text(decoder)?, refers: Refers::decode(decoder)? });
+    }
+    Ok(fields)
+}
+
+/// First byte of a dict whose entries may be anything, since [`ClusterVersion::WITH_LEAVES`].
+const NESTED_DICT: u8 = 4;
+
+impl Refers {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let is_nested = self.is_nested();
+        out.push(if is_nested { NESTED_DICT } else { self.field_type() });
+        match self {
+            Refers::One(pair) => codec::put_bytes(out, pair.as_bytes()),
+            Refers::List(pairs) => {
+                codec::put_varint(out, pairs.len() as u64);
+                pairs.iter().for_each(|pair| codec::put_bytes(out, pair.as_bytes()));
+            }
+            Refers::Dict(entries) => {
+                codec::put_varint(out, entries.len() as u64);
+                for (name, entry) in entries {
+                    codec::put_bytes(out, name.as_bytes());
+                    match entry {
+                        Refers::One(pair) if !is_nested => codec::put_bytes(out, pair.as_bytes()),
+                        entry => entry.encode(out),
+                    }
+                }
+            }
+        }
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Refers, DecodeError> {
+        Refers::decode_within(decoder, limits::CONFIG_VALUE_DEPTH_MAX)
+    }
+
+    fn decode_within(decoder: &mut Decoder<'_>, levels: usize) -> Result<Refers, DecodeError> {
+        match decoder.u8()? {
+            1 => Ok(Refers::One(text(decoder)?)),
             2 => {
                 let count = decoder.varint()? as usize;
                 let mut pairs = Vec::with_capacity(count.min(decoder.rest().len()));
                 for _ in 0..count {
                     pairs.push(text(decoder)?);
                 }
-                Refers::List(pairs)
+                Ok(Refers::List(pairs))
             }
-            3 => {
-                let mut pairs = BTreeMap::new();
+            3 | NESTED_DICT if levels == 0 => Err(DecodeError::Invalid("levels of a field")),
+            kind @ (3 | NESTED_DICT) => {
+                let mut entries = BTreeMap::new();
                 for _ in 0..decoder.varint()? {
                     let name = text(decoder)?;
-                    pairs.insert(name, text(decoder)?);
+                    let entry = match kind {
+                        3 => Refers::One(text(decoder)?),
+                        _ => Refers::decode_within(decoder, levels - 1)?,
+                    };
+                    entries.insert(name, entry);
                 }
-                Refers::Dict(pairs)
+                Ok(Refers::Dict(entries))
             }
-            _ => return Err(DecodeError::UnknownTag("field type")),
-        };
-        fields.push(Field { key, refers });
+            _ => Err(DecodeError::UnknownTag("field type")),
+        }
     }
-    Ok(fields)
 }
 
 /// Reads text as a reference-counted string.
@@ -378,10 +438,16 @@ mod tests {
 
     #[test]
     fn writes_round_trip() {
+        let one = |pair: &str| Refers::One(pair.into());
+        let inner = Refers::Dict([("z".into(), Refers::List(vec!["p".into()]))].into());
         let fields = vec![
             Field { key: "a".into(), refers: Refers::One("p".into()) },
             Field { key: "b".into(), refers: Refers::List(vec!["p".into(), "q".into()]) },
-            Field { key: "c".into(), refers: Refers::Dict([("x".into(), "q".into())].into()) },
+            Field { key: "c".into(), refers: Refers::Dict([("x".into(), one("q"))].into()) },
+            Field {
+                key: "d".into(),
+                refers: Refers::Dict([("x".into(), one("q")), ("y".into(), inner)].into()),
+            },
         ];
         let changes = vec![
             Change::PutPair { key: "p".into(), value: Value::Int(-3), retype: false },

@@ -7,10 +7,11 @@
 mod answers;
 pub mod block;
 mod layout;
+mod refers;
 mod reply;
 mod value;
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -21,10 +22,11 @@ use super::ShardRefusal;
 use crate::limits;
 use crate::types::ShardId;
 pub(crate) use layout::text as decode_text;
+pub use refers::Refers;
 pub(crate) use reply::write_document;
 pub use reply::{
-    Action, ChangeView, Changes, ConfigError, ConfigReply, ConfigWritten, Content, DocumentChange, Export,
-    Found, HistoryPage, NamespaceView, RevisionView,
+    Action, Blame, ChangeView, Changes, ConfigError, ConfigReply, ConfigWritten, Content, DocumentChange,
+    Export, Found, HistoryPage, NamespaceView, RevisionView, SearchMatch, SearchPage,
 };
 pub use value::{Datatype, Float, Value, ValueError};
 
@@ -113,38 +115,6 @@ pub struct Field {
     pub key: Arc<str>,
     /// Keys of pairs of the same namespace.
     pub refers: Refers,
-}
-
-/// The pairs that a field refers to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refers {
-    /// One pair: field type 1.
-    One(Arc<str>),
-    /// Pairs in order: field type 2.
-    List(Vec<Arc<str>>),
-    /// Pairs by name: field type 3.
-    Dict(BTreeMap<Arc<str>, Arc<str>>),
-}
-
-impl Refers {
-    /// The field type's number in the API.
-    pub fn field_type(&self) -> u8 {
-        match self {
-            Refers::One(_) => 1,
-            Refers::List(_) => 2,
-            Refers::Dict(_) => 3,
-        }
-    }
-
-    /// The keys of the pairs referred to, repeated as often as they are referred to.
-    pub fn pairs(&self) -> impl Iterator<Item = &Arc<str>> {
-        let (one, list, dict) = match self {
-            Refers::One(pair) => (Some(pair), &[][..], None),
-            Refers::List(pairs) => (None, &pairs[..], None),
-            Refers::Dict(pairs) => (None, &[][..], Some(pairs.values())),
-        };
-        one.into_iter().chain(list).chain(dict.into_iter().flatten())
-    }
 }
 
 /// A container: fields, and the document to which they resolve.
@@ -366,6 +336,18 @@ pub enum Query {
         /// The revision to read; `None`: the newest.
         at: Option<u64>,
     },
+    /// Pairs and containers with a text in their keys or values: [`ConfigReply::Search`].
+    Search(Search),
+    /// The containers that refer to a pair: [`ConfigReply::Users`].
+    Users {
+        /// Key of the pair. It must exist.
+        key: Arc<str>,
+    },
+    /// A container, and who wrote each pair that it refers to: [`ConfigReply::Blame`].
+    Blame {
+        /// Key of the container. It must exist.
+        key: Arc<str>,
+    },
     /// The documents of a container since a revision: [`ConfigReply::Changes`].
     Changes {
         /// The container whose changes are read. It need not exist.
@@ -373,6 +355,17 @@ pub enum Query {
         /// Only changes of later revisions; 0: all that are kept.
         after: u64,
     },
+}
+
+/// A search in the keys and values of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Search {
+    /// What a key or a value contains. Case matters.
+    pub text: Arc<str>,
+    /// Continues after this item.
+    pub after: Option<Item>,
+    /// Maximum number of matches, 1 to [`limits::CONFIG_PAGE_ITEMS_MAX`].
+    pub limit: usize,
 }
 
 /// A page of items by key.
@@ -415,22 +408,26 @@ impl ConfigWrite {
     }
 }
 
+fn valid_key(key: &str) -> Result<(), ShardRefusal> {
+    check_key(key)
+        .map_err(|_| ShardRefusal::invalid("a key that is empty, too long, or holds control characters"))
+}
+
 fn validate_changes(changes: &[Change]) -> Result<(), ShardRefusal> {
     if changes.len() > limits::CONFIG_PAIRS_MAX + limits::CONFIG_CONTAINERS_MAX {
         return Err(ShardRefusal::invalid("more changes at a time than a namespace can hold items"));
     }
-    let invalid_key = |_| ShardRefusal::invalid("a key that is empty, too long, or holds control characters");
     let (mut bytes, mut values) = (0, 0);
     for change in changes {
         match change {
             Change::PutPair { key, value, .. } => {
-                check_key(key).map_err(invalid_key)?;
+                valid_key(key)?;
                 value.validate().map_err(|_| ShardRefusal::invalid("a value that no pair can hold"))?;
                 bytes += key.len() + value.json_bytes();
                 values += value.count();
             }
             Change::PutContainer { key, fields, .. } => {
-                check_key(key).map_err(invalid_key)?;
+                valid_key(key)?;
                 validate_fields(fields)?;
                 bytes += key.len() + fields_bytes(fields);
             }
@@ -448,7 +445,6 @@ fn validate_changes(changes: &[Change]) -> Result<(), ShardRefusal> {
 
 /// Checks the fields of a container.
 pub fn validate_fields(fields: &[Field]) -> Result<(), ShardRefusal> {
-    let invalid_key = |_| ShardRefusal::invalid("a key that is empty, too long, or holds control characters");
     if fields.len() > limits::CONFIG_FIELDS_MAX {
         return Err(ShardRefusal::invalid("a container of more than 256 fields"));
     }
@@ -459,12 +455,9 @@ pub fn validate_fields(fields: &[Field]) -> Result<(), ShardRefusal> {
     }
     let mut references = 0;
     for field in fields {
-        check_key(&field.key).map_err(invalid_key)?;
+        valid_key(&field.key)?;
         references += field.refers.pairs().count();
-        if let Refers::Dict(pairs) = &field.refers {
-            pairs.keys().try_for_each(|key| check_key(key)).map_err(invalid_key)?;
-        }
-        field.refers.pairs().try_for_each(|pair| check_key(pair)).map_err(invalid_key)?;
+        field.refers.check()?;
     }
     if fields_bytes(fields) > limits::CONFIG_CONTAINER_BYTES_MAX {
         return Err(ShardRefusal::invalid("a container of more than 256 KiB of keys"));
@@ -477,14 +470,7 @@ pub fn validate_fields(fields: &[Field]) -> Result<(), ShardRefusal> {
 
 /// Bytes of keys in `fields`, as limits count them.
 pub(crate) fn fields_bytes(fields: &[Field]) -> usize {
-    let named = |refers: &Refers| match refers {
-        Refers::Dict(pairs) => pairs.keys().map(|key| key.len() + 1).sum(),
-        Refers::One(_) | Refers::List(_) => 0,
-    };
-    let field = |field: &Field| {
-        let pairs: usize = field.refers.pairs().map(|pair| pair.len() + 1).sum();
-        field.key.len() + 4 + pairs + named(&field.refers)
-    };
+    let field = |field: &Field| field.key.len() + 4 + field.refers.key_bytes();
     fields.iter().map(field).sum()
 }
 

@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::value::{Datatype, write_json_text};
-use super::{Container, Item, Pair, Policy, Refers};
+use super::{Container, Item, Pair, Policy, Refers, Stamp};
 
 /// The answer to a change: it was applied, or there was nothing to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,17 @@ pub enum ConfigReply {
     History(HistoryPage),
     /// Answer to [`Query::Export`](super::Query::Export).
     Export(Export),
+    /// Answer to [`Query::Search`](super::Query::Search).
+    Search(SearchPage),
+    /// Answer to [`Query::Users`](super::Query::Users).
+    Users {
+        /// The namespace's newest revision.
+        revision: u64,
+        /// Keys of the containers that refer to the pair, in order.
+        containers: Vec<Arc<str>>,
+    },
+    /// Answer to [`Query::Blame`](super::Query::Blame).
+    Blame(Blame),
     /// The documents of a container since a revision.
     Changes(Changes),
 }
@@ -226,10 +237,6 @@ pub(crate) fn write_document<'a>(
     pair: impl Fn(&str) -> Option<&'a Pair>,
     out: &mut String,
 ) {
-    let value = |key: &str, out: &mut String| match pair(key) {
-        Some(pair) => pair.value.write_json(out),
-        None => out.push_str("null"),
-    };
     out.push('{');
     for (position, field) in container.fields.iter().enumerate() {
         if position > 0 {
@@ -237,33 +244,41 @@ pub(crate) fn write_document<'a>(
         }
         write_json_text(&field.key, out);
         out.push(':');
-        match &field.refers {
-            Refers::One(key) => value(key, out),
-            Refers::List(keys) => {
-                out.push('[');
-                for (position, key) in keys.iter().enumerate() {
-                    if position > 0 {
-                        out.push(',');
-                    }
-                    value(key, out);
-                }
-                out.push(']');
-            }
-            Refers::Dict(keys) => {
-                out.push('{');
-                for (position, (name, key)) in keys.iter().enumerate() {
-                    if position > 0 {
-                        out.push(',');
-                    }
-                    write_json_text(name, out);
-                    out.push(':');
-                    value(key, out);
-                }
-                out.push('}');
-            }
-        }
+        write_resolved(&field.refers, &pair, out);
     }
     out.push('}');
+}
+
+fn write_resolved<'a>(refers: &Refers, pair: &impl Fn(&str) -> Option<&'a Pair>, out: &mut String) {
+    let value = |key: &str, out: &mut String| match pair(key) {
+        Some(pair) => pair.value.write_json(out),
+        None => out.push_str("null"),
+    };
+    match refers {
+        Refers::One(key) => value(key, out),
+        Refers::List(keys) => {
+            out.push('[');
+            for (position, key) in keys.iter().enumerate() {
+                if position > 0 {
+                    out.push(',');
+                }
+                value(key, out);
+            }
+            out.push(']');
+        }
+        Refers::Dict(entries) => {
+            out.push('{');
+            for (position, (name, entry)) in entries.iter().enumerate() {
+                if position > 0 {
+                    out.push(',');
+                }
+                write_json_text(name, out);
+                out.push(':');
+                write_resolved(entry, pair, out);
+            }
+            out.push('}');
+        }
+    }
 }
 
 /// A page of revisions, the newest first.
@@ -285,7 +300,7 @@ pub struct RevisionView {
     /// Rises with each revision of the namespace.
     pub number: u64,
     /// Who made it, when, and why.
-    pub stamp: super::Stamp,
+    pub stamp: Stamp,
     /// The operation that made it.
     pub action: Action,
     /// The items that it changed, each once.
@@ -339,6 +354,37 @@ pub struct Export {
     pub pairs: BTreeMap<Arc<str>, Arc<Pair>>,
     /// All containers, by key.
     pub containers: BTreeMap<Arc<str>, Arc<Container>>,
+}
+
+/// A container, and the revisions that wrote the pairs that it refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blame {
+    /// The container and its pairs, whose [`Pair::revision`] is a key of `stamps`.
+    pub found: Found,
+    /// Author, time and message of these revisions, as far as the history keeps them.
+    pub stamps: BTreeMap<u64, Stamp>,
+}
+
+/// A page of the items that a search found: pairs by key, then containers by key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchPage {
+    /// The namespace's newest revision.
+    pub revision: u64,
+    /// The matches of this page. It may be empty, and others may follow.
+    pub matches: Vec<SearchMatch>,
+    /// Pass as `after` for the next page; `None` at the end.
+    pub next: Option<Item>,
+}
+
+/// A pair or container with the text in its key or value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchMatch {
+    /// The pair or container.
+    pub item: Item,
+    /// Its content.
+    pub content: Content,
+    /// Keys of the containers that refer to it, if it is a pair.
+    pub containers: Vec<Arc<str>>,
 }
 
 /// The documents to which a container resolved, revision by revision.

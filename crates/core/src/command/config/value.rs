@@ -209,6 +209,19 @@ impl Value {
         }
     }
 
+    /// Whether a text, a name inside a dict, or the JSON of a number or a bool contains `text`.
+    pub fn contains_text(&self, text: &str) -> bool {
+        match self {
+            Value::Empty => false,
+            Value::Text(own) => own.contains(text),
+            Value::Int(_) | Value::Float(_) | Value::Bool(_) => self.to_json().contains(text),
+            Value::List(items) => items.iter().any(|item| item.contains_text(text)),
+            Value::Dict(entries) => {
+                entries.iter().any(|(name, entry)| name.contains(text) || entry.contains_text(text))
+            }
+        }
+    }
+
     /// Number of values: itself and all values inside.
     pub fn count(&self) -> usize {
         1 + match self {

@@ -16,7 +16,7 @@ mod tests;
 
 use alloc::vec::Vec;
 
-use super::config::{ConfigOperation, Item, Policy, Query, Selection};
+use super::config::{ConfigOperation, Item, Policy, Query, Search, Selection};
 use super::{
     AccessChange, AccessWrite, AdminAction, AuthorityChange, AuthorityWrite, Comparison, Condition,
     ConditionalTransaction, ConfigRead, ConfigRestoration, ConfigWrite, Discard, Expiry, ExpiryCondition,
@@ -408,6 +408,9 @@ fn of_query(query: &Query) {
         | Query::Container { key: _, at: _, known: _ }
         | Query::History { item: _, before: _, limit: _ }
         | Query::Export { at: _ }
+        | Query::Search(Search { text: _, after: _, limit: _ })
+        | Query::Users { key: _ }
+        | Query::Blame { key: _ }
         // It serves watchers, who are shown what a read shows.
         | Query::Changes { key: _, after: _ } => {}
     }

@@ -166,6 +166,11 @@ fn queries() -> Vec<(&'static str, Query)> {
             "read the history of a namespace": Query::History { item: None, before: None, limit: 10 },
         ],
         Query::Export { .. } => ["export a namespace": Query::Export { at: None }],
+        Query::Search(_) => [
+            "search a namespace": Query::Search(Search { text: "a".into(), after: None, limit: 10 }),
+        ],
+        Query::Users { .. } => ["list the containers that refer to a pair": Query::Users { key: "a".into() }],
+        Query::Blame { .. } => ["read who wrote what of a container": Query::Blame { key: "a".into() }],
         Query::Changes { .. } => ["watch a container": Query::Changes { key: "a".into(), after: 0 }],
     })
 }

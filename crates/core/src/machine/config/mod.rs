@@ -9,6 +9,7 @@
 //! - `history`: what each revision replaced, earlier states, and how much of it is kept.
 //! - `moving`: namespaces that move to another shard.
 //! - `read`: replies to queries.
+//! - `search`: texts in keys and values.
 //! - `records`: conversion to and from blocks, for snapshots, backups and moves of slots.
 //!
 //! A snapshot takes a reference to every namespace at once. The first later write to such a
@@ -20,6 +21,7 @@ mod namespace;
 mod publish;
 mod read;
 mod records;
+mod search;
 #[cfg(test)]
 mod tests;
 

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use super::history::{Revision, Undo};
 use super::namespace::{Contents, Namespace, container_bytes, pair_bytes, resolve, unresolved};
 use crate::command::config::{
-    Action, Change, ConfigError, Container, Content, Datatype, Field, Item, Pair, Refers, Stamp,
+    Action, Change, ConfigError, Container, Content, Datatype, Field, Item, Pair, Stamp,
 };
 use crate::limits;
 
@@ -190,8 +190,8 @@ impl Namespace {
                 else {
                     continue;
                 };
-                let now = datatype_of(&old.refers, |pair| self.contents.pairs.get(pair).map(|pair| &**pair));
-                let wanted = datatype_of(&field.refers, |pair| staged.pair(&self.contents, pair));
+                let now = old.refers.datatype(|pair| self.contents.pairs.get(pair).map(|pair| &**pair));
+                let wanted = field.refers.datatype(|pair| staged.pair(&self.contents, pair));
                 if let (Some(now), Some(wanted)) = (now, wanted)
                     && now != wanted
                 {
@@ -286,14 +286,5 @@ impl Namespace {
         }
         staged.containers.extend(resolved);
         Ok(())
-    }
-}
-
-/// The datatype to which a field resolves.
-fn datatype_of<'a>(refers: &Refers, pair: impl Fn(&str) -> Option<&'a Pair>) -> Option<Datatype> {
-    match refers {
-        Refers::One(key) => pair(key).map(|pair| pair.value.datatype()),
-        Refers::List(_) => Some(Datatype::List),
-        Refers::Dict(_) => Some(Datatype::Dict),
     }
 }

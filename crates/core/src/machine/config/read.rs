@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::history::Undo;
 use super::namespace::{Contents, Namespace, resolve};
 use crate::command::config::{
-    Changes, ConfigError, ConfigReply, Container, Content, DocumentChange, Export, Found, Item,
+    Blame, Changes, ConfigError, ConfigReply, Container, Content, DocumentChange, Export, Found, Item,
     NamespaceView, Pair, Query, Selection,
 };
 use crate::limits;
@@ -70,8 +70,28 @@ impl Namespace {
                 let (revision, policy) = (at.unwrap_or(revision), self.policy);
                 ConfigReply::Export(Export { revision, policy, pairs, containers })
             }
+            Query::Search(search) => ConfigReply::Search(self.search(search)),
+            Query::Users { key } => {
+                if !self.contents.pairs.contains_key(key) {
+                    return Err(ConfigError::NoPair(key.clone()));
+                }
+                ConfigReply::Users { revision, containers: self.users_of(key) }
+            }
+            Query::Blame { key } => ConfigReply::Blame(self.blame(key)?),
             Query::Changes { key, after } => ConfigReply::Changes(self.changes(key, *after)),
         })
+    }
+
+    fn blame(&self, key: &Arc<str>) -> Result<Blame, ConfigError> {
+        let container = self.contents.containers.get(key);
+        let container = container.ok_or_else(|| ConfigError::NoContainer(key.clone()))?;
+        let found = found(self.revision, container, |key| self.contents.pairs.get(key));
+        let stamp = |revision: u64| {
+            let position = self.history.binary_search_by_key(&revision, |kept| kept.number).ok()?;
+            Some((revision, self.history[position].stamp.clone()))
+        };
+        let stamps = found.pairs.values().filter_map(|pair| stamp(pair.revision)).collect();
+        Ok(Blame { found, stamps })
     }
 
     fn view(&self) -> NamespaceView {

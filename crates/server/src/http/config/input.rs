@@ -158,34 +158,42 @@ fn field(value: Value) -> Result<Field, ApiError> {
     let value = object.take("value");
     let value = object.required("value", value)?;
     object.finish()?;
-    let pair_key = |value: &Value| match value {
-        Value::Text(pair) => parse_key(pair),
-        other => {
-            let found = other.datatype().name();
-            Err(ApiError::invalid(format!(
-                "field {key:?} refers to pairs by their keys, strings, not {found}"
-            )))
-        }
-    };
     let refers = match (field_type, &value) {
-        (1, value) => Refers::One(pair_key(value)?),
-        (2, Value::List(pairs)) => Refers::List(pairs.iter().map(pair_key).collect::<Result<_, _>>()?),
-        (3, Value::Dict(pairs)) => {
-            let entry = |(name, pair): (&Arc<str>, &Value)| Ok((parse_key(name)?, pair_key(pair)?));
-            Refers::Dict(pairs.iter().map(entry).collect::<Result<_, ApiError>>()?)
-        }
-        (2, _) => {
+        (1, Value::List(_) | Value::Dict(_)) => return Err(not_a_key(&key, &value)),
+        (2, value) if !matches!(value, Value::List(_)) => {
             return Err(ApiError::invalid(format!("field {key:?} of type 2 refers to a list of pairs")));
         }
-        (3, _) => {
+        (3, value) if !matches!(value, Value::Dict(_)) => {
             return Err(ApiError::invalid(format!("field {key:?} of type 3 refers to a dict of pairs")));
         }
+        (1..=3, value) => refers(&key, value)?,
         (other, _) => {
             let text = format!("there is no field type {other}: 1 is KV, 2 LIST, 3 DICT");
             return Err(ApiError::invalid(text));
         }
     };
     Ok(Field { key, refers })
+}
+
+/// The pairs that a field refers to: a key, a list of keys, or a dict of any of these.
+fn refers(field: &str, value: &Value) -> Result<Refers, ApiError> {
+    let pair_key = |value: &Value| match value {
+        Value::Text(pair) => parse_key(pair),
+        other => Err(not_a_key(field, other)),
+    };
+    Ok(match value {
+        Value::List(pairs) => Refers::List(pairs.iter().map(pair_key).collect::<Result<_, _>>()?),
+        Value::Dict(entries) => {
+            let entry = |(name, value): (&Arc<str>, &Value)| Ok((parse_key(name)?, refers(field, value)?));
+            Refers::Dict(entries.iter().map(entry).collect::<Result<_, ApiError>>()?)
+        }
+        value => Refers::One(pair_key(value)?),
+    })
+}
+
+fn not_a_key(field: &str, found: &Value) -> ApiError {
+    let found = found.datatype().name();
+    ApiError::invalid(format!("field {field:?} refers to pairs by their keys, strings, not {found}"))
 }
 
 /// One of several changes: `{"pair":…}` or `{"container":…}` with its new content, or with

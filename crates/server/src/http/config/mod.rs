@@ -8,8 +8,8 @@
 //! ```text
 //! path      parses paths;  queries: the answer to each query
 //! input     bodies -> changes;  values: any value that serde reads
-//! reads writes transfer imports stream      routes by kind; transfer: export files;
-//!                                           imports: import files; stream: watchers
+//! reads writes search transfer imports      routes by kind; transfer: export files;
+//! stream                                    imports: import files; stream: watchers
 //! formats   JSON, YAML, TOML, properties, env
 //! show      replies -> JSON;  cache: encoded containers
 //! error     refusals
@@ -23,6 +23,7 @@ mod input;
 mod path;
 mod queries;
 mod reads;
+mod search;
 mod show;
 mod stream;
 mod transfer;
@@ -53,6 +54,7 @@ use queries::TypedQuery;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Config {
     Namespaces,
+    Search,
     Namespace,
     CreateNamespace,
     DeleteNamespace,
@@ -62,6 +64,7 @@ pub(super) enum Config {
     DeletePair,
     RollBackPair,
     PairHistory,
+    PairContainers,
     Containers,
     Container,
     PutContainer,
@@ -69,6 +72,7 @@ pub(super) enum Config {
     RollBackContainer,
     ContainerHistory,
     ContainerDiff,
+    Blame,
     DownloadContainer,
     ImportContainer,
     WatchContainer,
@@ -106,12 +110,16 @@ async fn dispatch<S: Store>(
     if operation == Config::Namespaces {
         return reads::namespaces(call).await;
     }
+    if operation == Config::Search {
+        return Box::pin(search::search(call)).await;
+    }
     let namespace = path::name(raw_namespace)?;
     let key = || path::key(raw_key);
     let (pair, container) = (|| key().map(Item::Pair), || key().map(Item::Container));
     // Rare and large operations are boxed: unboxed, every request would reserve memory for them.
     match operation {
         Config::Namespaces => reads::namespaces(call).await,
+        Config::Search => Box::pin(search::search(call)).await,
         Config::Pairs => reads::pairs(call, namespace).await,
         Config::Pair => reads::pair(call, namespace, key()?).await,
         Config::Containers => reads::containers(call, namespace).await,
@@ -119,9 +127,11 @@ async fn dispatch<S: Store>(
         Config::Namespace => Box::pin(reads::namespace(call, namespace)).await,
         Config::History => Box::pin(reads::history(call, namespace, None)).await,
         Config::PairHistory => Box::pin(reads::history(call, namespace, Some(pair()?))).await,
+        Config::PairContainers => Box::pin(reads::users(call, namespace, key()?)).await,
         Config::ContainerHistory => Box::pin(reads::history(call, namespace, Some(container()?))).await,
         Config::Diff => Box::pin(reads::namespace_diff(call, namespace)).await,
         Config::ContainerDiff => Box::pin(reads::container_diff(call, namespace, key()?)).await,
+        Config::Blame => Box::pin(reads::blame(call, namespace, key()?)).await,
         Config::DownloadContainer => Box::pin(transfer::download(call, namespace, key()?)).await,
         Config::WatchContainer => Box::pin(stream::watch(call, namespace, key()?)).await,
         Config::Export => Box::pin(transfer::export(call, namespace)).await,

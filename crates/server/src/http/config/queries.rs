@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    ConfigReply, Container, Export, Found, HistoryPage, Item, NamespaceView, Pair, Query, Selection,
+    Blame, ConfigReply, Container, Export, Found, HistoryPage, Item, NamespaceView, Pair, Query, Search,
+    SearchPage, Selection,
 };
 
 /// A query that is answered by an `A`.
@@ -71,6 +72,18 @@ pub(super) fn newer_container(key: Arc<str>, known: u64) -> TypedQuery<Option<Fo
 
 pub(super) fn history(item: Option<Item>, before: Option<u64>, limit: usize) -> TypedQuery<HistoryPage> {
     query!(Query::History { item, before, limit }, ConfigReply::History(page) => page)
+}
+
+pub(super) fn search(search: Search) -> TypedQuery<SearchPage> {
+    query!(Query::Search(search), ConfigReply::Search(page) => page)
+}
+
+pub(super) fn users(key: Arc<str>) -> TypedQuery<Vec<Arc<str>>> {
+    query!(Query::Users { key }, ConfigReply::Users { containers, .. } => containers)
+}
+
+pub(super) fn blame(key: Arc<str>) -> TypedQuery<Blame> {
+    query!(Query::Blame { key }, ConfigReply::Blame(blame) => blame)
 }
 
 pub(super) fn export(at: Option<u64>) -> TypedQuery<Export> {

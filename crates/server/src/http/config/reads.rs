@@ -73,6 +73,28 @@ pub(super) async fn pairs<S: Store>(call: Call<'_, S>, namespace: Name) -> Resul
     Ok(show::respond(api::PairPage { pairs, total: total as u64 }))
 }
 
+/// `GET /namespaces/:ns/pairs/:key/containers`: the keys of the containers that refer to a pair.
+pub(super) async fn users<S: Store>(
+    call: Call<'_, S>,
+    namespace: Name,
+    key: Arc<str>,
+) -> Result<Response, ApiError> {
+    let containers = ask(&call, &namespace, queries::users(key)).await?;
+    Ok(show::respond(containers.iter().map(|key| key.to_string()).collect::<Vec<_>>()))
+}
+
+/// `GET /namespaces/:ns/containers/:key/blame`: who wrote each value of a container, and when.
+pub(super) async fn blame<S: Store>(
+    call: Call<'_, S>,
+    namespace: Name,
+    key: Arc<str>,
+) -> Result<Response, ApiError> {
+    let blame = ask(&call, &namespace, queries::blame(key)).await?;
+    let bytes = blame.found.container.document_bytes;
+    let shown = offload(&call, bytes, move || Ok(show::success(show::blame(&blame)))).await?;
+    Ok(response::json(shown))
+}
+
 /// `GET /namespaces/:ns/containers?limit=&offset=&key=`.
 pub(super) async fn containers<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
     let query = queries::containers(selection(&call)?);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use tidelock_api::config as api;
 use tidelock_core::command::config::{
-    Action, Container, Content, DocumentChange as Event, Field, Found, HistoryPage, Item, Name,
-    NamespaceView, Pair, Refers, RevisionView, Value,
+    Action, Blame, Container, Content, DocumentChange as Event, Field, Found, HistoryPage, Item, Name,
+    NamespaceView, Pair, Refers, RevisionView, SearchMatch, Value,
 };
 
 use super::super::response::{self, Response};
@@ -78,7 +78,7 @@ pub(super) fn container(namespace: &Name, key: &str, found: &Found) -> api::Cont
     let field = |field: &Field| api::Field {
         key: field.key.to_string(),
         field_type: field.refers.field_type(),
-        value: refers(&field.refers, resolved),
+        value: refers(&field.refers, &resolved),
     };
     api::Container {
         key: key.to_owned(),
@@ -88,12 +88,13 @@ pub(super) fn container(namespace: &Name, key: &str, found: &Found) -> api::Cont
     }
 }
 
-fn refers<T>(refers: &Refers, pair: impl Fn(&Arc<str>) -> T) -> api::Refers<T> {
-    match refers {
+fn refers<T>(found: &Refers, pair: &impl Fn(&Arc<str>) -> T) -> api::Refers<T> {
+    match found {
         Refers::One(key) => api::Refers::One(pair(key)),
         Refers::List(keys) => api::Refers::List(keys.iter().map(pair).collect()),
-        Refers::Dict(keys) => {
-            api::Refers::Dict(keys.iter().map(|(name, key)| (name.to_string(), pair(key))).collect())
+        Refers::Dict(entries) => {
+            let entry = |(name, entry): (&Arc<str>, &Refers)| (name.to_string(), refers(entry, pair));
+            api::Refers::Dict(entries.iter().map(entry).collect())
         }
     }
 }
@@ -146,11 +147,68 @@ pub(super) fn item_change(
 ) -> api::ItemChange {
     let shown = |side| (detail == HistoryDetail::Contents).then(|| content(side));
     api::ItemChange {
-        kind: if matches!(item, Item::Pair(_)) { "pair" } else { "container" }.into(),
+        kind: kind(item).into(),
         key: item.key().to_string(),
         action: action(before, after).into(),
         before: shown(before),
         after: shown(after),
+    }
+}
+
+/// Who wrote each value of a container, in the order of the document.
+pub(super) fn blame(blame: &Blame) -> Vec<api::BlamedValue> {
+    let mut lines = Vec::new();
+    for field in &blame.found.container.fields {
+        blame_entry(blame, field.key.to_string(), &field.refers, &mut lines);
+    }
+    lines
+}
+
+fn blame_entry(blame: &Blame, path: String, refers: &Refers, lines: &mut Vec<api::BlamedValue>) {
+    let mut line = |path: String, key: &Arc<str>| {
+        let Some(pair) = blame.found.pairs.get(key) else { return };
+        let stamp = blame.stamps.get(&pair.revision);
+        lines.push(api::BlamedValue {
+            path,
+            pair: key.to_string(),
+            value: value(Some(&pair.value)),
+            revision: pair.revision,
+            author: stamp.map(|stamp| stamp.author.to_string()),
+            on_behalf_of: stamp.map(|stamp| stamp.on_behalf_of.to_string()).filter(|name| !name.is_empty()),
+            time: stamp.map(|stamp| stamp.time_ms),
+            message: stamp.map(|stamp| stamp.message.to_string()),
+        });
+    };
+    match refers {
+        Refers::One(key) => line(path, key),
+        Refers::List(keys) => {
+            keys.iter().enumerate().for_each(|(at, key)| line(format!("{path}[{at}]"), key));
+        }
+        Refers::Dict(entries) => {
+            for (name, entry) in entries {
+                blame_entry(blame, format!("{path}.{name}"), entry, lines);
+            }
+        }
+    }
+}
+
+/// A match of a search.
+pub(super) fn found(namespace: &Name, found: &SearchMatch) -> api::SearchMatch {
+    let pair = if let Content::Pair(pair) = &found.content { Some(&pair.value) } else { None };
+    api::SearchMatch {
+        namespace: namespace.to_string(),
+        kind: kind(&found.item).into(),
+        key: found.item.key().to_string(),
+        value: pair.map(|pair| value(Some(pair))),
+        datatype: pair.map(|pair| pair.datatype() as u8),
+        containers: found.containers.iter().map(|key| key.to_string()).collect(),
+    }
+}
+
+fn kind(item: &Item) -> &'static str {
+    match item {
+        Item::Pair(_) => "pair",
+        Item::Container(_) => "container",
     }
 }
 
@@ -160,7 +218,7 @@ fn content(content: Option<&Content>) -> api::Content {
     let field = |field: &Field| api::FieldContent {
         key: key(&field.key),
         field_type: field.refers.field_type(),
-        value: refers(&field.refers, key),
+        value: refers(&field.refers, &key),
     };
     match content {
         None => api::Content::None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_DISPOSITION, HeaderValue};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tidelock_core::command::config::{Export, Field, Found, Name, Refers, Value};
+use tidelock_core::command::config::{Export, Field, Found, Name, Value};
 
 use super::super::response::{self, Response};
 use super::super::service::Call;
@@ -25,17 +25,9 @@ pub(super) fn format<S: Store>(call: &Call<'_, S>) -> Result<Format, ApiError> {
 /// What a container resolves to, as a tree. Unlike in a value, a list or a dict of pairs may mix
 /// datatypes.
 pub(super) fn tree(found: &Found) -> Value {
-    let value = |key: &Arc<str>| found.pairs.get(key).map_or(Value::Empty, |pair| pair.value.clone());
-    let fields = found.container.fields.iter().map(|field| {
-        let value = match &field.refers {
-            Refers::One(pair) => value(pair),
-            Refers::List(pairs) => Value::List(pairs.iter().map(value).collect()),
-            Refers::Dict(pairs) => {
-                Value::Dict(pairs.iter().map(|(name, pair)| (name.clone(), value(pair))).collect())
-            }
-        };
-        (field.key.clone(), value)
-    });
+    let value = |key: &Arc<str>| Some(found.pairs.get(key).map_or(Value::Empty, |pair| pair.value.clone()));
+    let fields = found.container.fields.iter();
+    let fields = fields.filter_map(|field| Some((field.key.clone(), field.refers.value(&value)?)));
     Value::Dict(fields.collect())
 }
 
@@ -113,13 +105,7 @@ fn export_tree(namespace: &Name, export: &Export) -> Value {
         ])
     };
     let field = |field: &Field| {
-        let value = match &field.refers {
-            Refers::One(pair) => Value::Text(pair.clone()),
-            Refers::List(pairs) => Value::List(pairs.iter().cloned().map(Value::Text).collect()),
-            Refers::Dict(pairs) => Value::Dict(
-                pairs.iter().map(|(name, pair)| (name.clone(), Value::Text(pair.clone()))).collect(),
-            ),
-        };
+        let value = field.refers.value(&|key| Some(Value::Text(key.clone()))).unwrap_or(Value::Empty);
         let field_type = Value::Int(field.refers.field_type().into());
         dict(vec![("key", Value::Text(field.key.clone())), ("fieldType", field_type), ("value", value)])
     };

@@ -103,7 +103,7 @@ fn patterns_and_bounds_are_those_of_the_server() {
         (name, json!("")),
         (name, json!("a\u{9f}")),
         (name, json!("a\n")),
-        (name, json!("x".repeat(65))),
+        (name, json!("x".repeat(129))),
         (policy, json!({ "revisions": 1 })),
         (policy, json!({ "days": 0 })),
         (shard, json!({ "name": "" })),

@@ -106,6 +106,21 @@ fn namespaces() -> Vec<Operation> {
         .asks(page(100, "Only names that begin with this"))
         .gives_json(envelope::<Vec<String>>(), "The names"),
         operation(
+            "get /api/search",
+            Config::Search,
+            "searchConfiguration",
+            "Pairs and containers with a text in their keys or values",
+        )
+        .asks([
+            query("text", json!({ "type": "string", "minLength": 1, "maxLength": 1024 }), "Case matters")
+                .required(),
+            query("namespaces", text(), "Only in namespaces whose names begin with this"),
+            limit(100),
+            query("after", text(), "The next of the page before"),
+            stale(),
+        ])
+        .gives_json(envelope::<api::SearchPage>(), "What was found"),
+        operation(
             "get /api/namespaces/{namespace}",
             Config::Namespace,
             "getNamespace",
@@ -149,6 +164,15 @@ fn pairs() -> Vec<Operation> {
             .asks([revision(), stale()])
             .gives_json(envelope::<api::Pair>(), "The pair")
             .fails([404]),
+        operation(
+            "get /api/namespaces/{namespace}/pairs/{key}/containers",
+            Config::PairContainers,
+            "pairContainers",
+            "Keys of the containers that refer to a pair, in order",
+        )
+        .asks([stale()])
+        .gives_json(envelope::<Vec<String>>(), "The keys")
+        .fails([404]),
         done(operation(
             "post /api/namespaces/{namespace}/pairs/{key}",
             Config::PutPair,
@@ -353,6 +377,15 @@ fn histories() -> Vec<Operation> {
         )
         .asks(between())
         .gives_json(envelope::<api::ContainerDiff>(), "What differs")
+        .fails([404]),
+        operation(
+            "get /api/namespaces/{namespace}/containers/{key}/blame",
+            Config::Blame,
+            "blameContainer",
+            "The revision that wrote each value of a container",
+        )
+        .asks([stale()])
+        .gives_json(envelope::<Vec<api::BlamedValue>>(), "The values, in the order of the document")
         .fails([404]),
     ]
 }

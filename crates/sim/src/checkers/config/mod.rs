@@ -7,12 +7,13 @@
 //! Revisions that are no longer kept are only judged by their numbers.
 
 mod imports;
+mod search;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    Action, Change, ConfigOperation, ConfigReply, ConfigWritten, Content, Datatype, Item, Name, Query,
+    Action, Blame, Change, ConfigOperation, ConfigReply, ConfigWritten, Content, Datatype, Item, Name, Query,
     RevisionView, Value,
 };
 use tidelock_core::command::config::{Container, Found, Pair, Refers};
@@ -126,6 +127,9 @@ impl<'a> Account<'a> {
             ConfigReply::Container(found) => found.revision,
             ConfigReply::History(page) => page.revision,
             ConfigReply::Export(export) => export.revision,
+            ConfigReply::Search(page) => page.revision,
+            ConfigReply::Users { revision, .. } => *revision,
+            ConfigReply::Blame(blame) => blame.found.revision,
             _ => return Ok(()),
         };
         if let (ConfigReply::History(page), true) = (reply, operation.is_final) {
@@ -321,6 +325,20 @@ impl<'a> Account<'a> {
         Ok(())
     }
 
+    /// Whether each pair was written by the revision, and by the author, that it is said to be.
+    fn wrote(&self, blame: &Blame) -> bool {
+        let Some(revisions) = &self.revisions else { return true };
+        let oldest = revisions.first().map_or(0, |view| view.number);
+        blame.found.pairs.iter().filter(|(_, pair)| pair.revision > oldest).all(|(key, pair)| {
+            let view = revisions.iter().find(|view| view.number == pair.revision);
+            let changes = |view: &&RevisionView| {
+                view.changes.iter().any(|change| change.item == Item::Pair(key.clone()))
+            };
+            let stamp = view.filter(changes).map(|view| &view.stamp);
+            stamp.is_some() && blame.stamps.get(&pair.revision) == stamp
+        })
+    }
+
     fn judge_reads(&self, name: &Name, states: &States) -> Result<(), Violation> {
         for seen in &self.reads {
             let Some(state) = states.at(seen.revision) else { continue };
@@ -335,6 +353,15 @@ impl<'a> Account<'a> {
                     let items: BTreeMap<_, _> =
                         items.iter().map(|(key, pair)| (key.clone(), pair.value.clone())).collect();
                     *total == state.pairs.len() && items == state.pairs
+                }
+                (Query::Users { key }, ConfigReply::Users { containers, .. }) => {
+                    state.pairs.contains_key(key) && *containers == state.users_of(key)
+                }
+                (Query::Blame { key }, ConfigReply::Blame(blame)) => {
+                    Some(blame.found.document()) == state.document(key) && self.wrote(blame)
+                }
+                (Query::Search(search), ConfigReply::Search(page)) => {
+                    page.next.is_none() && search::finds(state, &search.text, &page.matches)
                 }
                 (Query::Export { .. }, ConfigReply::Export(export)) => {
                     ConfigState::of(&export.pairs, &export.containers) == *state
@@ -545,6 +572,14 @@ impl ConfigState {
         }
     }
 
+    /// The containers that refer to a pair.
+    fn users_of(&self, pair: &Arc<str>) -> Vec<Arc<str>> {
+        let refers = |fields: &[(Arc<str>, Refers)]| {
+            fields.iter().any(|(_, refers)| refers.pairs().any(|used| used == pair))
+        };
+        self.containers.iter().filter(|(_, fields)| refers(fields)).map(|(key, _)| key.clone()).collect()
+    }
+
     /// Replaces an item by its state in other content.
     pub fn copy(&mut self, other: &ConfigState, item: &Item) {
         match item {
@@ -571,18 +606,20 @@ impl ConfigState {
     pub fn document(&self, key: &str) -> Option<String> {
         let fields = self.containers.get(key)?;
         let value = |pair: &Arc<str>| self.pairs.get(pair).map_or("?".into(), Value::to_json);
-        let field = |(key, refers): &(Arc<str>, Refers)| {
-            let shown = match refers {
-                Refers::One(pair) => value(pair),
-                Refers::List(pairs) => format!("[{}]", pairs.iter().map(value).collect::<Vec<_>>().join(",")),
-                Refers::Dict(pairs) => {
-                    let entries = pairs.iter().map(|(name, pair)| format!("\"{name}\":{}", value(pair)));
-                    format!("{{{}}}", entries.collect::<Vec<_>>().join(","))
-                }
-            };
-            format!("\"{key}\":{shown}")
-        };
+        let field = |(key, refers): &(Arc<str>, Refers)| format!("\"{key}\":{}", shown(refers, &value));
         Some(format!("{{{}}}", fields.iter().map(field).collect::<Vec<_>>().join(",")))
+    }
+}
+
+/// The JSON that a field resolves to.
+fn shown(refers: &Refers, value: &impl Fn(&Arc<str>) -> String) -> String {
+    match refers {
+        Refers::One(pair) => value(pair),
+        Refers::List(pairs) => format!("[{}]", pairs.iter().map(value).collect::<Vec<_>>().join(",")),
+        Refers::Dict(entries) => {
+            let entries = entries.iter().map(|(name, entry)| format!("\"{name}\":{}", shown(entry, value)));
+            format!("{{{}}}", entries.collect::<Vec<_>>().join(","))
+        }
     }
 }
 

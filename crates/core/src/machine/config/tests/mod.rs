@@ -1,6 +1,7 @@
 //! Tests of configuration. `random` compares it with a model.
 
 mod random;
+mod search;
 
 use alloc::string::String;
 use alloc::vec;
@@ -124,7 +125,10 @@ fn a_container_resolves_to_sorted_compact_json() {
             vec![
                 one("d", "dict"),
                 Field { key: "l".into(), refers: Refers::List(vec!["i".into(), "b".into(), "i".into()]) },
-                Field { key: "m".into(), refers: Refers::Dict([("x".into(), "b".into())].into()) },
+                Field {
+                    key: "m".into(),
+                    refers: Refers::Dict([("x".into(), Refers::One("b".into()))].into()),
+                },
             ],
         ),
     ];

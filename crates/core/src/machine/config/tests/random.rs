@@ -38,20 +38,24 @@ impl Walk {
                 Change::PutPair { key: self.key("p"), value, retype: self.random.bool() }
             }
             5..7 => {
-                let mut refers = |kind| match kind {
-                    0 => Refers::One(self.key("p")),
-                    1 => Refers::List((0..self.random.u8(..3)).map(|_| self.key("p")).collect()),
-                    _ => Refers::Dict(
-                        (0..self.random.u8(..3)).map(|_| (self.key("n"), self.key("p"))).collect(),
-                    ),
-                };
-                let fields = ["a", "b", "c"].map(|key| (key, refers(key.len() as u8 % 3)));
-                let fields = fields.map(|(key, refers)| Field { key: key.into(), refers });
+                let fields = ["a", "b", "c"].map(|key| Field { key: key.into(), refers: self.refers(3) });
                 let retype = self.random.bool();
                 Change::PutContainer { key: self.key("c"), fields: fields.into(), retype }
             }
             7 | 8 => Change::Delete(Item::Pair(self.key("p"))),
             _ => Change::Delete(Item::Container(self.key("c"))),
+        }
+    }
+
+    /// A structure of at most `levels` dicts.
+    fn refers(&mut self, levels: u8) -> Refers {
+        match self.random.u8(..if levels == 0 { 2 } else { 3 }) {
+            0 => Refers::One(self.key("p")),
+            1 => Refers::List((0..self.random.u8(..3)).map(|_| self.key("p")).collect()),
+            _ => {
+                let entries = self.random.u8(..3);
+                Refers::Dict((0..entries).map(|_| (self.key("n"), self.refers(levels - 1))).collect())
+            }
         }
     }
 
