@@ -7,7 +7,7 @@
 //! Revisions that are no longer kept are only judged by their numbers.
 
 mod imports;
-mod search;
+pub(super) mod search;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -573,7 +573,7 @@ impl ConfigState {
     }
 
     /// The containers that refer to a pair.
-    fn users_of(&self, pair: &Arc<str>) -> Vec<Arc<str>> {
+    pub fn users_of(&self, pair: &Arc<str>) -> Vec<Arc<str>> {
         let refers = |fields: &[(Arc<str>, Refers)]| {
             fields.iter().any(|(_, refers)| refers.pairs().any(|used| used == pair))
         };

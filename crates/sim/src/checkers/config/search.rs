@@ -7,7 +7,7 @@ use tidelock_core::command::config::{Content, Item, SearchMatch, Value};
 use super::ConfigState;
 
 /// Whether these are all pairs and containers of the state in which `text` occurs, in order.
-pub(super) fn finds(state: &ConfigState, text: &str, found: &[SearchMatch]) -> bool {
+pub(in crate::checkers) fn finds(state: &ConfigState, text: &str, found: &[SearchMatch]) -> bool {
     let occurs = |value: &Value| match value {
         Value::Text(own) => own.contains(text),
         other => other.to_json().contains(text),

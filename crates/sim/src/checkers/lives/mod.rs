@@ -16,11 +16,11 @@ mod model;
 
 use std::collections::BTreeMap;
 
-use tidelock_core::command::config::{ConfigError, ConfigReply, ConfigWritten, Name, Query, Stamp};
+use tidelock_core::command::config::{ConfigError, ConfigReply, ConfigWritten, Name, Pair, Query, Stamp};
 use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply};
 use tidelock_core::types::{ShardId, Token};
 
-use super::config::{ConfigState, checksum_holds};
+use super::config::{ConfigState, checksum_holds, search};
 use super::operations::Ledger;
 use super::replay::{AnsweredRead, LogJudge, LogOrder, judge_event_order, judge_missing_events, watches};
 use super::{Checker, FinishedRun, Violation};
@@ -190,7 +190,24 @@ fn explains(state: Option<(&Lifetime, u64)>, query: &Query, answer: &Answer) -> 
                 && content.document(key) == Some(found.document())
                 && checksum_holds(found)
         }
-        (Query::Container { key, .. }, Err(ConfigError::NoContainer(missing))) => {
+        (Query::Search(search), Ok(ConfigReply::Search(page))) => {
+            page.revision == newest
+                && page.next.is_none()
+                && search::finds(content, &search.text, &page.matches)
+        }
+        (Query::Users { key }, Ok(ConfigReply::Users { revision, containers })) => {
+            *revision == newest && content.pairs.contains_key(key) && *containers == content.users_of(key)
+        }
+        (Query::Users { key }, Err(ConfigError::NoPair(missing))) => {
+            missing == key && !content.pairs.contains_key(key)
+        }
+        (Query::Blame { key }, Ok(ConfigReply::Blame(blame))) => {
+            let is_of = |pair: &Pair| life.stamp(pair.revision) == blame.stamps.get(&pair.revision);
+            blame.found.revision == newest
+                && content.document(key) == Some(blame.found.document())
+                && blame.found.pairs.values().all(|pair| pair.revision < life.oldest(newest) || is_of(pair))
+        }
+        (Query::Container { key, .. } | Query::Blame { key }, Err(ConfigError::NoContainer(missing))) => {
             missing == key && !content.containers.contains_key(key)
         }
         (Query::History { before: None, limit, .. }, Ok(ConfigReply::History(page))) => {
