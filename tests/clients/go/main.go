@@ -1,4 +1,4 @@
-// Runs go-redis, and libraries that use it, against a cluster: plain and cluster client, RESP2 and RESP3. Arguments are the addresses of its nodes. With TEST_CA
+// Runs go-redis, libraries that use it, and rueidis, against a cluster: plain and cluster client, RESP2 and RESP3. Arguments are the addresses of its nodes. With TEST_CA
 // and TEST_TOKEN_FILE in the environment it connects with TLS and a token.
 package main
 
@@ -150,6 +150,8 @@ func main() {
 	cluster := redis.NewClusterClient(ofCluster(addresses))
 	script(cluster, "go-cluster")
 	scripts(clients, cluster)
+	caching(addresses)
+	throughRueidis(addresses)
 	// A leadership may change meanwhile: then it is looked at anew.
 	for attempt := 1; !masters(addresses); attempt++ {
 		check("each key is on one master", attempt < 20)
@@ -167,8 +169,8 @@ func main() {
 		time.Sleep(time.Millisecond)
 	}
 	if secure != nil {
-		fmt.Println("go-redis, redislock, redsync with TLS and a token: ok")
+		fmt.Println("go-redis, redislock, redsync, redis_rate, rueidis with TLS and a token: ok")
 		return
 	}
-	fmt.Println("go-redis, redislock, redsync: ok")
+	fmt.Println("go-redis, redislock, redsync, redis_rate, rueidis: ok")
 }

@@ -1,4 +1,4 @@
-// Libraries that need Lua scripts: bsm/redislock and redsync, and go-redis' own scripts.
+// Libraries that need Lua scripts: bsm/redislock, redsync and redis_rate, and go-redis' own scripts.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bsm/redislock"
+	"github.com/go-redis/redis_rate/v10"
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
@@ -41,6 +42,20 @@ func locks(here, there redis.UniversalClient, prefix string) {
 	check("unlock", must(second.Unlock()))
 }
 
+// limits counts requests through several clients against one limit.
+func limits(clients []redis.UniversalClient, name string) {
+	limit := redis_rate.PerHour(5)
+	for number := range 8 {
+		limiter := redis_rate.NewLimiter(clients[number%len(clients)])
+		result := must(limiter.Allow(ctx, name, limit))
+		check(fmt.Sprintf("request %d within a limit of 5", number), result.Allowed == 1 == (number < 5))
+		check("remaining", result.Remaining == max(4-number, 0))
+	}
+	check("reset", redis_rate.NewLimiter(clients[0]).Reset(ctx, name) == nil)
+	result := must(redis_rate.NewLimiter(clients[0]).AllowAtMost(ctx, name, limit, 9))
+	check("what is left of a limit", result.Allowed == 5 && result.Remaining == 0)
+}
+
 // counters adds by concurrent scripts, none of which may be lost.
 func counters(clients []redis.UniversalClient, prefix string) {
 	add := redis.NewScript("local n = tonumber(redis.call('get', KEYS[1]) or '0'); redis.call('set', KEYS[1], n + ARGV[1]); return n")
@@ -64,6 +79,8 @@ func counters(clients []redis.UniversalClient, prefix string) {
 func scripts(clients []redis.UniversalClient, cluster redis.UniversalClient) {
 	locks(clients[0], clients[1], "go-scripts")
 	locks(cluster, clients[0], "go-scripts-cluster")
+	limits(clients, "go-scripts")
+	limits([]redis.UniversalClient{cluster}, "go-scripts-cluster")
 	counters(clients, "go-scripts")
 	counters([]redis.UniversalClient{cluster}, "go-scripts-cluster")
 }

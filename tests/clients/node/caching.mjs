@@ -50,9 +50,11 @@ for (const [number, node] of nodes.entries()) {
   const client = await connect(node, { clientSideCache });
   const key = `node-cached-${number}`;
   await put(other, key, "first");
-  assert.equal(await client.get(key), "first");
-  assert.equal(await client.get(key), "first");
-  assert.equal(client.clientSideCache.stats().hitCount, 1);
+  // The invalidation of the write may come after the first read.
+  await eventually("a read from the cache", async () => {
+    assert.equal(await client.get(key), "first");
+    return client.clientSideCache.stats().hitCount > 0;
+  });
   for (const value of ["second", "third"]) {
     await put(other, key, value);
     await eventually(`${value} replaces a cached value`, async () => (await client.get(key)) === value);

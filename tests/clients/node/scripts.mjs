@@ -1,9 +1,10 @@
-// Runs libraries that need Lua scripts, by way of ioredis: rate-limiter-flexible and redlock. Arguments are the addresses of the
+// Runs libraries that need Lua scripts, by way of ioredis: rate-limiter-flexible, redlock and redis-semaphore. Arguments are the addresses of the
 // nodes. With TEST_CA and TEST_TOKEN_FILE in the environment it connects with TLS and a token.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import Redis from "ioredis";
 import { RateLimiterRedis } from "rate-limiter-flexible";
+import { Mutex } from "redis-semaphore";
 import Redlock from "redlock";
 
 const { TEST_CA, TEST_TOKEN_FILE } = process.env;
@@ -48,6 +49,28 @@ async function locks() {
   await other.unlock();
 }
 
+// The semaphores of the same library need sorted sets.
+async function mutexes() {
+  const name = `${prefix}-mutex`;
+  const mutex = (client, options) => new Mutex(client, name, { lockTimeout: 60_000, acquireTimeout: 60_000, ...options });
+  const [here, there] = [clients[0], clients[1]].map((client) => mutex(client));
+  await here.acquire();
+  assert.equal(await mutex(clients[2], { acquireAttemptsLimit: 1 }).tryAcquire(), false);
+  const waiting = there.acquire();
+  await here.release();
+  await waiting;
+  await there.release();
+  assert.equal(await clients[0].exists(`mutex:${name}`), 0);
+  // The library renews a lock by a script, and tells its holder that it is lost.
+  const lost = Promise.withResolvers();
+  const renewed = mutex(clients[2], { refreshInterval: 10, onLockLost: lost.resolve });
+  await renewed.acquire();
+  await clients[0].set(`mutex:${name}`, "another holder");
+  assert.match((await lost.promise).message, /Lost mutex/);
+  await renewed.release();
+  assert.equal(await clients[1].getdel(`mutex:${name}`), "another holder");
+}
+
 async function commands() {
   const [client] = clients;
   client.defineCommand("addTo", { numberOfKeys: 1, lua: "return redis.call('incrby', KEYS[1], ARGV[1])" });
@@ -59,6 +82,7 @@ async function commands() {
 
 await limits();
 await locks();
+await mutexes();
 await commands();
 await Promise.all(clients.map((client) => client.quit()));
-console.log(`rate-limiter-flexible, redlock${secure ? " with TLS and a token" : ""}: ok`);
+console.log(`rate-limiter-flexible, redlock, redis-semaphore${secure ? " with TLS and a token" : ""}: ok`);
