@@ -353,9 +353,13 @@ pub const CONFIG_HISTORY_AGE_MS: u64 = 90 * 24 * 3600 * 1000;
 /// Maximum number of entries on one page of pairs, containers, names or revisions.
 pub const CONFIG_PAGE_ITEMS_MAX: usize = 1_000;
 
-/// Maximum number of changes of a container in one answer to a watching client, which then asks for
+/// Maximum number of changes of containers in one answer to a watching client, which then asks for
 /// the rest.
 pub const CONFIG_CHANGES_MAX: usize = 64;
+
+/// Bytes of documents after which an answer to a client that watches a namespace ends. It holds at
+/// least one document. So a node asks for no more at a time than it sends to the client soon.
+pub const CONFIG_CHANGES_BYTES_CLOSE: usize = 1 << 20;
 
 /// How far above its last revision a restored namespace continues. The original cluster went on
 /// assigning revisions after the backup, and those must not come again with other content.

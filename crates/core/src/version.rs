@@ -44,8 +44,10 @@ impl ClusterVersion {
     /// Nodes read each other's changes of keys for watchers. Logs contain leases, locks, and the
     /// removal of all keys.
     pub const WITH_COORDINATION: ClusterVersion = ClusterVersion(8);
+    /// Nodes read each other's changes of whole namespaces for watchers.
+    pub const WITH_NAMESPACE_WATCHES: ClusterVersion = ClusterVersion(9);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_COORDINATION;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_NAMESPACE_WATCHES;
 }
 
 impl Default for ClusterVersion {

@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use super::layout::{option, put_option, text};
 use super::{
     Action, ChangeView, Changes, ConfigError, ConfigRead, ConfigReply, ConfigWritten, Container, Content,
-    Datatype, DocumentChange, Export, Found, HistoryPage, Item, Name, NamespaceView, Pair, Policy, Query,
-    RevisionView, Selection, Stamp,
+    Datatype, DocumentChange, Export, Found, HistoryPage, Item, Name, NamespaceChanges, NamespaceEvent,
+    NamespaceView, Pair, Policy, Query, RevisionView, Selection, Stamp, WatchPosition,
 };
 use crate::codec::{self, DecodeError, Decoder};
 
@@ -54,6 +54,11 @@ impl ConfigRead {
                 put_text(out, key);
                 codec::put_varint(out, *after);
             }
+            Query::NamespaceChanges { after } => {
+                out.push(9);
+                out.push(u8::from(after.is_some()));
+                after.iter().for_each(|position| position.encode(out));
+            }
         }
     }
 
@@ -71,6 +76,9 @@ impl ConfigRead {
             }
             7 => Query::Export { at: option(decoder)? },
             8 => Query::Changes { key: text(decoder)?, after: decoder.varint()? },
+            9 => Query::NamespaceChanges {
+                after: if decoder.bool()? { Some(WatchPosition::decode(decoder)?) } else { None },
+            },
             _ => return Err(DecodeError::UnknownTag("question about configuration")),
         };
         Ok(ConfigRead { namespace, query })
@@ -174,6 +182,10 @@ impl ConfigReply {
                     event.found.iter().for_each(|found| found.encode(out));
                 });
             }
+            ConfigReply::NamespaceChanges(changes) => {
+                out.push(29);
+                changes.encode(out);
+            }
         }
     }
 
@@ -215,8 +227,50 @@ impl ConfigReply {
                 })?;
                 ConfigReply::Changes(Changes { revision, has_gap, events })
             }
+            29 => ConfigReply::NamespaceChanges(NamespaceChanges::decode(decoder)?),
             tag => return ConfigError::decode(tag, decoder).map(Err),
         }))
+    }
+}
+
+impl WatchPosition {
+    fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.revision);
+        out.push(u8::from(self.container.is_some()));
+        self.container.iter().for_each(|key| put_text(out, key));
+        out.push(u8::from(self.is_state));
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<WatchPosition, DecodeError> {
+        let revision = decoder.varint()?;
+        let container = if decoder.bool()? { Some(text(decoder)?) } else { None };
+        Ok(WatchPosition { revision, container, is_state: decoder.bool()? })
+    }
+}
+
+impl NamespaceChanges {
+    fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.revision);
+        out.extend_from_slice(&[u8::from(self.has_gap), u8::from(self.has_more)]);
+        put_option(out, self.state);
+        put_all(out, self.events.iter(), |out, event| {
+            codec::put_varint(out, event.revision);
+            put_text(out, &event.container);
+            out.push(u8::from(event.found.is_some()));
+            event.found.iter().for_each(|found| found.encode(out));
+        });
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<NamespaceChanges, DecodeError> {
+        let revision = decoder.varint()?;
+        let (has_gap, has_more) = (decoder.bool()?, decoder.bool()?);
+        let state = option(decoder)?;
+        let events = all(decoder, |decoder| {
+            let (revision, container) = (decoder.varint()?, text(decoder)?);
+            let found = if decoder.bool()? { Some(Found::decode(decoder)?) } else { None };
+            Ok(NamespaceEvent { revision, container, found })
+        })?;
+        Ok(NamespaceChanges { revision, has_gap, state, has_more, events })
     }
 }
 
@@ -440,7 +494,17 @@ mod tests {
             ConfigReply::Pairs { revision: 1, total: 9, items: vec![("p".into(), pair.clone())] },
             ConfigReply::Pair { revision: 1, pair },
             ConfigReply::Containers { revision: 1, total: 9, items: vec![("c".into(), container)] },
-            ConfigReply::Container(found),
+            ConfigReply::Container(found.clone()),
+            ConfigReply::NamespaceChanges(NamespaceChanges {
+                revision: 300,
+                has_gap: true,
+                state: Some(299),
+                has_more: false,
+                events: vec![
+                    NamespaceEvent { revision: 7, container: "c".into(), found: Some(found) },
+                    NamespaceEvent { revision: 8, container: "".into(), found: None },
+                ],
+            }),
             ConfigReply::Unchanged { revision: 3 },
             ConfigReply::History(HistoryPage { revision: 9, oldest: 2, revisions, next: Some(4) }),
             ConfigReply::Export(Export { revision: 2, policy, pairs, containers }),

@@ -408,7 +408,8 @@ fn of_query(query: &Query) {
         | Query::Container { key: _, at: _, known: _ }
         | Query::History { item: _, before: _, limit: _ }
         | Query::Export { at: _ }
-        // It serves watchers, who are shown what a read shows.
-        | Query::Changes { key: _, after: _ } => {}
+        // These serve watchers, who are shown what a read shows.
+        | Query::Changes { key: _, after: _ }
+        | Query::NamespaceChanges { after: _ } => {}
     }
 }

@@ -167,6 +167,7 @@ fn queries() -> Vec<(&'static str, Query)> {
         ],
         Query::Export { .. } => ["export a namespace": Query::Export { at: None }],
         Query::Changes { .. } => ["watch a container": Query::Changes { key: "a".into(), after: 0 }],
+        Query::NamespaceChanges { .. } => ["watch a namespace": Query::NamespaceChanges { after: None }],
     })
 }
 

@@ -10,6 +10,7 @@
 //! input     bodies -> changes;  values: any value that serde reads
 //! reads writes transfer imports stream      routes by kind; transfer: export files;
 //!                                           imports: import files; stream: watchers
+//! position  how far a watcher has come;  readers: who watches now, at all nodes
 //! formats   JSON, YAML, TOML, properties, env
 //! show      replies -> JSON;  cache: encoded containers
 //! error     refusals
@@ -21,7 +22,9 @@ mod formats;
 mod imports;
 mod input;
 mod path;
+mod position;
 mod queries;
+mod readers;
 mod reads;
 mod show;
 mod stream;
@@ -31,6 +34,7 @@ mod writes;
 
 use std::sync::Arc;
 
+use tidelock_core::clients::watcher::WatchScope;
 use tidelock_core::command::config::{Export, Item, Name, Stamp};
 use tidelock_core::command::{ConfigRead, Consistency};
 use tidelock_core::limits;
@@ -48,6 +52,7 @@ pub use cache::Documents;
 pub(super) use error::ApiError;
 pub(super) use formats::Format;
 use queries::TypedQuery;
+pub(super) use readers::READERS_LISTED;
 
 /// Operations on configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +77,8 @@ pub(super) enum Config {
     DownloadContainer,
     ImportContainer,
     WatchContainer,
+    WatchNamespace,
+    Readers,
     Publish,
     RollBack,
     SetPolicy,
@@ -123,7 +130,11 @@ async fn dispatch<S: Store>(
         Config::Diff => Box::pin(reads::namespace_diff(call, namespace)).await,
         Config::ContainerDiff => Box::pin(reads::container_diff(call, namespace, key()?)).await,
         Config::DownloadContainer => Box::pin(transfer::download(call, namespace, key()?)).await,
-        Config::WatchContainer => Box::pin(stream::watch(call, namespace, key()?)).await,
+        Config::WatchContainer => {
+            Box::pin(stream::watch(call, namespace, WatchScope::Container(key()?))).await
+        }
+        Config::WatchNamespace => Box::pin(stream::watch(call, namespace, WatchScope::Namespace)).await,
+        Config::Readers => Box::pin(readers::readers(call, namespace)).await,
         Config::Export => Box::pin(transfer::export(call, namespace)).await,
         Config::CreateNamespace => Box::pin(writes::create(call, namespace)).await,
         Config::DeleteNamespace => Box::pin(writes::delete_namespace(call, namespace)).await,

@@ -44,6 +44,7 @@ type Bodies = (
     (config::Pair, config::PairContent, config::ListedContainer, config::Container),
     (config::ContainerContent, config::Publication, config::RollbackRequest, config::PolicyRequest),
     (config::NamespaceDiff, config::ContainerDiff, audit::AuditRecords),
+    (config::NamespaceChanges, config::Readers),
 );
 
 /// Bodies of requests about keys, leases and locks.
