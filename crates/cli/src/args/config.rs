@@ -58,8 +58,11 @@ pub enum ConfigCommand {
     Diff(DiffArgs),
     /// Restore the content of an earlier revision, as a new revision
     Rollback(RollbackArgs),
-    /// Print a container's document, and again whenever it changes, until Ctrl-C
+    /// Print a container's document, or those of a whole namespace, and again whenever one changes,
+    /// until Ctrl-C
     Watch(WatchArgs),
+    /// List the clients that watch a namespace now, at all nodes
+    Readers(ReadersArgs),
     /// Import a file into a container, or an exported namespace
     Import(ImportArgs),
     /// Export a container's document, or a whole namespace
@@ -361,11 +364,14 @@ pub struct RollbackArgs {
 pub struct WatchArgs {
     /// The namespace
     pub namespace: String,
-    /// The container
-    pub container: String,
+    /// The container; without it, all containers of the namespace
+    pub container: Option<String>,
     /// Print only changes after this revision
     #[arg(long, value_name = "N")]
     pub after: Option<u64>,
+    /// The name by which `config readers` lists this client
+    #[arg(long, value_name = "TEXT")]
+    pub label: Option<String>,
     /// Exit after this many changes
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
@@ -413,4 +419,16 @@ pub struct ExportArgs {
     /// Write to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
+}
+
+/// Arguments of `config readers`.
+#[derive(Debug, Args)]
+pub struct ReadersArgs {
+    /// The namespace
+    pub namespace: String,
+    /// Only clients that are sent the changes of this container
+    pub container: Option<String>,
+    /// Maximum number of clients to list
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub limit: u32,
 }

@@ -1,10 +1,11 @@
 //! `tidelock config`: typed configuration over HTTP.
 //!
 //! Owns the requests that read and change namespaces, pairs and containers. `show` prints them,
-//! `diff` shows differences, `watch` waits for changes. The node decides the type of a value, so
-//! that every client gets the same result.
+//! `diff` shows differences, `watch` waits for changes, `readers` lists who watches. The node
+//! decides the type of a value, so that every client gets the same result.
 
 mod diff;
+mod readers;
 mod show;
 mod watch;
 
@@ -56,6 +57,7 @@ pub fn run(args: ConfigArgs) -> Result<(), CliError> {
         ConfigCommand::Diff(args) => diff::run(&session, &args),
         ConfigCommand::Rollback(args) => session.roll_back(&args),
         ConfigCommand::Watch(args) => watch::run(&session, &args),
+        ConfigCommand::Readers(args) => readers::run(&session, &args),
         ConfigCommand::Import(args) => session.import(&args),
         ConfigCommand::Export(args) => session.export(&args),
     }
