@@ -20,6 +20,7 @@ mod clients;
 mod cluster_ca;
 mod commands;
 mod config;
+mod config_agent;
 mod config_watches;
 mod coordination;
 mod demands;
