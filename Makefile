@@ -57,7 +57,7 @@ test-e2e: ## Tests of the real binary alone (TEST=part of a name)
 .PHONY: test-workers
 test-workers: ## Tests of the real binary with two workers a node
 	TIDELOCK_WORKERS=2 scripts/test-summary $(CARGO_TEST) --test cli -- \
-		auth:: backups:: bytes:: config:: dialects:: faults:: full_disk:: lifecycle:: linearizable:: moving:: resp:: workers::
+		auth:: backups:: bytes:: config:: config_watches:: dialects:: faults:: full_disk:: lifecycle:: linearizable:: moving:: resp:: workers::
 
 # redis-cli, redis-benchmark, redis-py, ioredis and go-redis, pinned, against three nodes.
 .PHONY: test-clients

@@ -1,4 +1,4 @@
-"""Runs the programs of examples/ in three languages against a cluster of three nodes, also while the leader of their
+"""Runs the programs of examples/ in three or four languages against a cluster of three nodes, also while the leader of their
 shard is killed and while they are paused for longer than their leases live. Ends with `N passed, M failed`.
 
 usage: run.py TIDELOCK NODE DIRECTORY-OF-GO-PROGRAMS FIRST-PORT [PART-OF-A-NAME]
@@ -73,6 +73,12 @@ class Cluster:
 
     def put(self, key, value):
         eventually(f"{key} is written", lambda: self.answered("PUT", f"/v1/keys/{key}", value))
+
+    def configure(self, namespace, number):
+        """Makes a container resolve to a number, and to nothing else."""
+        path = f"/api/namespaces/{namespace}/containers/app/import?create=true"
+        eventually(f"{namespace} is changed",
+                   lambda: (self.answered("POST", path, f'{{"port":{number}}}') or [0])[0] == 200)
 
     def delete(self, key):
         eventually(f"{key} is deleted", lambda: self.answered("DELETE", f"/v1/keys/{key}"))
@@ -165,6 +171,15 @@ class Examples:
                     Program([self.commands["Node.js"]("", "")[0], copied, nodes, key])]
         self.started += programs
         return programs
+
+    def configured(self, language, nodes, namespace, path):
+        """The program of a language that watches a namespace."""
+        recipe = EXAMPLES / "configuration"
+        command = ["java", recipe / "Config.java"] if language == "Java" else (
+            self.commands[language]("configuration", "config")[:-1])
+        program = Program([*map(str, command), nodes, namespace, str(path)])
+        self.started.append(program)
+        return program
 
     def everywhere(self, recipe, name, *arguments):
         return [self.start(language, recipe, name, *arguments) for language in self.commands]
@@ -327,12 +342,37 @@ def transfers(examples, cluster, with_kill):
     return killed
 
 
+def configuration(examples, cluster, with_kill):
+    """Every program has the present documents, and starts with its last good copy if no node is reachable."""
+    namespace = f"config-{with_kill}"
+    copies = pathlib.Path(cluster.directory) / namespace
+    copies.mkdir()
+    cluster.configure(namespace, 1)
+    languages = [*examples.commands, "Java"]
+    programs = {language: examples.configured(language, ",".join(cluster.http), namespace, copies / language)
+                for language in languages}
+    killed = None
+    for number in (1, 2, 3):
+        if number > 1:
+            if with_kill and killed is None:
+                killed = cluster.kill_leader(namespace)
+            cluster.configure(namespace, number)
+        for language, program in programs.items():
+            eventually(f"{language} has {number}, not {program.lines[-3:]}",
+                       lambda: program.last("current") == f'current {{"app":{{"port":{number}}}}}')
+    for language, program in programs.items():
+        program.kill()
+        alone = examples.configured(language, "127.0.0.1:1", namespace, copies / language)
+        alone.expect("the copy", lambda line: line == 'copy {"app":{"port":3}}')
+    return killed
+
+
 def main(tidelock, node, go, port, part=""):
     passed = failed = 0
     with tempfile.TemporaryDirectory() as directory:
         cluster = Cluster(tidelock, directory, int(port))
         examples = Examples(cluster, node, go)
-        tests = [(test, with_kill) for test in (lock, election, registry, flags, caches, transfers)
+        tests = [(test, with_kill) for test in (lock, election, registry, flags, caches, transfers, configuration)
                  for with_kill in (False, True)]
         tests += [(test, language) for test in (paused_holder, paused_leader) for language in examples.commands]
         for test, argument in tests:

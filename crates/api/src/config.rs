@@ -27,6 +27,12 @@ pub const REVISIONS_MAX: u64 = 10_000;
 /// SHA-256 as hexadecimal digits.
 const CHECKSUM: &str = "^[0-9a-f]{64}$";
 
+/// Most characters of the label of a client that watches.
+pub const LABEL_CHARACTERS_MAX: usize = 128;
+
+/// How far a client of a namespace's watch has come.
+pub const POSITION: &str = "^[0-9]{1,20}([:@][0-9A-Za-z._~-]*)?$";
+
 /// A value of any datatype, as JSON text: floats keep their digits.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(transparent)]
@@ -464,15 +470,81 @@ pub struct Changes {
     pub changes: Vec<Event>,
 }
 
+/// The answer to a long poll of a whole namespace.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct NamespaceChanges {
+    /// Where the next poll continues. Pass it as it is: a revision may change several containers,
+    /// and more of them than one answer holds.
+    #[schemars(regex(pattern = POSITION))]
+    pub index: String,
+    /// Whether there were changes that history does not hold any more. The state of the namespace
+    /// follows, from this answer on.
+    pub gap: bool,
+    /// The state with which the polls began, or which followed a gap, is complete with this answer:
+    /// containers that none of the answers named since do not exist as of this revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    pub current: Option<u64>,
+    /// The changes, the oldest first.
+    pub changes: Vec<Event>,
+}
+
+/// The clients that watch a namespace or a container of it now.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Readers {
+    /// The node that answers.
+    pub node: u64,
+    /// The id of its cluster.
+    pub cluster: String,
+    /// How many clients watch at the nodes that answered.
+    pub total: u64,
+    /// Some of them, by node and container.
+    pub readers: Vec<Reader>,
+    /// The nodes that did not answer in time, or refused. The clients that watch there are not
+    /// contained.
+    pub missing: Vec<u64>,
+}
+
+/// A client that watches configuration.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct Reader {
+    /// The node that serves it.
+    pub node: u64,
+    /// Its address, or that of the last proxy in front of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub address: Option<String>,
+    /// The principal that it has proved to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub principal: Option<String>,
+    /// The label that it stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub label: Option<String>,
+    /// The container that it watches. Left out: the whole namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub container: Option<String>,
+    /// The revision that it was sent last, or began after; 0: none yet.
+    pub revision: u64,
+    /// Whether it is a long poll, which ends with the next change.
+    pub poll: bool,
+}
+
 /// The data of an event: what a container resolves to, that it was deleted, or a gap.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
     /// The namespace of the container.
     pub namespace: String,
-    /// Key of the container.
-    pub key: String,
-    /// The revision that changed it.
+    /// Key of the container. Left out if the event is about the whole namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub key: Option<String>,
+    /// The revision that changed it. In the state of a namespace, that of the state, if the container
+    /// has changed again while the client was sent the state.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64")]
     pub revision: Option<u64>,

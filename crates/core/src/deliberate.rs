@@ -152,6 +152,9 @@ pub enum Fault {
     StaleReadNotReported,
     /// A request that waited for a lock ends without taking its lease out of the queue.
     CancelledLeaseQueued,
+    /// A watcher of a namespace that reconnects between two events of a revision is not sent the
+    /// rest of them.
+    RestOfRevisionSkipped,
 }
 
 /// The fault of a node, if any.
@@ -164,7 +167,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 64] = [
+    pub const ALL: [Fault; 65] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -229,6 +232,7 @@ impl Faults {
         Fault::PublicationSentTwice,
         Fault::StaleReadNotReported,
         Fault::CancelledLeaseQueued,
+        Fault::RestOfRevisionSkipped,
     ];
 
     /// No fault.

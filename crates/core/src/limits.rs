@@ -365,9 +365,13 @@ pub const CONFIG_PAGE_ITEMS_MAX: usize = 1_000;
 /// Bytes of keys and values that one step of a search examines.
 pub const CONFIG_SEARCH_STEP_BYTES: usize = 1 << 20;
 
-/// Maximum number of changes of a container in one answer to a watching client, which then asks for
+/// Maximum number of changes of containers in one answer to a watching client, which then asks for
 /// the rest.
 pub const CONFIG_CHANGES_MAX: usize = 64;
+
+/// Bytes of documents after which an answer to a client that watches a namespace ends. It holds at
+/// least one document. So a node asks for no more at a time than it sends to the client soon.
+pub const CONFIG_CHANGES_BYTES_CLOSE: usize = 1 << 20;
 
 /// How far above its last revision a restored namespace continues. The original cluster went on
 /// assigning revisions after the backup, and those must not come again with other content.
@@ -404,8 +408,8 @@ pub const SILENT_ELECTION_TIMEOUTS: u64 = 2;
 /// Bits of a `SCAN` cursor for the place inside a shard.
 pub const SCAN_PLACE_BITS: u32 = 40;
 
-/// Longest prefix of keys in a grant, and longest name of a namespace there. Every node keeps all
-/// grants in memory and compares them with each request.
+/// Longest prefix of keys in a grant. Every node keeps all grants in memory and compares them with
+/// each request.
 pub const GRANT_BYTES_MAX: usize = 256;
 
 /// Records of administrative changes that the prime shard keeps. Every node has them in memory, in

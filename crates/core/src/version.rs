@@ -47,6 +47,8 @@ impl ClusterVersion {
     /// Fields of containers refer to nested dicts of pairs. Names of namespaces, and keys of pairs,
     /// containers and fields, are up to 128 characters long.
     pub const WITH_LEAVES: ClusterVersion = ClusterVersion(9);
+    /// Nodes read each other's changes of whole namespaces for watchers.
+    pub const WITH_NAMESPACE_WATCHES: ClusterVersion = ClusterVersion(9);
     /// The newest version that this build can write, with which it founds clusters.
     pub const NEWEST: ClusterVersion = ClusterVersion::WITH_LEAVES;
 }

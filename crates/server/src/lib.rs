@@ -28,6 +28,7 @@ pub mod metrics;
 pub mod offload;
 mod peer_http;
 pub mod protocol;
+pub mod readers;
 pub mod remote;
 pub mod requests;
 pub mod resolve;

@@ -20,6 +20,8 @@ use tidelock_core::event::{ConfigUpdate, KeyReport};
 use tidelock_core::limits;
 use tidelock_core::slots::slot_revisions::SlotRevisions;
 
+use crate::readers::Readers;
+
 /// Most watchers of one node at a time; a further one is refused. They are not counted among the
 /// other connections, so that they cannot crowd those out.
 pub const WATCHERS_MAX: usize = 10_000;
@@ -29,6 +31,7 @@ pub const WATCHERS_MAX: usize = 10_000;
 pub struct WatchRegistry {
     table: Mutex<WatchTable>,
     counts: Arc<WatcherCounts>,
+    readers: Arc<Readers>,
 }
 
 /// Number of watchers of all workers.
@@ -89,7 +92,13 @@ impl WatchRegistry {
     /// A watch registry for another worker of the same node, with a common limit.
     #[must_use]
     pub fn beside(&self) -> WatchRegistry {
-        WatchRegistry { table: Mutex::default(), counts: self.counts.clone() }
+        let (counts, readers) = (self.counts.clone(), self.readers.clone());
+        WatchRegistry { table: Mutex::default(), counts, readers }
+    }
+
+    /// The clients that watch configuration at all workers of the node.
+    pub fn readers(&self) -> &Arc<Readers> {
+        &self.readers
     }
 
     /// Registers a watcher. Returns `None` if there are too many.

@@ -4,12 +4,12 @@
 //! is decided by the core's [`Watcher`], as in the server. `world::watching` decides when clients
 //! connect, read and leave; the checkers judge what they received.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use tidelock_core::clients::watcher::{Notice, WatchError, WatchStep, Watcher};
-use tidelock_core::command::config::{Changes, ConfigError, ConfigReply, Name, Query};
+use tidelock_core::clients::watcher::{Notice, WatchError, WatchScope, WatchStep, Watcher};
+use tidelock_core::command::config::{ConfigError, ConfigReply, Name, Query, WatchPosition};
 use tidelock_core::command::{ConfigRead, ReadReply, Reply};
 use tidelock_core::deliberate::Faults;
 use tidelock_core::event::ConfigUpdate;
@@ -20,10 +20,16 @@ use crate::event_queue::Micros;
 use crate::slots::slot_of;
 
 /// One event that a client received.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchedContent {
     /// The revision that changed the container; 0 if the namespace does not exist.
     pub revision: u64,
+    /// The position of the client after the event.
+    pub position: WatchPosition,
+    /// The container; `None`: the event is about the whole namespace.
+    pub container: Option<Arc<str>>,
+    /// The client knows the namespace's state as of the revision. It is not a change.
+    pub is_current: bool,
     /// The document since then; `None` if the container does not exist.
     pub document: Option<String>,
     /// Changes before this one are not promised: the answer reported a gap, or the watch began with
@@ -34,13 +40,24 @@ pub struct WatchedContent {
     pub begins: bool,
 }
 
-/// A client that watches one container for the whole run.
+impl WatchedContent {
+    /// Whether a state of a whole namespace begins with this event, which followed `previous`.
+    pub fn begins_state(&self, previous: Option<&WatchedContent>) -> bool {
+        let is_part = |event: &WatchedContent| event.position.is_state;
+        let continues = |previous: &WatchedContent| {
+            is_part(previous) && previous.position.revision == self.position.revision
+        };
+        (is_part(self) || self.is_current) && !previous.is_some_and(continues)
+    }
+}
+
+/// A client that watches one container, or a namespace, for the whole run.
 #[derive(Debug)]
 pub struct WatchingClient {
-    /// Namespace of the container.
+    /// The namespace.
     pub namespace: Name,
-    /// Key of the watched container.
-    pub container: Arc<str>,
+    /// What of the namespace it watches.
+    pub scope: WatchScope,
     /// The events that it received, in order.
     pub received: Vec<WatchedContent>,
     /// Its connection, unless it is away.
@@ -74,20 +91,19 @@ pub struct WatchConnection {
 }
 
 impl WatchingClient {
-    /// One for each container that clients use, away.
+    /// One for each container that clients use, and one for each namespace, away.
     pub fn all(names: &[Name], random: &mut fastrand::Rng) -> Vec<WatchingClient> {
-        let containers =
-            names.iter().flat_map(|name| CONTAINERS.map(|container| (name.clone(), container.into())));
-        containers
-            .map(|(namespace, container)| WatchingClient::new(namespace, container, random.fork()))
-            .collect()
+        let containers = CONTAINERS.map(|container| WatchScope::Container(container.into()));
+        let scopes = containers.into_iter().chain([WatchScope::Namespace]);
+        let all = scopes.flat_map(|scope| names.iter().map(move |name| (name.clone(), scope.clone())));
+        all.map(|(namespace, scope)| WatchingClient::new(namespace, scope, random.fork())).collect()
     }
 
     /// A client that has not connected yet.
-    pub fn new(namespace: Name, container: Arc<str>, random: fastrand::Rng) -> WatchingClient {
+    pub fn new(namespace: Name, scope: WatchScope, random: fastrand::Rng) -> WatchingClient {
         WatchingClient {
             namespace,
-            container,
+            scope,
             received: Vec::new(),
             connection: None,
             node: None,
@@ -104,23 +120,28 @@ impl WatchingClient {
     /// Connects to a node with the last revision that it received. A client that has received
     /// nothing begins with the present state or with the first change.
     pub fn connect(&mut self, node: NodeId, faults: Faults) {
-        let last = self.last().or_else(|| self.random.bool().then_some(0));
+        let last = self.received.last().map(|event| event.position.clone());
+        let last = last.or_else(|| self.random.bool().then(WatchPosition::default));
         self.node = Some(node);
         self.connection = Some(WatchConnection {
             node,
             asked: None,
             ends: None,
             is_on_other_worker: self.random.bool(),
-            watcher: Watcher::new(self.container.clone(), last, faults),
             unread: VecDeque::new(),
-            begins: last.is_none_or(|last| last == 0),
+            begins: last.as_ref().is_none_or(|last| last.revision == 0),
             is_from_present: last.is_none(),
+            watcher: Watcher::new(self.scope.clone(), last, faults),
         });
     }
 
-    /// Whether this change concerns its container.
+    /// Whether this change concerns what it watches.
     pub fn cares(&self, news: &ConfigUpdate) -> bool {
-        news.namespace == self.namespace && news.containers.contains(&self.container)
+        let is_watched = match &self.scope {
+            WatchScope::Container(key) => news.containers.contains(key),
+            WatchScope::Namespace => true,
+        };
+        news.namespace == self.namespace && is_watched
     }
 
     /// Whether its namespace is in one of these slots.
@@ -134,41 +155,81 @@ impl WatchingClient {
         ConfigRead { namespace: self.namespace.clone(), query }
     }
 
-    /// A read of the container's present state.
+    /// A read of the present state.
     pub fn present(&self) -> ConfigRead {
-        self.read(Query::Container { key: self.container.clone(), at: None, known: None })
+        self.read(match &self.scope {
+            WatchScope::Container(key) => Query::Container { key: key.clone(), at: None, known: None },
+            WatchScope::Namespace => Query::NamespaceChanges { after: None },
+        })
     }
 
     /// A read of the changes since its last event.
     pub fn missed(&self) -> ConfigRead {
-        let after = self.last().unwrap_or_default();
-        self.read(Query::Changes { key: self.container.clone(), after })
+        let after = self.received.last().map(|event| event.position.clone()).unwrap_or_default();
+        self.read(match &self.scope {
+            WatchScope::Container(key) => Query::Changes { key: key.clone(), after: after.revision },
+            WatchScope::Namespace => Query::NamespaceChanges { after: Some(after) },
+        })
     }
 
-    /// The document as it knows it.
-    pub fn document(&self) -> Option<&String> {
-        self.received.last().and_then(|event| event.document.as_ref())
+    /// The documents as it knows them.
+    pub fn documents(&self) -> BTreeMap<Arc<str>, String> {
+        let mut documents = BTreeMap::new();
+        let mut previous = None;
+        for event in &self.received {
+            if event.begins_state(previous) {
+                documents.clear();
+            }
+            match (&event.container, &event.document) {
+                (Some(key), Some(document)) => drop(documents.insert(key.clone(), document.clone())),
+                (Some(key), None) => drop(documents.remove(key)),
+                (None, _) if event.is_current => {}
+                (None, _) => documents.clear(),
+            }
+            previous = Some(event);
+        }
+        documents
     }
 
-    /// Whether the document that it knows is the present one.
+    /// Whether the documents that it knows are the present ones.
     pub fn knows(&self, present: &Reply) -> bool {
+        let known = self.documents();
         match present {
             Reply::Read(ReadReply::Config(Ok(ConfigReply::Container(found)))) => {
-                self.document() == Some(&found.document())
+                known.into_values().eq([found.document()])
+            }
+            Reply::Read(ReadReply::Config(Ok(ConfigReply::NamespaceChanges(state)))) => {
+                let documents = state.events.iter().filter_map(|event| {
+                    event.found.as_ref().map(|found| (event.container.clone(), found.document()))
+                });
+                known == documents.collect()
             }
             Reply::Read(ReadReply::Config(Err(ConfigError::NoContainer(_) | ConfigError::NoNamespace))) => {
-                self.document().is_none()
+                known.is_empty()
             }
             _ => false,
         }
     }
 
-    /// Whether it has received these changes. The deletion of a container that it knows to be
-    /// missing is nothing new: that is the answer if history does not reach back to its last
-    /// revision, or if the namespace was created again.
-    pub fn has_received(&self, missed: &Changes) -> bool {
-        let is_deletion_only = missed.events.iter().all(|event| event.found.is_none());
-        missed.events.is_empty() || is_deletion_only && self.document().is_none()
+    /// Whether it has received these changes; `None` if they are no changes. The deletion of a
+    /// container that it knows to be missing is nothing new: that is the answer if history does not
+    /// reach back to its last revision, or if the namespace was created again.
+    pub fn has_received(&self, missed: &Reply) -> Option<bool> {
+        let Reply::Read(ReadReply::Config(Ok(missed))) = missed else { return None };
+        let mut events: Vec<bool> = Vec::new();
+        match missed {
+            ConfigReply::Changes(changes) => {
+                events.extend(changes.events.iter().map(|event| event.found.is_none()))
+            }
+            // The state, which `knows` compares.
+            ConfigReply::NamespaceChanges(changes) if changes.state.is_some() => {}
+            ConfigReply::NamespaceChanges(changes) => {
+                events.extend(changes.events.iter().map(|event| event.found.is_none()));
+            }
+            _ => return None,
+        }
+        let is_deletion_only = events.iter().all(|is_deletion| *is_deletion);
+        Some(events.is_empty() || is_deletion_only && self.documents().is_empty())
     }
 
     /// Reads up to `count` events from its connection.
@@ -213,13 +274,30 @@ impl WatchConnection {
 
     /// Sends a notice to the client.
     pub fn send(&mut self, notice: Notice) {
-        for change in notice.changes {
+        let after_gap = notice.gap_after.is_some();
+        let current = notice.current;
+        for event in notice.events {
+            let begins = std::mem::take(&mut self.begins);
+            let is_state = event.position.is_state;
+            self.unread.push_back(WatchedContent {
+                revision: event.revision,
+                position: event.position,
+                container: event.container,
+                is_current: false,
+                document: event.found.map(|found| found.document()),
+                after_gap: after_gap || is_state || begins && self.is_from_present,
+                begins,
+            });
+        }
+        if let Some(revision) = current {
             let begins = std::mem::take(&mut self.begins);
             self.unread.push_back(WatchedContent {
-                revision: change.revision,
-                document: change.found.map(|found| found.document()),
-                after_gap: notice.gap_after.is_some() || begins && self.is_from_present,
+                revision,
+                position: WatchPosition::through(revision),
+                is_current: true,
+                after_gap: true,
                 begins,
+                ..WatchedContent::default()
             });
         }
     }

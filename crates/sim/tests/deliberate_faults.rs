@@ -102,7 +102,9 @@ fn provoke_upgrade(plan: &mut Plan) {
 /// Adds the load, the sizes and the actions of operators that the deliberate fault needs to show.
 fn provoke(plan: &mut Plan, fault: Fault) {
     match fault {
-        Fault::ChangesSkipped | Fault::CaughtUpByStaleRead => provoke_watchers(plan, fault),
+        Fault::ChangesSkipped | Fault::CaughtUpByStaleRead | Fault::RestOfRevisionSkipped => {
+            provoke_watchers(plan, fault);
+        }
         Fault::EvictedKeyNotInvalidated | Fault::TrackingGapIgnored => provoke_caching(plan),
         Fault::WatchGapIgnored | Fault::WatchMissesMovedSlots | Fault::FlushNotReported => {
             provoke_key_watchers(plan, fault);
@@ -258,7 +260,7 @@ fn provoke_moves(plan: &mut Plan, fault: Fault) {
 /// Watchers that break their connections often.
 fn provoke_watchers(plan: &mut Plan, fault: Fault) {
     let pause_max = Micros::MILLISECOND * 20;
-    if fault == Fault::CaughtUpByStaleRead {
+    if matches!(fault, Fault::CaughtUpByStaleRead | Fault::RestOfRevisionSkipped) {
         // They come back soon, to nodes that are behind.
         plan.load.config_per_mille = 800;
         plan.load.watching = WatcherHabits { pause_max, absence_max: pause_max, breaks_per_mille: 200 };
@@ -352,6 +354,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::SkippedOperationExecuted
         | Fault::CaughtUpByStaleRead
         | Fault::ChangesSkipped
+        | Fault::RestOfRevisionSkipped
         | Fault::NewCommandBeforeRaise
         | Fault::ClaimedAuthorDropped
         | Fault::RenewalNotApplied
@@ -582,6 +585,11 @@ fn news_of_the_leader_alone() {
 #[test]
 fn changes_skipped_is_caught() {
     caught(Fault::ChangesSkipped, &["config", "lives"]);
+}
+
+#[test]
+fn rest_of_a_revision_skipped_is_caught() {
+    caught(Fault::RestOfRevisionSkipped, &["config", "lives"]);
 }
 
 #[test]

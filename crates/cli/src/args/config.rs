@@ -67,8 +67,13 @@ pub enum ConfigCommand {
     Diff(DiffArgs),
     /// Restore the content of an earlier revision, as a new revision
     Rollback(RollbackArgs),
-    /// Print a container's document, and again whenever it changes, until Ctrl-C
+    /// Print a container's document, or those of a whole namespace, and again whenever one changes,
+    /// until Ctrl-C
     Watch(WatchArgs),
+    /// List the clients that watch a namespace now, at all nodes
+    Readers(ReadersArgs),
+    /// Keep files up to date with containers, and run a command when they change
+    Agent(AgentArgs),
     /// Import a file into a container, or an exported namespace
     Import(ImportArgs),
     /// Export a container's document, or a whole namespace
@@ -383,11 +388,14 @@ pub struct RollbackArgs {
 pub struct WatchArgs {
     /// The namespace
     pub namespace: String,
-    /// The container
-    pub container: String,
+    /// The container; without it, all containers of the namespace
+    pub container: Option<String>,
     /// Print only changes after this revision
     #[arg(long, value_name = "N")]
     pub after: Option<u64>,
+    /// The name by which `config readers` lists this client
+    #[arg(long, value_name = "TEXT")]
+    pub label: Option<String>,
     /// Exit after this many changes
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
@@ -435,4 +443,63 @@ pub struct ExportArgs {
     /// Write to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
+}
+
+/// Arguments of `config readers`.
+#[derive(Debug, Args)]
+pub struct ReadersArgs {
+    /// The namespace
+    pub namespace: String,
+    /// Only clients that are sent the changes of this container
+    pub container: Option<String>,
+    /// Maximum number of clients to list
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub limit: u32,
+}
+
+/// Arguments of `config agent`.
+#[derive(Debug, Args)]
+#[command(after_help = "The files of one command:\n  \
+    tidelock config agent --file shop/app=/etc/app/config.yaml --exec 'systemctl reload app'\n\n\
+    With --config, each file has its own command and permissions:\n  \
+    exec = \"systemctl reload app\"     # of all files that state none\n  \
+    [[file]]\n  \
+    namespace = \"shop\"\n  \
+    container = \"app\"\n  \
+    path = \"/etc/app/config.yaml\"\n  \
+    format = \"yaml\"                  # by default by the name of the file, otherwise json\n  \
+    mode = \"0640\"                    # by default 0600\n  \
+    exec = \"kill -HUP $(cat /run/app.pid)\"\n  \
+    delete = false                   # whether the file goes with the container\n\n\
+    SIGHUP reads that file again; SIGTERM ends the agent. If no node is reachable, the files stay as they\n\
+    are, and the agent goes on trying.")]
+pub struct AgentArgs {
+    /// A container and the file that holds its document; may be repeated. The format is json, yaml,
+    /// toml, properties or env [default: by the name of the file, otherwise json]
+    #[arg(long = "file", value_name = "NAMESPACE/CONTAINER=PATH[:FORMAT]", conflicts_with = "config")]
+    pub files: Vec<String>,
+    /// Run this with `sh -c` after files have changed; TIDELOCK_FILES holds their paths, one a line
+    #[arg(long, value_name = "COMMAND", conflicts_with = "config")]
+    pub exec: Option<String>,
+    /// The permissions of the files, octal [default: 0600]
+    #[arg(long, value_name = "MODE", conflicts_with = "config")]
+    pub mode: Option<String>,
+    /// Delete a file when its container is deleted
+    #[arg(long, conflicts_with = "config")]
+    pub delete: bool,
+    /// Take the files and their commands from this file (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The name by which `config readers` lists this agent, such as the name of the host
+    #[arg(long, value_name = "TEXT")]
+    pub label: Option<String>,
+    /// Write each file once, run the commands of those that changed, and exit
+    #[arg(long)]
+    pub once: bool,
+    /// Keep the states in this directory instead of next to the files
+    #[arg(long, value_name = "DIRECTORY")]
+    pub state_dir: Option<PathBuf>,
+    /// How long no file may have changed before its command runs, in milliseconds [default: 300]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    pub settle_ms: Option<u64>,
 }

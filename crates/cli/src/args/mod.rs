@@ -32,9 +32,9 @@ pub use cluster::{
     RemoveShardArgs, SetArgs, StatusArgs, TagTarget, TopArgs, VersionArgs, WaitArgs, WaitForMoves,
 };
 pub use config::{
-    ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs, ExportArgs, Format, HistoryArgs,
-    ImportArgs, ItemArgs, NsCommand, PairCommand, PublishArgs, RollbackArgs, SearchArgs, TermsArgs,
-    WatchArgs,
+    AgentArgs, ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs, ExportArgs, Format,
+    HistoryArgs, ImportArgs, ItemArgs, NsCommand, PairCommand, PublishArgs, ReadersArgs, RollbackArgs,
+    SearchArgs, TermsArgs, WatchArgs,
 };
 pub use coordination::{GrantArgs, LeaseArgs, LeaseCommand, ListLeasesArgs, LockArgs};
 pub use keys::{

@@ -1,10 +1,13 @@
 //! `tidelock config`: typed configuration over HTTP.
 //!
 //! Owns the requests that read and change namespaces, pairs and containers. `show` prints them,
-//! `diff` shows differences, `watch` waits for changes. The node decides the type of a value, so
-//! that every client gets the same result.
+//! `diff` shows differences, `watch` waits for changes, `agent` keeps files up to date, `readers`
+//! lists who watches. The node decides the type of a value, so that every client gets the same
+//! result.
 
+mod agent;
 mod diff;
+mod readers;
 mod show;
 mod watch;
 
@@ -45,6 +48,9 @@ struct Session {
 
 /// Runs one of the `config` commands.
 pub fn run(args: ConfigArgs) -> Result<(), CliError> {
+    if let ConfigCommand::Agent(agent) = &args.command {
+        return agent::run(&args.client, agent);
+    }
     let timeout = Duration::from_millis(args.client.timeout_ms);
     let session = Session { client: args.client.client()?, format: args.client.output, timeout };
     match args.command {
@@ -61,6 +67,8 @@ pub fn run(args: ConfigArgs) -> Result<(), CliError> {
         ConfigCommand::Diff(args) => diff::run(&session, &args),
         ConfigCommand::Rollback(args) => session.roll_back(&args),
         ConfigCommand::Watch(args) => watch::run(&session, &args),
+        ConfigCommand::Readers(args) => readers::run(&session, &args),
+        ConfigCommand::Agent(_) => unreachable!("invariant: handled above"),
         ConfigCommand::Import(args) => session.import(&args),
         ConfigCommand::Export(args) => session.export(&args),
     }

@@ -287,6 +287,14 @@ fn recipes() {
     assert!(answers.len() == 2 && answers[0] == answers[1], "{shown}");
 }
 
+/// The agent writes the file and runs its command, and the readers of a namespace are listed.
+#[test]
+fn reading_configuration() {
+    let shown = run_page(include_str!("../../../../docs/how-to/read-configuration.md"));
+    assert!(shown.contains("timeout: 30\n") && shown.contains("timeout: 60\n"), "{shown}");
+    assert!(shown.contains(r#""current":4"#) && shown.contains(r#""missing":[]"#), "{shown}");
+}
+
 /// The examples of the page on configuration run after those of the README, on the same cluster.
 #[test]
 fn readme_then_configuration() {

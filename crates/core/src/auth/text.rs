@@ -73,12 +73,16 @@ fn decode(text: &str) -> Result<Vec<u8>, GrantError> {
         let byte = if byte == b'%' { digit(bytes.next())? << 4 | digit(bytes.next())? } else { byte };
         decoded.push(byte);
     }
-    if decoded.len() > GRANT_BYTES_MAX { Err(GrantError::TooLong) } else { Ok(decoded) }
+    Ok(decoded)
 }
 
 /// Reads the prefix of a grant for keys.
 fn prefix(text: &str) -> Result<Vec<u8>, GrantError> {
-    if text.contains('*') { Err(GrantError::StarInPrefix) } else { decode(text) }
+    if text.contains('*') {
+        return Err(GrantError::StarInPrefix);
+    }
+    let prefix = decode(text)?;
+    if prefix.len() > GRANT_BYTES_MAX { Err(GrantError::TooLong) } else { Ok(prefix) }
 }
 
 fn namespaces(text: &str) -> Result<Namespaces, GrantError> {

@@ -34,6 +34,8 @@ pub enum Watched {
         /// Its key.
         key: Arc<str>,
     },
+    /// All containers of a namespace.
+    Namespace(Name),
     /// Keys.
     Keys(KeyScope),
 }
@@ -47,6 +49,7 @@ pub struct WatcherId(pub usize);
 pub struct WatchHub {
     watchers: Slab<Entry>,
     by_container: BTreeMap<Name, BTreeMap<Arc<str>, Vec<WatcherId>>>,
+    by_namespace: BTreeMap<Name, Vec<WatcherId>>,
     by_key: BTreeMap<Bytes, Vec<WatcherId>>,
     /// By the length of the prefix.
     by_prefix: BTreeMap<usize, BTreeMap<Bytes, Vec<WatcherId>>>,
@@ -70,6 +73,7 @@ impl WatchHub {
             Watched::Container { namespace, key } => {
                 self.by_container.entry(namespace).or_default().entry(key).or_default().push(id);
             }
+            Watched::Namespace(namespace) => self.by_namespace.entry(namespace).or_default().push(id),
             Watched::Keys(scope) => {
                 self.key_watchers += 1;
                 let by_bytes = match &scope {
@@ -95,6 +99,7 @@ impl WatchHub {
                     self.by_container.remove(&namespace);
                 }
             }
+            Watched::Namespace(namespace) => leave(&mut self.by_namespace, &namespace, id),
             Watched::Keys(KeyScope::Key(key)) => {
                 self.key_watchers -= 1;
                 leave(&mut self.by_key, &key, id);
@@ -148,6 +153,9 @@ impl WatchHub {
     /// Configuration has changed. Passes the watchers that are due now and were not before to
     /// `wake`.
     pub fn config_changed(&mut self, update: &ConfigUpdate, mut wake: impl FnMut(WatcherId)) {
+        for &id in self.by_namespace.get(&update.namespace).into_iter().flatten() {
+            set_due(&mut self.watchers, id, &mut wake);
+        }
         let Some(of_namespace) = self.by_container.get(&update.namespace) else { return };
         for &id in update.containers.iter().filter_map(|key| of_namespace.get(key)).flatten() {
             set_due(&mut self.watchers, id, &mut wake);
@@ -186,8 +194,10 @@ impl WatchHub {
     /// before to `wake`.
     pub fn slots_changed(&mut self, slots: &[Range<u16>], mut wake: impl FnMut(WatcherId)) {
         let is_concerned = |name: &Name| is_in(slots, slot_of(name.routing_key()));
-        let concerned = self.by_container.iter().filter(|(name, _)| is_concerned(name));
-        for &id in concerned.flat_map(|(_, of_namespace)| of_namespace.values().flatten()) {
+        let containers = self.by_container.iter().filter(|(name, _)| is_concerned(name));
+        let containers = containers.flat_map(|(_, of_namespace)| of_namespace.values().flatten());
+        let namespaces = self.by_namespace.iter().filter(|(name, _)| is_concerned(name));
+        for &id in containers.chain(namespaces.flat_map(|(_, ids)| ids)) {
             set_due(&mut self.watchers, id, &mut wake);
         }
         self.keys_of_slots(slots, &mut wake);
@@ -316,5 +326,26 @@ mod tests {
         hub.remove(first);
         hub.remove(second);
         assert!(hub.by_container.is_empty());
+    }
+
+    #[test]
+    fn every_change_of_a_namespace_wakes_those_who_watch_it() {
+        let mut hub = WatchHub::default();
+        let name = |text| Name::new(text).expect("a name");
+        let (all, one) = (hub.register(Watched::Namespace(name("ns"))), hub.register(container("ns", "a")));
+        let other = hub.register(Watched::Namespace(name("other")));
+        let mut woken = Vec::new();
+        // An empty namespace that was deleted.
+        let update = ConfigUpdate { namespace: name("ns"), containers: vec![] };
+        hub.config_changed(&update, |id| woken.push(id));
+        assert_eq!(woken, [all]);
+        assert!(hub.take_due(all) && !hub.is_due(one) && !hub.is_due(other));
+        let slot = slot_of(b"other");
+        let range = slot..slot + 1;
+        hub.slots_changed(core::slice::from_ref(&range), |id| woken.push(id));
+        assert_eq!(woken, [all, other]);
+        hub.remove(all);
+        hub.remove(other);
+        assert!(hub.by_namespace.is_empty());
     }
 }

@@ -1,4 +1,5 @@
-//! A watcher of one configuration container: which lookup comes next, and what the client is sent.
+//! A watcher of one configuration container or of a whole namespace: which lookup comes next, and
+//! what the client is sent.
 //!
 //! Owns the cursor, the catch-up of a client that comes back, and the meaning of each answer. It
 //! does not own sockets, encoding, timers, or the table of watchers to wake: the shell reports
@@ -11,26 +12,40 @@
 //! was deleted, or that the client's revision comes from another cluster state. Without a leader
 //! nothing can be decided, so the client is sent nothing until the replica has caught up.
 //!
-//! Invariant: the revisions that a client is sent rise, and it is sent every change between two of
+//! A revision may change several containers of a watched namespace. Their events follow by key, and
+//! the cursor names the container of the last one. So a client that comes back between two of them
+//! is sent the others.
+//!
+//! Invariant: the positions that a client is sent rise, and it is sent every change between two of
 //! them or a notice of the gap. Only a client whose revision comes from another cluster state goes
 //! back, and its notice says so.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::command::config::{Changes, ConfigError, ConfigReply, DocumentChange, Query};
+use crate::command::config::{
+    ConfigError, ConfigReply, DocumentChange, Found, NamespaceChanges, NamespaceEvent, Query, WatchPosition,
+};
 use crate::command::{Consistency, Refusal};
 use crate::deliberate::{Fault, Faults};
+
+/// What a watcher watches in its namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchScope {
+    /// The container of this key.
+    Container(Arc<str>),
+    /// All containers.
+    Namespace,
+}
 
 /// The state of one watcher, from its connection to its end.
 #[derive(Debug)]
 pub struct Watcher {
-    /// Key of the container.
-    container: Arc<str>,
-    /// The highest revision that the client has seen; 0 if none.
-    cursor: u64,
+    scope: WatchScope,
+    /// The last event that the client has seen.
+    cursor: WatchPosition,
     phase: WatchPhase,
-    /// The container may have changed since the latest lookup.
+    /// What it watches may have changed since the latest lookup.
     is_due: bool,
     /// The replica's revision is below the cursor, and no leader answered the linearizable read
     /// that would show the reason.
@@ -45,7 +60,7 @@ pub struct Watcher {
 pub enum WatchStep {
     /// Send this query to the store, and pass the reply to [`Watcher::answered`].
     Ask {
-        /// A query of the watched container's namespace.
+        /// A query of the namespace.
         query: Query,
         /// Whether this node's own replica may answer.
         consistency: Consistency,
@@ -61,11 +76,36 @@ pub enum WatchStep {
 /// What a client is sent.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Notice {
-    /// Changes after this revision are no longer kept, or were never in this history. The only
-    /// change below is the present state.
+    /// Changes after this revision are no longer kept, or were never in this history. The events
+    /// below begin the present state.
     pub gap_after: Option<u64>,
-    /// By rising revision. A deletion at revision 0 says that the namespace does not exist.
-    pub changes: Vec<DocumentChange>,
+    /// By rising position. A deletion at revision 0 says that the namespace does not exist.
+    pub events: Vec<WatchEvent>,
+    /// The client of a whole namespace now knows its state as of this revision. That ends the state
+    /// with which a watch begins, or which follows a gap: containers that it did not contain do not
+    /// exist.
+    pub current: Option<u64>,
+}
+
+impl Notice {
+    /// The position of a client that has received all of it.
+    pub fn position(&self) -> Option<WatchPosition> {
+        let last = || self.events.last().map(|event| event.position.clone());
+        self.current.map(WatchPosition::through).or_else(last)
+    }
+}
+
+/// The document to which a container resolved from a revision on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchEvent {
+    /// The position of a client that has received the event.
+    pub position: WatchPosition,
+    /// The revision that changed the document; 0 if the namespace does not exist.
+    pub revision: u64,
+    /// Key of the container. `None`: all containers of a watched namespace were deleted with it.
+    pub container: Option<Arc<str>>,
+    /// The container; `None`: it was deleted.
+    pub found: Option<Found>,
 }
 
 /// Why a query has no answer.
@@ -104,6 +144,16 @@ enum Subject {
     Replacement { newest: u64 },
 }
 
+/// An answer about a container or a namespace.
+struct Answer {
+    /// The namespace's revision; 0 if it does not exist.
+    revision: u64,
+    has_gap: bool,
+    events: Vec<WatchEvent>,
+    /// See [`Notice::current`].
+    current: Option<u64>,
+}
+
 /// Where an answer comes from, and so what it proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
@@ -116,13 +166,17 @@ enum Source {
 }
 
 impl Watcher {
-    /// A watcher whose client has seen a container up to revision `last`, or has seen nothing.
-    /// `faults` is for tests of the simulator.
-    pub fn new(container: Arc<str>, last: Option<u64>, faults: Faults) -> Watcher {
+    /// A watcher whose client has received events up to `last`, or has received nothing. `faults` is
+    /// for tests of the simulator.
+    pub fn new(scope: WatchScope, last: Option<WatchPosition>, faults: Faults) -> Watcher {
         let subject = if last.is_some() { Subject::Changes } else { Subject::Present };
+        let mut cursor = last.unwrap_or_default();
+        if faults.has(Fault::RestOfRevisionSkipped) && !cursor.is_state {
+            cursor.container = None;
+        }
         Watcher {
-            container,
-            cursor: last.unwrap_or_default(),
+            scope,
+            cursor,
             phase: WatchPhase::Planned(Lookup { subject, source: Source::Leader }),
             is_due: false,
             is_unsure: false,
@@ -151,7 +205,7 @@ impl Watcher {
         }
     }
 
-    /// The container may have changed. A notification during a lookup leads to another one.
+    /// What is watched may have changed. A notification during a lookup leads to another one.
     pub fn notified(&mut self) {
         self.is_due = true;
     }
@@ -176,10 +230,19 @@ impl Watcher {
 
     fn ask(&mut self, lookup: Lookup) -> WatchStep {
         self.phase = WatchPhase::Asked(lookup);
-        let key = self.container.clone();
-        let query = match lookup.subject {
-            Subject::Changes => Query::Changes { key, after: self.cursor },
-            Subject::Present | Subject::Replacement { .. } => Query::Container { key, at: None, known: None },
+        let query = match (&self.scope, lookup.subject) {
+            (WatchScope::Container(key), Subject::Changes) => {
+                Query::Changes { key: key.clone(), after: self.cursor.revision }
+            }
+            (WatchScope::Container(key), Subject::Present | Subject::Replacement { .. }) => {
+                Query::Container { key: key.clone(), at: None, known: None }
+            }
+            (WatchScope::Namespace, Subject::Changes) => {
+                Query::NamespaceChanges { after: Some(self.cursor.clone()) }
+            }
+            (WatchScope::Namespace, Subject::Present | Subject::Replacement { .. }) => {
+                Query::NamespaceChanges { after: None }
+            }
         };
         let is_fresh = lookup.source == Source::Leader && !self.faults.has(Fault::CaughtUpByStaleRead);
         let consistency = if is_fresh { Consistency::Linearizable } else { Consistency::Stale };
@@ -197,34 +260,74 @@ impl Watcher {
             return Ok(WatchPhase::Planned(Lookup { subject, source: Source::ReplicaWithoutLeader }));
         }
         match subject {
-            Subject::Present => Ok(self.tell(None, [present(answer?)?].into())),
-            Subject::Changes => match answer? {
-                ConfigReply::Changes(changes) => Ok(self.judge_changes(source, changes)),
-                _ => Err(WatchError::Mismatched),
-            },
+            Subject::Present => {
+                let answer = self.read(answer?)?;
+                Ok(self.tell(None, answer))
+            }
+            Subject::Changes => {
+                let answer = self.read(answer?)?;
+                Ok(self.judge_changes(source, answer))
+            }
             Subject::Replacement { newest } => {
-                let change = match answer {
+                let answer = match answer {
                     Err(WatchError::Config(ConfigError::NoNamespace | ConfigError::NoContainer(_))) => {
-                        DocumentChange { revision: newest, found: None }
+                        let current = (self.scope == WatchScope::Namespace).then_some(newest);
+                        Answer { current, ..self.absence(newest) }
                     }
-                    answer => present(answer?)?,
+                    answer => self.read(answer?)?,
                 };
-                Ok(self.tell(Some(self.cursor), [change].into()))
+                Ok(self.tell(Some(self.cursor.revision), answer))
             }
         }
     }
 
-    fn judge_changes(&mut self, source: Source, changes: Changes) -> WatchPhase {
-        let Changes { revision, has_gap, events } = changes;
+    /// The answer that everything watched was deleted.
+    fn absence(&self, revision: u64) -> Answer {
+        let container = match &self.scope {
+            WatchScope::Container(key) => Some(key.clone()),
+            WatchScope::Namespace => None,
+        };
+        let position = WatchPosition::through(revision);
+        let deletion = WatchEvent { position, revision, container, found: None };
+        Answer { revision, has_gap: false, events: [deletion].into(), current: None }
+    }
+
+    /// An answer to a lookup of either scope.
+    fn read(&self, reply: ConfigReply) -> Result<Answer, WatchError> {
+        match (&self.scope, reply) {
+            (WatchScope::Container(key), ConfigReply::Changes(changes)) => Ok(Answer {
+                revision: changes.revision,
+                has_gap: changes.has_gap,
+                events: changes.events.into_iter().map(|change| of_container(key, change)).collect(),
+                current: None,
+            }),
+            (WatchScope::Container(key), ConfigReply::Container(found)) => {
+                // The present state, as the change that led to it.
+                let (revision, changed) = (found.revision, found.container.changed);
+                let change = DocumentChange { revision: changed, found: Some(found) };
+                let events = [of_container(key, change)].into();
+                Ok(Answer { revision, has_gap: false, events, current: None })
+            }
+            (WatchScope::Namespace, ConfigReply::NamespaceChanges(changes)) => {
+                let NamespaceChanges { revision, has_gap, state, has_more, events } = changes;
+                let events = events.into_iter().map(|event| of_namespace(state, event)).collect();
+                Ok(Answer { revision, has_gap, events, current: state.filter(|_| !has_more) })
+            }
+            _ => Err(WatchError::Mismatched),
+        }
+    }
+
+    fn judge_changes(&mut self, source: Source, answer: Answer) -> WatchPhase {
+        let revision = answer.revision;
         let is_absence_known = revision == 0 && self.knows_absence;
-        let is_behind = revision < self.cursor && !is_absence_known;
+        let is_behind = revision < self.cursor.revision && !is_absence_known;
         match source {
             Source::Replica if is_behind => {
                 return WatchPhase::Planned(Lookup { subject: Subject::Changes, source: Source::Leader });
             }
             // A new namespace of this name is reported from its first revision.
             Source::Leader if is_behind && revision == 0 => {
-                return self.tell(None, [DocumentChange { revision, found: None }].into());
+                return self.tell(None, self.absence(revision));
             }
             Source::Leader if is_behind => {
                 let subject = Subject::Replacement { newest: revision };
@@ -232,38 +335,59 @@ impl Watcher {
             }
             _ => self.is_unsure = is_behind,
         }
-        if events.is_empty() {
+        if answer.events.is_empty() && answer.current.is_none() {
             return WatchPhase::Idle;
         }
-        let gap_after = has_gap.then_some(self.cursor);
-        let phase = self.tell(gap_after, events);
+        let gap_after = answer.has_gap.then_some(self.cursor.revision);
+        let phase = self.tell(gap_after, answer);
         if self.faults.has(Fault::ChangesSkipped) {
-            self.cursor = revision;
+            self.cursor = WatchPosition::through(revision);
         }
         phase
     }
 
-    /// Moves the cursor over `changes`, which are not empty, and plans to send them.
-    fn tell(&mut self, gap_after: Option<u64>, mut changes: Vec<DocumentChange>) -> WatchPhase {
+    /// Moves the cursor over an answer that has something to send, and plans to send it.
+    fn tell(&mut self, gap_after: Option<u64>, answer: Answer) -> WatchPhase {
         // An answer holds a limited number of changes, so there may be more.
         self.is_due = true;
         self.is_unsure = false;
-        let last = changes.last().map_or(0, |change| change.revision);
+        let Answer { events, current, .. } = answer;
+        let mut notice = Notice { gap_after, events, current };
+        let Some(last) = notice.position() else { return WatchPhase::Idle };
+        let is_absence = last.revision == 0;
         // The revisions of a new namespace continue those of the deleted one. So the cursor stays,
         // and a replica that has not applied the deletion yet cannot repeat the earlier changes.
-        if last > 0 {
+        if !is_absence {
             self.cursor = last;
         }
         // A new namespace without the container begins with its deletion, which the client knows.
-        if self.knows_absence && gap_after.is_none() && changes[0].found.is_none() {
-            changes.remove(0);
+        if self.knows_absence
+            && gap_after.is_none()
+            && notice.events.first().is_some_and(|first| first.found.is_none())
+        {
+            notice.events.remove(0);
         }
-        if changes.is_empty() {
+        if notice.events.is_empty() && notice.current.is_none() {
             return WatchPhase::Idle;
         }
-        self.knows_absence = last == 0;
-        WatchPhase::Answered(Notice { gap_after, changes })
+        self.knows_absence = is_absence;
+        WatchPhase::Answered(notice)
     }
+}
+
+fn of_container(key: &Arc<str>, DocumentChange { revision, found }: DocumentChange) -> WatchEvent {
+    let position = WatchPosition::through(revision);
+    WatchEvent { position, revision, container: Some(key.clone()), found }
+}
+
+fn of_namespace(state: Option<u64>, event: NamespaceEvent) -> WatchEvent {
+    let NamespaceEvent { revision, container, found } = event;
+    let position = WatchPosition {
+        revision: state.unwrap_or(revision),
+        container: Some(container.clone()),
+        is_state: state.is_some(),
+    };
+    WatchEvent { position, revision, container: Some(container).filter(|key| !key.is_empty()), found }
 }
 
 /// Whether another attempt may be answered, by this node's own replica or later.
@@ -271,26 +395,17 @@ fn is_unavailable(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::NoLeader | Refusal::Overloaded | Refusal::DiskUnavailable)
 }
 
-/// The present state, as the change that led to it.
-fn present(reply: ConfigReply) -> Result<DocumentChange, WatchError> {
-    match reply {
-        ConfigReply::Container(found) => {
-            Ok(DocumentChange { revision: found.container.changed, found: Some(found) })
-        }
-        _ => Err(WatchError::Mismatched),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::config::{Container, Found};
+    use crate::command::config::{Changes, Container};
     use alloc::collections::BTreeMap;
     use alloc::vec;
     use core::ops::RangeInclusive;
 
     fn watcher(last: Option<u64>) -> Watcher {
-        Watcher::new("c".into(), last, Faults::NONE)
+        let scope = WatchScope::Container("c".into());
+        Watcher::new(scope, last.map(WatchPosition::through), Faults::NONE)
     }
 
     fn found(revision: u64) -> Found {
@@ -339,7 +454,8 @@ mod tests {
     }
 
     fn tells(watcher: &mut Watcher, gap_after: Option<u64>, changes: Vec<DocumentChange>) {
-        assert_eq!(watcher.next_step(), WatchStep::Tell(Notice { gap_after, changes }));
+        let events = changes.into_iter().map(|change| of_container(&"c".into(), change)).collect();
+        assert_eq!(watcher.next_step(), WatchStep::Tell(Notice { gap_after, events, current: None }));
     }
 
     /// The next lookup finds the replica at `revision`, with no changes after the cursor.
@@ -516,5 +632,114 @@ mod tests {
         asked_after(&mut watcher, 1, Consistency::Stale);
         watcher.answered(Ok(ConfigReply::Unchanged { revision: 1 }));
         assert_eq!(watcher.next_step(), WatchStep::End(WatchError::Mismatched));
+    }
+
+    fn namespace_watcher(last: Option<WatchPosition>) -> Watcher {
+        Watcher::new(WatchScope::Namespace, last, Faults::NONE)
+    }
+
+    /// The position after the change of a container.
+    fn at(revision: u64, key: &str) -> WatchPosition {
+        WatchPosition { revision, container: Some(key.into()), is_state: false }
+    }
+
+    /// The position after a container of a state.
+    fn in_state(revision: u64, key: &str) -> WatchPosition {
+        WatchPosition { revision, container: Some(key.into()), is_state: true }
+    }
+
+    /// An answer of a namespace at `revision` with documents of these containers.
+    fn namespace_answer(
+        revision: u64,
+        (state, has_more): (Option<u64>, bool),
+        documents: &[(u64, &str)],
+    ) -> Result<ConfigReply, WatchError> {
+        let event = |(revision, key): &(u64, &str)| {
+            let found = (!key.is_empty()).then(|| found(*revision));
+            NamespaceEvent { revision: *revision, container: (*key).into(), found }
+        };
+        let events = documents.iter().map(event).collect();
+        let changes = NamespaceChanges { revision, has_gap: false, state, has_more, events };
+        Ok(ConfigReply::NamespaceChanges(changes))
+    }
+
+    fn asks_namespace(watcher: &mut Watcher, after: Option<WatchPosition>, consistency: Consistency) {
+        let query = Query::NamespaceChanges { after };
+        assert_eq!(watcher.next_step(), WatchStep::Ask { query, consistency });
+    }
+
+    fn told(watcher: &mut Watcher) -> Notice {
+        match watcher.next_step() {
+            WatchStep::Tell(notice) => notice,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn positions(notice: &Notice) -> Vec<WatchPosition> {
+        notice.events.iter().map(|event| event.position.clone()).collect()
+    }
+
+    #[test]
+    fn a_new_client_of_a_namespace_is_sent_its_state_part_by_part() {
+        let mut watcher = namespace_watcher(None);
+        asks_namespace(&mut watcher, None, Consistency::Linearizable);
+        watcher.answered(namespace_answer(9, (Some(9), true), &[(5, "a"), (2, "b")]));
+        let notice = told(&mut watcher);
+        assert_eq!(positions(&notice), [in_state(9, "a"), in_state(9, "b")]);
+        assert_eq!((notice.current, notice.position()), (None, Some(in_state(9, "b"))));
+        // What changes meanwhile is sent after the state.
+        asks_namespace(&mut watcher, Some(in_state(9, "b")), Consistency::Stale);
+        watcher.answered(namespace_answer(10, (Some(9), false), &[(5, "c")]));
+        let notice = told(&mut watcher);
+        assert_eq!((positions(&notice), notice.current), (vec![in_state(9, "c")], Some(9)));
+        asks_namespace(&mut watcher, Some(WatchPosition::through(9)), Consistency::Stale);
+        watcher.answered(namespace_answer(10, (None, false), &[(10, "a"), (10, "d")]));
+        let notice = told(&mut watcher);
+        assert_eq!(positions(&notice), [at(10, "a"), at(10, "d")]);
+        asks_namespace(&mut watcher, Some(at(10, "d")), Consistency::Stale);
+        watcher.answered(namespace_answer(10, (None, false), &[]));
+        assert_eq!(watcher.next_step(), WatchStep::Wait);
+    }
+
+    #[test]
+    fn an_empty_namespace_is_current_at_once() {
+        let mut watcher = namespace_watcher(None);
+        asks_namespace(&mut watcher, None, Consistency::Linearizable);
+        watcher.answered(namespace_answer(3, (Some(3), false), &[]));
+        assert_eq!(told(&mut watcher), Notice { gap_after: None, events: vec![], current: Some(3) });
+    }
+
+    #[test]
+    fn a_client_comes_back_between_two_events_of_a_revision() {
+        let last = at(7, "a");
+        let mut watcher = namespace_watcher(Some(last.clone()));
+        asks_namespace(&mut watcher, Some(last.clone()), Consistency::Linearizable);
+        watcher.answered(namespace_answer(6, (None, false), &[]));
+        // The replica of another cluster state: the present state follows the notice of the gap.
+        asks_namespace(&mut watcher, None, Consistency::Linearizable);
+        watcher.answered(namespace_answer(6, (Some(6), false), &[(6, "b")]));
+        let notice = told(&mut watcher);
+        assert_eq!((notice.gap_after, notice.current), (Some(7), Some(6)));
+    }
+
+    #[test]
+    fn the_deletion_of_a_namespace_ends_all_its_containers() {
+        let mut watcher = namespace_watcher(Some(WatchPosition::through(5)));
+        asks_namespace(&mut watcher, Some(WatchPosition::through(5)), Consistency::Linearizable);
+        watcher.answered(namespace_answer(0, (None, false), &[]));
+        let notice = told(&mut watcher);
+        let position = WatchPosition::through(0);
+        let deletion = WatchEvent { position, revision: 0, container: None, found: None };
+        assert_eq!(notice.events, [deletion]);
+        // Created again: it begins with the deletion, which the client knows.
+        asks_namespace(&mut watcher, Some(WatchPosition::through(5)), Consistency::Stale);
+        watcher.answered(namespace_answer(6, (None, false), &[(6, ""), (6, "a")]));
+        assert_eq!(positions(&told(&mut watcher)), [at(6, "a")]);
+        // Other clients are told.
+        let mut watcher = namespace_watcher(Some(WatchPosition::through(5)));
+        asks_namespace(&mut watcher, Some(WatchPosition::through(5)), Consistency::Linearizable);
+        watcher.answered(namespace_answer(6, (None, false), &[(6, "")]));
+        let notice = told(&mut watcher);
+        assert_eq!((positions(&notice), notice.events[0].container.clone()), (vec![at(6, "")], None));
     }
 }

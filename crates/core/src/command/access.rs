@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::ShardRefusal;
-use crate::auth::{self, Principal, RateLimits, Role, SecretDigest, TokenId};
+use crate::auth::{self, Grant, Namespaces, Principal, RateLimits, Role, SecretDigest, TokenId};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::{LogIndex, UnixMillis};
@@ -93,6 +93,15 @@ const TAG_REQUIRE: u8 = 8;
 /// [`AccessChange::PutRole`] with limits.
 const TAG_PUT_LIMITED_ROLE: u8 = 9;
 
+/// Whether the grant names a namespace whose name earlier releases refuse.
+fn names_long_namespace(grant: &Grant) -> bool {
+    let Grant::Config { namespaces: Namespaces::Named(name) | Namespaces::StartingWith(name), .. } = grant
+    else {
+        return false;
+    };
+    name.chars().count() > limits::CONFIG_NAMESPACE_CHARACTERS_BEFORE_LEAVES
+}
+
 impl AccessWrite {
     /// A change without a condition.
     pub fn new(change: AccessChange) -> AccessWrite {
@@ -102,6 +111,9 @@ impl AccessWrite {
     /// The cluster version from which on the log may hold this change.
     pub(super) fn needed_version(&self) -> ClusterVersion {
         match &self.change {
+            AccessChange::PutRole { role, .. } if role.grants.iter().any(names_long_namespace) => {
+                ClusterVersion::WITH_LEAVES
+            }
             AccessChange::PutRole { role, .. } if !role.rates.is_empty() => ClusterVersion::WITH_LIMITS,
             AccessChange::PutRole { .. }
             | AccessChange::DeleteRole { .. }

@@ -402,7 +402,9 @@ fn optional(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Option<Bytes>, D
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::config::{ConfigError, Item as ConfigItem, Name, Query, Search, Selection};
+    use crate::command::config::{
+        ConfigError, Item as ConfigItem, Name, Query, Search, Selection, WatchPosition,
+    };
     use crate::command::{LockClient, Operation, OperationRepliesBuilder, OperationReply};
     use crate::types::UnixMillis;
     use alloc::vec;
@@ -462,6 +464,11 @@ mod tests {
             config(Query::Users { key: "p".into() }),
             config(Query::Blame { key: "c".into() }),
             config(Query::Changes { key: "c".into(), after: 1 << 40 }),
+            config(Query::NamespaceChanges { after: None }),
+            config(Query::NamespaceChanges { after: Some(WatchPosition::through(1 << 40)) }),
+            config(Query::NamespaceChanges {
+                after: Some(WatchPosition { revision: 300, container: Some("c".into()), is_state: true }),
+            }),
         ]
     }
 

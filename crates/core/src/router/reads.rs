@@ -307,7 +307,7 @@ impl Router {
                 let is_step = (1..=limits::SCAN_KEYS_MAX).contains(count);
                 if is_step { Ok(Scope::Shard(*shard)) } else { refuse("size of a step of a scan") }
             }
-            Read::Config(config) if config.needed_version() > self.version => {
+            Read::Config(config) if self.version < config.needed_version() => {
                 Err(NoTarget::Refused(Refusal::VersionTooLow))
             }
             Read::Config(config) => Ok(Scope::Shard(self.shard_of(config.namespace.routing_key()))),

@@ -136,6 +136,8 @@ fn of_config(operation: Config) -> EndpointDemand {
         | Config::DownloadContainer
         | Config::ImportContainer
         | Config::WatchContainer
+        | Config::WatchNamespace
+        | Config::Readers
         | Config::Publish
         | Config::RollBack
         | Config::SetPolicy

@@ -90,7 +90,7 @@ async fn select<S: Store>(sources: &Sources<S>, is_stale: bool) -> Result<OpenBa
 }
 
 /// Executes an action at all nodes at the same time. Returns the results in the same order.
-async fn at_all<A, F>(nodes: Vec<A>, mut at: impl FnMut(A) -> F) -> Vec<F::Output>
+pub(super) async fn at_all<A, F>(nodes: Vec<A>, mut at: impl FnMut(A) -> F) -> Vec<F::Output>
 where
     F: Future + 'static,
     F::Output: 'static,

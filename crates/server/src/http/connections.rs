@@ -7,7 +7,7 @@
 
 use std::borrow::Borrow;
 use std::cell::{Cell, RefCell};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -64,6 +64,11 @@ impl HttpConnection {
             peer_closed: Cell::new(false),
             client,
         }
+    }
+
+    /// The address of the client with its port.
+    pub fn client_address(&self) -> Option<SocketAddr> {
+        self.client.address
     }
 
     /// The address of the client.

@@ -82,6 +82,7 @@ scripts! {
     config_pairs_keep_their_datatypes
     config_refusals_tell_what_happened
     config_says_who_wrote_what
+    config_watches_of_a_namespace
     dialects_share_keys
     fences_guard_writes
     head_answers_like_get_without_a_body

@@ -27,11 +27,15 @@ fn set(client: &mut Client, pair: &str, number: u32) {
     post(client, &format!("ns/pairs/{pair}"), &format!(r#"{{"value":{number}}}"#));
 }
 
-/// Starts to watch.
+/// Starts to watch the container.
 fn watch(server: &Server, headers: &str) -> Client {
+    watch_at(server, "containers/c/watch", headers)
+}
+
+/// Starts to watch.
+fn watch_at(server: &Server, target: &str, headers: &str) -> Client {
     let mut watcher = Client::connect(server.address);
-    let request =
-        format!("GET /api/namespaces/ns/containers/c/watch HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
+    let request = format!("GET /api/namespaces/ns/{target} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
     watcher.send(request.as_bytes()).unwrap();
     let head = watcher.read_head().unwrap();
     assert_eq!(head.status(), 200);
@@ -43,14 +47,30 @@ fn watch(server: &Server, headers: &str) -> Client {
 
 /// The next event: its name, its id and its data.
 fn event(watcher: &mut Client) -> (String, Option<u64>, serde_json::Value) {
+    let (name, id, data) = event_with_id(watcher);
+    (name, id.map(|id| id.parse().unwrap()), data)
+}
+
+fn event_with_id(watcher: &mut Client) -> (String, Option<String>, serde_json::Value) {
     let text = watcher.read_chunk().unwrap();
     let line = |name: &str| {
         let prefix = format!("{name}: ");
         text.lines().find_map(|line| line.strip_prefix(&prefix)).map(str::to_owned)
     };
     assert!(text.ends_with("\n\n"), "{text:?}");
-    let id = line("id").map(|id| id.parse().unwrap());
-    (line("event").unwrap(), id, serde_json::from_str(&line("data").unwrap()).unwrap())
+    (line("event").unwrap(), line("id"), serde_json::from_str(&line("data").unwrap()).unwrap())
+}
+
+/// The next event of a namespace: its name, its id, the container and the number in its document.
+fn named(watcher: &mut Client) -> (String, String, String, Option<i64>) {
+    let (name, id, data) = event_with_id(watcher);
+    let container = data["key"].as_str().unwrap_or_default().to_owned();
+    (name, id.unwrap_or_default(), container, data["data"]["a"].as_i64())
+}
+
+fn expect(watcher: &mut Client, expected: (&str, &str, &str, Option<i64>)) {
+    let (name, id, container, number) = named(watcher);
+    assert_eq!((name.as_str(), id.as_str(), container.as_str(), number), expected);
 }
 
 fn change(watcher: &mut Client) -> (u64, i64) {
@@ -125,6 +145,70 @@ fn more_than_one_answer_holds_comes_in_order() {
     for number in 2..last {
         assert_eq!(change(&mut watcher), (u64::from(number) + 1, i64::from(number)));
     }
+}
+
+/// A second container `b/d` of the pair `p`, at revision 2.
+fn add_container(client: &mut Client) {
+    post(client, "ns/containers/b%2Fd", r#"{"fields":[{"key":"a","fieldType":1,"value":"p"}]}"#);
+}
+
+#[test]
+fn a_watcher_of_a_namespace_hears_of_all_its_containers() {
+    let (server, mut client) = serve();
+    add_container(&mut client);
+    let mut watcher = watch_at(&server, "watch", "");
+    expect(&mut watcher, ("change", "2@b~2fd", "b/d", Some(1)));
+    expect(&mut watcher, ("change", "2@c", "c", Some(1)));
+    expect(&mut watcher, ("current", "2", "", None));
+    set(&mut client, "q", 2);
+    set(&mut client, "p", 3);
+    expect(&mut watcher, ("change", "4:b~2fd", "b/d", Some(3)));
+    expect(&mut watcher, ("change", "4:c", "c", Some(3)));
+    let delete = |client: &mut Client, target: &str| {
+        let request = format!("DELETE /api/namespaces/ns{target} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        assert_eq!(client.ask(request.as_bytes()).status(), 200);
+    };
+    delete(&mut client, "/containers/c");
+    expect(&mut watcher, ("deleted", "5:c", "c", None));
+    delete(&mut client, "?force=true");
+    expect(&mut watcher, ("deleted", "0", "", None));
+    let again = r#"{"create":true,"changes":[{"pair":"p","value":7},{"container":"e","fields":[{"key":"a","fieldType":1,"value":"p"}]}]}"#;
+    post(&mut client, "ns/publish", again);
+    expect(&mut watcher, ("change", "6:e", "e", Some(7)));
+    // Another one learns that what it knows is gone.
+    let mut late = watch_at(&server, "watch", "last-event-id: 4:c\r\n");
+    expect(&mut late, ("deleted", "6:", "", None));
+    expect(&mut late, ("change", "6:e", "e", Some(7)));
+}
+
+#[test]
+fn a_watcher_of_a_namespace_comes_back_anywhere() {
+    let (server, mut client) = serve();
+    add_container(&mut client);
+    for number in 3..6 {
+        set(&mut client, "p", number);
+    }
+    // Between the two events of revision 4.
+    let mut watcher = watch_at(&server, "watch", "last-event-id: 4:b~2fd\r\n");
+    expect(&mut watcher, ("change", "4:c", "c", Some(4)));
+    expect(&mut watcher, ("change", "5:b~2fd", "b/d", Some(5)));
+    expect(&mut watcher, ("change", "5:c", "c", Some(5)));
+    // In the midst of a state, whose rest has changed since.
+    let mut watcher = watch_at(&server, "watch", "last-event-id: 2@b~2fd\r\n");
+    expect(&mut watcher, ("change", "2@c", "c", Some(1)));
+    expect(&mut watcher, ("current", "2", "", None));
+    for number in 3..6 {
+        expect(&mut watcher, ("change", &format!("{number}:b~2fd"), "b/d", Some(number)));
+        expect(&mut watcher, ("change", &format!("{number}:c"), "c", Some(number)));
+    }
+    // A gap.
+    post(&mut client, "ns/policy", r#"{"revisions":2}"#);
+    let mut watcher = watch_at(&server, "watch", "last-event-id: 2\r\n");
+    let (name, id, data) = event_with_id(&mut watcher);
+    assert_eq!((name.as_str(), id, data["after"].as_u64(), data.get("key")), ("gap", None, Some(2), None));
+    expect(&mut watcher, ("change", "6@b~2fd", "b/d", Some(5)));
+    expect(&mut watcher, ("change", "6@c", "c", Some(5)));
+    expect(&mut watcher, ("current", "6", "", None));
 }
 
 #[test]

@@ -31,6 +31,7 @@ pub mod lineage;
 pub mod linearizability;
 pub mod lists;
 pub mod lives;
+mod namespace_watches;
 pub mod operations;
 pub mod ownership;
 pub mod permissions;

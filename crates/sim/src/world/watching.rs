@@ -155,7 +155,7 @@ impl World<'_> {
                     }
                 }
                 WatchStep::Tell(notice) => {
-                    let is_deletion = notice.changes.iter().any(|change| change.revision == 0);
+                    let is_deletion = notice.events.iter().any(|event| event.revision == 0);
                     self.tally.deletions_watched += u64::from(is_deletion);
                     connection.send(notice);
                 }

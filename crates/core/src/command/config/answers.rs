@@ -9,22 +9,13 @@ use alloc::vec::Vec;
 use super::layout::{option, put_option, text};
 use super::{
     Action, Blame, ChangeView, Changes, ConfigError, ConfigRead, ConfigReply, ConfigWritten, Container,
-    Content, Datatype, DocumentChange, Export, Found, HistoryPage, Item, Name, NamespaceView, Pair, Policy,
-    Query, RevisionView, Search, SearchMatch, SearchPage, Selection, Stamp,
+    Content, Datatype, DocumentChange, Export, Found, HistoryPage, Item, Name, NamespaceChanges,
+    NamespaceEvent, NamespaceView, Pair, Policy, Query, RevisionView, Search, SearchMatch, SearchPage,
+    Selection, Stamp, WatchPosition,
 };
 use crate::codec::{self, DecodeError, Decoder};
-use crate::version::ClusterVersion;
 
 impl ConfigRead {
-    /// The version of the cluster from which on every release can read the query.
-    pub(crate) fn needed_version(&self) -> ClusterVersion {
-        let of_query = match self.query {
-            Query::Search(_) | Query::Users { .. } | Query::Blame { .. } => ClusterVersion::WITH_LEAVES,
-            _ => ClusterVersion::FIRST,
-        };
-        of_query.max(self.namespace.needed_version())
-    }
-
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_bytes(out, self.namespace.routing_key());
         match &self.query {
@@ -75,6 +66,11 @@ impl ConfigRead {
                 put_text(out, key);
                 codec::put_varint(out, *after);
             }
+            Query::NamespaceChanges { after } => {
+                out.push(12);
+                out.push(u8::from(after.is_some()));
+                after.iter().for_each(|position| position.encode(out));
+            }
         }
     }
 
@@ -95,6 +91,9 @@ impl ConfigRead {
             9 => Query::Search(Search::decode(decoder)?),
             10 => Query::Users { key: text(decoder)? },
             11 => Query::Blame { key: text(decoder)? },
+            12 => Query::NamespaceChanges {
+                after: if decoder.bool()? { Some(WatchPosition::decode(decoder)?) } else { None },
+            },
             _ => return Err(DecodeError::UnknownTag("question about configuration")),
         };
         Ok(ConfigRead { namespace, query })
@@ -187,9 +186,7 @@ impl ConfigReply {
             }
             ConfigReply::History(page) => {
                 out.push(26);
-                put_numbers(out, &[page.revision, page.oldest]);
-                put_all(out, page.revisions.iter(), |out, revision| revision.encode(out));
-                put_option(out, page.next);
+                page.encode(out);
             }
             ConfigReply::Export(export) => {
                 out.push(27);
@@ -210,13 +207,9 @@ impl ConfigReply {
                 codec::put_varint(out, *revision);
                 put_all(out, containers.iter(), |out, key| put_text(out, key));
             }
-            ConfigReply::Blame(Blame { found, stamps }) => {
+            ConfigReply::Blame(blame) => {
                 out.push(31);
-                found.encode(out);
-                put_all(out, stamps.iter(), |out, (revision, stamp)| {
-                    codec::put_varint(out, *revision);
-                    stamp.encode(out);
-                });
+                blame.encode(out);
             }
             ConfigReply::Changes(changes) => {
                 out.push(28);
@@ -227,6 +220,10 @@ impl ConfigReply {
                     out.push(u8::from(event.found.is_some()));
                     event.found.iter().for_each(|found| found.encode(out));
                 });
+            }
+            ConfigReply::NamespaceChanges(changes) => {
+                out.push(32);
+                changes.encode(out);
             }
         }
     }
@@ -249,11 +246,7 @@ impl ConfigReply {
             }
             24 => ConfigReply::Container(Found::decode(decoder)?),
             25 => ConfigReply::Unchanged { revision: decoder.varint()? },
-            26 => {
-                let (revision, oldest) = (decoder.varint()?, decoder.varint()?);
-                let revisions = all(decoder, RevisionView::decode)?;
-                ConfigReply::History(HistoryPage { revision, oldest, revisions, next: option(decoder)? })
-            }
+            26 => ConfigReply::History(HistoryPage::decode(decoder)?),
             27 => {
                 let (revision, policy) = (decoder.varint()?, Policy::decode(decoder)?);
                 let pairs = all(decoder, keyed_pair)?.into_iter().collect();
@@ -271,13 +264,26 @@ impl ConfigReply {
             }
             29 => ConfigReply::Search(SearchPage::decode(decoder)?),
             30 => ConfigReply::Users { revision: decoder.varint()?, containers: all(decoder, text)? },
-            31 => {
-                let found = Found::decode(decoder)?;
-                let stamps = all(decoder, |decoder| Ok((decoder.varint()?, Stamp::decode(decoder)?)))?;
-                ConfigReply::Blame(Blame { found, stamps: stamps.into_iter().collect() })
-            }
+            31 => ConfigReply::Blame(Blame::decode(decoder)?),
+            32 => ConfigReply::NamespaceChanges(NamespaceChanges::decode(decoder)?),
             tag => return ConfigError::decode(tag, decoder).map(Err),
         }))
+    }
+}
+
+impl Blame {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.found.encode(out);
+        put_all(out, self.stamps.iter(), |out, (revision, stamp)| {
+            codec::put_varint(out, *revision);
+            stamp.encode(out);
+        });
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Blame, DecodeError> {
+        let found = Found::decode(decoder)?;
+        let stamps = all(decoder, |decoder| Ok((decoder.varint()?, Stamp::decode(decoder)?)))?;
+        Ok(Blame { found, stamps: stamps.into_iter().collect() })
     }
 }
 
@@ -301,6 +307,47 @@ impl SearchPage {
             Ok(SearchMatch { item, content, containers: all(decoder, text)? })
         })?;
         Ok(SearchPage { revision, matches, next: optional_item(decoder)? })
+    }
+}
+
+impl WatchPosition {
+    fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.revision);
+        out.push(u8::from(self.container.is_some()));
+        self.container.iter().for_each(|key| put_text(out, key));
+        out.push(u8::from(self.is_state));
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<WatchPosition, DecodeError> {
+        let revision = decoder.varint()?;
+        let container = if decoder.bool()? { Some(text(decoder)?) } else { None };
+        Ok(WatchPosition { revision, container, is_state: decoder.bool()? })
+    }
+}
+
+impl NamespaceChanges {
+    fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.revision);
+        out.extend_from_slice(&[u8::from(self.has_gap), u8::from(self.has_more)]);
+        put_option(out, self.state);
+        put_all(out, self.events.iter(), |out, event| {
+            codec::put_varint(out, event.revision);
+            put_text(out, &event.container);
+            out.push(u8::from(event.found.is_some()));
+            event.found.iter().for_each(|found| found.encode(out));
+        });
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<NamespaceChanges, DecodeError> {
+        let revision = decoder.varint()?;
+        let (has_gap, has_more) = (decoder.bool()?, decoder.bool()?);
+        let state = option(decoder)?;
+        let events = all(decoder, |decoder| {
+            let (revision, container) = (decoder.varint()?, text(decoder)?);
+            let found = if decoder.bool()? { Some(Found::decode(decoder)?) } else { None };
+            Ok(NamespaceEvent { revision, container, found })
+        })?;
+        Ok(NamespaceChanges { revision, has_gap, state, has_more, events })
     }
 }
 
@@ -335,6 +382,20 @@ impl Found {
         let revision = decoder.varint()?;
         let container = Arc::new(Container::decode(decoder)?);
         Ok(Found { revision, container, pairs: all(decoder, keyed_pair)?.into_iter().collect() })
+    }
+}
+
+impl HistoryPage {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_numbers(out, &[self.revision, self.oldest]);
+        put_all(out, self.revisions.iter(), |out, revision| revision.encode(out));
+        put_option(out, self.next);
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<HistoryPage, DecodeError> {
+        let (revision, oldest) = (decoder.varint()?, decoder.varint()?);
+        let revisions = all(decoder, RevisionView::decode)?;
+        Ok(HistoryPage { revision, oldest, revisions, next: option(decoder)? })
     }
 }
 
@@ -551,6 +612,16 @@ mod tests {
             ConfigReply::Pair { revision: 1, pair },
             ConfigReply::Containers { revision: 1, total: 9, items: vec![("c".into(), container)] },
             ConfigReply::Container(found.clone()),
+            ConfigReply::NamespaceChanges(NamespaceChanges {
+                revision: 300,
+                has_gap: true,
+                state: Some(299),
+                has_more: false,
+                events: vec![
+                    NamespaceEvent { revision: 7, container: "c".into(), found: Some(found.clone()) },
+                    NamespaceEvent { revision: 8, container: "".into(), found: None },
+                ],
+            }),
             ConfigReply::Unchanged { revision: 3 },
             ConfigReply::Users { revision: 3, containers: vec!["c".into(), "d".into()] },
             ConfigReply::Blame(Blame { found, stamps: [(1, stamp)].into() }),

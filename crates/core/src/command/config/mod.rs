@@ -21,12 +21,14 @@ use uuid::Uuid;
 use super::ShardRefusal;
 use crate::limits;
 use crate::types::ShardId;
+use crate::version::ClusterVersion;
 pub(crate) use layout::text as decode_text;
 pub use refers::Refers;
 pub(crate) use reply::write_document;
 pub use reply::{
     Action, Blame, ChangeView, Changes, ConfigError, ConfigReply, ConfigWritten, Content, DocumentChange,
-    Export, Found, HistoryPage, NamespaceView, RevisionView, SearchMatch, SearchPage,
+    Export, Found, HistoryPage, NamespaceChanges, NamespaceEvent, NamespaceView, RevisionView, SearchMatch,
+    SearchPage,
 };
 pub use value::{Datatype, Float, Value, ValueError};
 
@@ -355,6 +357,54 @@ pub enum Query {
         /// Only changes of later revisions; 0: all that are kept.
         after: u64,
     },
+    /// The documents of all containers since a position: [`ConfigReply::NamespaceChanges`].
+    NamespaceChanges {
+        /// Only what comes later; `None`: the present state.
+        after: Option<WatchPosition>,
+    },
+}
+
+impl ConfigRead {
+    /// The version that a cluster must have so that every node understands the query.
+    pub(crate) fn needed_version(&self) -> ClusterVersion {
+        let of_query = match self.query {
+            Query::NamespaceChanges { .. } => ClusterVersion::WITH_NAMESPACE_WATCHES,
+            Query::Search(_) | Query::Users { .. } | Query::Blame { .. } => ClusterVersion::WITH_LEAVES,
+            Query::Namespace
+            | Query::Pairs(_)
+            | Query::Pair { .. }
+            | Query::Containers(_)
+            | Query::Container { .. }
+            | Query::History { .. }
+            | Query::Export { .. }
+            | Query::Changes { .. } => ClusterVersion::FIRST,
+        };
+        of_query.max(self.namespace.needed_version())
+    }
+}
+
+/// The last event that a watcher of configuration has received.
+///
+/// One revision may change several containers. Their events come in the order of their keys, so a
+/// position inside a revision names a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchPosition {
+    /// The revision of the last event, or of the state that the client is being sent; 0: it has
+    /// received nothing.
+    pub revision: u64,
+    /// The container of the last event. Events of the same revision whose containers have higher
+    /// keys come next. `None`: the client has received every event of the revision.
+    pub container: Option<Arc<str>>,
+    /// The client is being sent the state as of the revision: all containers, by key. Otherwise it
+    /// is being sent changes.
+    pub is_state: bool,
+}
+
+impl WatchPosition {
+    /// The position of a client that has received everything up to a revision.
+    pub fn through(revision: u64) -> WatchPosition {
+        WatchPosition { revision, container: None, is_state: false }
+    }
 }
 
 /// A search in the keys and values of a namespace.

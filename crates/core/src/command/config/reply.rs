@@ -75,6 +75,8 @@ pub enum ConfigReply {
     Blame(Blame),
     /// The documents of a container since a revision.
     Changes(Changes),
+    /// Answer to [`Query::NamespaceChanges`](super::Query::NamespaceChanges).
+    NamespaceChanges(NamespaceChanges),
 }
 
 fn counted(count: u64, what: &str) -> String {
@@ -405,6 +407,37 @@ pub struct Changes {
 pub struct DocumentChange {
     /// The revision that changed the document.
     pub revision: u64,
+    /// The container; `None`: it was deleted.
+    pub found: Option<Found>,
+}
+
+/// The documents to which the containers of a namespace resolved, revision by revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceChanges {
+    /// The namespace's revision; 0 if there is no such namespace.
+    pub revision: u64,
+    /// Whether some revisions since then are no longer kept. In that case the events are the present
+    /// state.
+    pub has_gap: bool,
+    /// The events are the state as of this revision. `None`: they are changes.
+    pub state: Option<u64>,
+    /// Whether the answer is full, and more events follow.
+    pub has_more: bool,
+    /// The events, by rising revision and then by key; those of a state by key alone. At most
+    /// [`crate::limits::CONFIG_CHANGES_MAX`], and one more than fits into
+    /// [`crate::limits::CONFIG_CHANGES_BYTES_CLOSE`].
+    pub events: Vec<NamespaceEvent>,
+}
+
+/// The document to which one container of a namespace resolved from a revision on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceEvent {
+    /// The revision that changed the document. That of the state, if the container has changed again
+    /// while the client was sent the state.
+    pub revision: u64,
+    /// The key of the container. Empty: the namespace was deleted and created again, and the
+    /// containers from before do not exist.
+    pub container: Arc<str>,
     /// The container; `None`: it was deleted.
     pub found: Option<Found>,
 }

@@ -411,7 +411,8 @@ fn of_query(query: &Query) {
         | Query::Search(Search { text: _, after: _, limit: _ })
         | Query::Users { key: _ }
         | Query::Blame { key: _ }
-        // It serves watchers, who are shown what a read shows.
-        | Query::Changes { key: _, after: _ } => {}
+        // These serve watchers, who are shown what a read shows.
+        | Query::Changes { key: _, after: _ }
+        | Query::NamespaceChanges { after: _ } => {}
     }
 }

@@ -172,6 +172,7 @@ fn queries() -> Vec<(&'static str, Query)> {
         Query::Users { .. } => ["list the containers that refer to a pair": Query::Users { key: "a".into() }],
         Query::Blame { .. } => ["read who wrote what of a container": Query::Blame { key: "a".into() }],
         Query::Changes { .. } => ["watch a container": Query::Changes { key: "a".into(), after: 0 }],
+        Query::NamespaceChanges { .. } => ["watch a namespace": Query::NamespaceChanges { after: None }],
     })
 }
 

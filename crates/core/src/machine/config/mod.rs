@@ -8,13 +8,14 @@
 //! - `publish`: how a change becomes a revision, atomically.
 //! - `history`: what each revision replaced, earlier states, and how much of it is kept.
 //! - `moving`: namespaces that move to another shard.
-//! - `read`: replies to queries.
+//! - `read`: replies to queries; `changes`: those that watchers get.
 //! - `search`: texts in keys and values.
 //! - `records`: conversion to and from blocks, for snapshots, backups and moves of slots.
 //!
 //! A snapshot takes a reference to every namespace at once. The first later write to such a
 //! namespace copies its index, but not the values, so writes continue during a snapshot.
 
+mod changes;
 mod history;
 pub mod moving;
 mod namespace;
@@ -153,9 +154,13 @@ impl Config {
             let mut keys: BTreeSet<&Arc<str>> = there.filter(differs).collect();
             let since = known.map_or(0, |known| known.revision);
             keys.extend(now.into_iter().flat_map(|now| now.containers_written_since(since)));
-            ConfigUpdate { namespace: name.clone(), containers: keys.into_iter().cloned().collect() }
+            let containers: Vec<_> = keys.into_iter().cloned().collect();
+            // An empty namespace that was deleted or created again concerns those who watch all of it.
+            let is_other_life = known.map(|known| known.began) != now.map(|now| now.began);
+            let update = ConfigUpdate { namespace: name.clone(), containers };
+            (is_other_life || !update.containers.is_empty()).then_some(update)
         });
-        news.filter(|news| !news.containers.is_empty()).collect()
+        news.flatten().collect()
     }
 
     /// Answers a read of a namespace.

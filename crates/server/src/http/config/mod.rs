@@ -10,6 +10,7 @@
 //! input     bodies -> changes;  values: any value that serde reads
 //! reads writes search transfer imports      routes by kind; transfer: export files;
 //! stream                                    imports: import files; stream: watchers
+//! position  how far a watcher has come;  readers: who watches now, at all nodes
 //! formats   JSON, YAML, TOML, properties, env
 //! show      replies -> JSON;  cache: encoded containers
 //! error     refusals
@@ -21,7 +22,9 @@ mod formats;
 mod imports;
 mod input;
 mod path;
+mod position;
 mod queries;
+mod readers;
 mod reads;
 mod search;
 mod show;
@@ -32,6 +35,7 @@ mod writes;
 
 use std::sync::Arc;
 
+use tidelock_core::clients::watcher::WatchScope;
 use tidelock_core::command::config::{Export, Item, Name, Stamp};
 use tidelock_core::command::{ConfigRead, Consistency};
 use tidelock_core::limits;
@@ -49,6 +53,7 @@ pub use cache::Documents;
 pub(super) use error::ApiError;
 pub(super) use formats::Format;
 use queries::TypedQuery;
+pub(super) use readers::READERS_LISTED;
 
 /// Operations on configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +81,8 @@ pub(super) enum Config {
     DownloadContainer,
     ImportContainer,
     WatchContainer,
+    WatchNamespace,
+    Readers,
     Publish,
     RollBack,
     SetPolicy,
@@ -133,7 +140,11 @@ async fn dispatch<S: Store>(
         Config::ContainerDiff => Box::pin(reads::container_diff(call, namespace, key()?)).await,
         Config::Blame => Box::pin(reads::blame(call, namespace, key()?)).await,
         Config::DownloadContainer => Box::pin(transfer::download(call, namespace, key()?)).await,
-        Config::WatchContainer => Box::pin(stream::watch(call, namespace, key()?)).await,
+        Config::WatchContainer => {
+            Box::pin(stream::watch(call, namespace, WatchScope::Container(key()?))).await
+        }
+        Config::WatchNamespace => Box::pin(stream::watch(call, namespace, WatchScope::Namespace)).await,
+        Config::Readers => Box::pin(readers::readers(call, namespace)).await,
         Config::Export => Box::pin(transfer::export(call, namespace)).await,
         Config::CreateNamespace => Box::pin(writes::create(call, namespace)).await,
         Config::DeleteNamespace => Box::pin(writes::delete_namespace(call, namespace)).await,

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tidelock_api::config as api;
+use tidelock_core::clients::watcher::{WatchEvent, WatchScope};
 use tidelock_core::command::config::{
-    Action, Blame, Container, Content, DocumentChange as Event, Field, Found, HistoryPage, Item, Name,
-    NamespaceView, Pair, Refers, RevisionView, SearchMatch, Value,
+    Action, Blame, Container, Content, Field, Found, HistoryPage, Item, Name, NamespaceView, Pair, Refers,
+    RevisionView, SearchMatch, Value,
 };
 
 use super::super::response::{self, Response};
@@ -232,27 +233,36 @@ fn content(content: Option<&Content>) -> api::Content {
     }
 }
 
-/// An event of a container, as a watcher receives it.
-pub(super) fn event(namespace: &Name, key: &str, event: &Event) -> api::Event {
+/// An event of a container or of a whole namespace, as a watcher receives it.
+pub(super) fn event(namespace: &Name, event: &WatchEvent) -> api::Event {
     let found = event.found.as_ref();
     api::Event {
         revision: Some(event.revision),
         deleted: found.is_none(),
         check_sum: found.map(|found| hex::encode(&found.container.checksum)),
         data: found.map(|found| raw(found.document())),
-        ..no_event(namespace, key)
+        ..no_event(namespace, event.container.as_deref())
     }
 }
 
 /// The event that tells a watcher that changes after a revision are missing.
-pub(super) fn gap(namespace: &Name, key: &str, after: u64) -> api::Event {
+pub(super) fn gap(namespace: &Name, scope: &WatchScope, after: u64) -> api::Event {
+    let key = match scope {
+        WatchScope::Container(key) => Some(&**key),
+        WatchScope::Namespace => None,
+    };
     api::Event { after: Some(after), ..no_event(namespace, key) }
 }
 
-fn no_event(namespace: &Name, key: &str) -> api::Event {
+/// The event that tells a watcher of a namespace that it knows the state as of a revision.
+pub(super) fn current(namespace: &Name, revision: u64) -> api::Event {
+    api::Event { revision: Some(revision), ..no_event(namespace, None) }
+}
+
+fn no_event(namespace: &Name, key: Option<&str>) -> api::Event {
     api::Event {
         namespace: namespace.to_string(),
-        key: key.to_owned(),
+        key: key.map(str::to_owned),
         revision: None,
         deleted: false,
         check_sum: None,

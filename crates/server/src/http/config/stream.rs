@@ -1,5 +1,5 @@
-//! Watchers of configuration: clients that are notified when a container resolves to something
-//! else.
+//! Watchers of configuration: clients that are notified when a container, or any container of a
+//! namespace, resolves to something else.
 //!
 //! There are two ways to watch: server-sent events, which continue as long as the connection, and
 //! long polls, which end with the first change. Both drive a [`Watcher`] of the core, which decides
@@ -14,16 +14,16 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
+use tidelock_api::config::{self as api, LABEL_CHARACTERS_MAX};
 use tidelock_core::auth::{Demand, Scope, Verb};
 use tidelock_core::clients::watch_hub::Watched;
-use tidelock_core::clients::watcher::{Notice, WatchError, WatchStep, Watcher};
-use tidelock_core::command::config::{ConfigReply, DocumentChange as Event, Name, Query};
+use tidelock_core::clients::watcher::{Notice, WatchError, WatchEvent, WatchScope, WatchStep, Watcher};
+use tidelock_core::command::config::{ConfigReply, Name, Query, WatchPosition};
 use tidelock_core::command::{ConfigRead, Consistency};
 use tidelock_core::deliberate::Faults;
 use tokio::time::{Instant, timeout};
@@ -35,9 +35,9 @@ use super::super::response::{self, Response};
 use super::super::service::Call;
 use super::super::stream_permission::{PermissionLost, StreamDemand};
 use super::error::ApiError;
-use super::show;
-use super::{number, text};
+use super::{position, show, text};
 use crate::memory::{Memory, Reservation};
+use crate::readers::{NewReader, ReaderEntry};
 use crate::requests::{self, NoAnswer};
 use crate::store::Store;
 use crate::watch::{self, Watch};
@@ -49,51 +49,59 @@ const EVENT_BYTES: usize = 1 << 10;
 const WAIT: Duration = Duration::from_secs(30);
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// The registration of a client, and what it watches.
-struct ContainerWatch {
+/// The registration of a client.
+struct Registration {
     watch: Watch,
-    namespace: Name,
-    container: Arc<str>,
+    /// Who the client is, and what it watches.
+    entry: ReaderEntry,
 }
 
-/// `GET …/containers/:key/watch`: events, or a long poll if `index` or `wait` is given.
+impl Registration {
+    fn namespace(&self) -> &Name {
+        &self.entry.reader().namespace
+    }
+
+    fn scope(&self) -> &WatchScope {
+        &self.entry.reader().scope
+    }
+}
+
+/// `GET …/watch` of a container or a namespace: events, or a long poll if `index` or `wait` is
+/// given.
 pub(super) async fn watch<S: Store>(
     call: Call<'_, S>,
     namespace: Name,
-    key: Arc<str>,
+    scope: WatchScope,
 ) -> Result<Response, ApiError> {
     let parameters = call.parameters();
-    let (index, wait) = (number(parameters, "index")?, text(parameters, "wait")?);
+    let wait = text(parameters, "wait")?;
+    let index = parameters.get("index")?.map(|index| parse_position(&scope, &index, "index")).transpose()?;
+    let last = call.headers().get("last-event-id");
+    let last = last.map(|id| parse_position(&scope, id.as_bytes(), "Last-Event-ID")).transpose()?;
+    let is_poll = index.is_some() || wait.is_some();
     // Registered before the first read, so that no change is missed in between.
-    let watch_registry = call.store().watch_registry();
-    let watched = Watched::Container { namespace: namespace.clone(), key: key.clone() };
-    let Some(watch) = watch_registry.watch(watched) else {
-        return Err(ApiError::overloaded("as many watchers as this node serves are there; nothing was done"));
-    };
-    let watch = ContainerWatch { watch, namespace, container: key };
-    let mut permission_lost = call.permission_lost(StreamDemand::ReadNamespace(watch.namespace.clone()));
-    if index.is_some() || wait.is_some() {
+    let last = if is_poll { index } else { last };
+    let registration = register(&call, (namespace, scope), last.as_ref(), is_poll)?;
+    let demand = StreamDemand::ReadNamespace(registration.namespace().clone());
+    let mut permission_lost = call.permission_lost(demand);
+    if is_poll {
         let wait = wait.map_or(Ok(WAIT), |text| duration(&text))?;
         return tokio::select! {
             biased;
-            () = &mut permission_lost => Err(withdrawn(&watch.namespace).into()),
-            polled = poll(call.store(), &watch, index, wait) => polled,
+            () = &mut permission_lost => Err(withdrawn(registration.namespace()).into()),
+            polled = poll(call.store(), &registration, last, wait) => polled,
         };
     }
-    let last = call.headers().get("last-event-id").map(|id| {
-        let id = super::uri::parse_u64(id.as_bytes());
-        id.ok_or_else(|| ApiError::invalid("Last-Event-ID must be a revision"))
-    });
-    let last = last.transpose()?;
-    let mut watcher = Watcher::new(watch.container.clone(), last, Faults::NONE);
-    let first = advance(call.store(), &watch, &mut watcher).await?;
-    let heartbeat = Heartbeat::new(call.context.clock, &watch.watch);
+    let mut watcher = Watcher::new(registration.scope().clone(), last, Faults::NONE);
+    let first = advance(call.store(), registration.namespace(), &mut watcher).await?;
+    let heartbeat = Heartbeat::new(call.context.clock, &registration.watch);
     let mut events = EventStream {
         store: call.store().clone(),
-        watch,
+        registration,
         watcher,
         outbox: VecDeque::from([Bytes::from_static(b"retry: 1000\n\n")]),
         events: VecDeque::new(),
+        current: None,
         memory: call.context.memory.clone(),
         reservation: None,
         asking: None,
@@ -104,6 +112,54 @@ pub(super) async fn watch<S: Store>(
     let mut response = response::events(Events::new(events));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
+}
+
+/// Registers the client for notifications, and for the list of readers.
+fn register<S: Store>(
+    call: &Call<'_, S>,
+    (namespace, scope): (Name, WatchScope),
+    last: Option<&WatchPosition>,
+    is_poll: bool,
+) -> Result<Registration, ApiError> {
+    let label = text(call.parameters(), "label")?.unwrap_or_default();
+    if label.chars().count() > LABEL_CHARACTERS_MAX || label.chars().any(char::is_control) {
+        let detail =
+            format!("label is at most {LABEL_CHARACTERS_MAX} characters, none of them a control one");
+        return Err(ApiError::invalid(detail));
+    }
+    let watched = match &scope {
+        WatchScope::Container(key) => Watched::Container { namespace: namespace.clone(), key: key.clone() },
+        WatchScope::Namespace => Watched::Namespace(namespace.clone()),
+    };
+    let watch_registry = call.store().watch_registry();
+    let Some(watch) = watch_registry.watch(watched) else {
+        return Err(ApiError::overloaded("as many watchers as this node serves are there; nothing was done"));
+    };
+    let entry = watch_registry.readers().enter(NewReader {
+        namespace,
+        scope,
+        address: call.connection().client_address(),
+        principal: call.identity().proof().map(|proof| proof.principal.clone()),
+        label: label.into(),
+        is_poll,
+        revision: last.map_or(0, |last| last.revision),
+    });
+    Ok(Registration { watch, entry })
+}
+
+/// The position that a client names. A container has one event a revision, so its position is a
+/// revision.
+fn parse_position(scope: &WatchScope, text: &[u8], name: &str) -> Result<WatchPosition, ApiError> {
+    match scope {
+        WatchScope::Container(_) => {
+            super::super::uri::parse_u64(text).map(WatchPosition::through).ok_or_else(|| {
+                ApiError::invalid(format!("{name} must be a revision: a whole number, 0 or more"))
+            })
+        }
+        WatchScope::Namespace => position::parse(text).ok_or_else(|| {
+            ApiError::invalid(format!("{name} must be a revision, or come from this watch unchanged"))
+        }),
+    }
 }
 
 /// The refusal of a long poll that lacks the permission, or loses it while it waits.
@@ -126,13 +182,13 @@ fn duration(text: &str) -> Result<Duration, ApiError> {
 /// notification.
 async fn advance<S: Store>(
     store: &S,
-    watch: &ContainerWatch,
+    namespace: &Name,
     watcher: &mut Watcher,
 ) -> Result<Option<Notice>, ApiError> {
     loop {
         match watcher.next_step() {
             WatchStep::Ask { query, consistency } => {
-                watcher.answered(look_up(store, &watch.namespace, query, consistency).await);
+                watcher.answered(look_up(store, namespace, query, consistency).await);
             }
             WatchStep::Tell(notice) => return Ok(Some(notice)),
             WatchStep::Wait => return Ok(None),
@@ -159,26 +215,33 @@ async fn look_up<S: Store>(
 /// else when the time is over.
 async fn poll<S: Store>(
     store: &S,
-    watch: &ContainerWatch,
-    index: Option<u64>,
+    registration: &Registration,
+    index: Option<WatchPosition>,
     wait: Duration,
 ) -> Result<Response, ApiError> {
-    let mut watcher = Watcher::new(watch.container.clone(), index, Faults::NONE);
-    let mut notice = advance(store, watch, &mut watcher).await?;
+    let (namespace, scope) = (registration.namespace(), registration.scope());
+    let mut watcher = Watcher::new(scope.clone(), index.clone(), Faults::NONE);
+    let mut notice = advance(store, namespace, &mut watcher).await?;
     let deadline = Instant::now() + wait;
     while notice.is_none() {
-        let notification = poll_fn(|context| watch.watch.poll_notification(context));
+        let notification = poll_fn(|context| registration.watch.poll_notification(context));
         match timeout(deadline.saturating_duration_since(Instant::now()), notification).await {
             Ok(watch::Notification::Look) => watcher.notified(),
             Ok(watch::Notification::Leave) | Err(_) => break,
         }
-        notice = advance(store, watch, &mut watcher).await?;
+        notice = advance(store, namespace, &mut watcher).await?;
     }
-    let Notice { gap_after, changes } = notice.unwrap_or_default();
-    let index = changes.last().map_or(index.unwrap_or_default(), |event| event.revision);
-    let shown = changes.iter().map(|event| show::event(&watch.namespace, &watch.container, event));
-    let (gap, changes) = (gap_after.is_some(), shown.collect());
-    Ok(show::respond(tidelock_api::config::Changes { index, gap, changes }))
+    let notice = notice.unwrap_or_default();
+    let index = notice.position().or(index).unwrap_or_default();
+    let gap = notice.gap_after.is_some();
+    let changes = notice.events.iter().map(|event| show::event(namespace, event)).collect();
+    Ok(match scope {
+        WatchScope::Container(_) => show::respond(api::Changes { index: index.revision, gap, changes }),
+        WatchScope::Namespace => {
+            let (index, current) = (position::to_text(&index), notice.current);
+            show::respond(api::NamespaceChanges { index, gap, current, changes })
+        }
+    })
 }
 
 /// A lookup in progress.
@@ -187,12 +250,14 @@ type Asking = Pin<Box<dyn Future<Output = Result<ConfigReply, WatchError>>>>;
 /// The events of one watcher.
 struct EventStream<S> {
     store: S,
-    watch: ContainerWatch,
+    registration: Registration,
     watcher: Watcher,
     outbox: VecDeque<Bytes>,
     /// Changes that are not encoded yet. Each is encoded once the client has taken the one before
     /// and there is memory for it; until then it shares the replica's data.
-    events: VecDeque<Event>,
+    events: VecDeque<WatchEvent>,
+    /// After these changes the client knows the namespace's state as of this revision.
+    current: Option<u64>,
     memory: Memory,
     /// Memory for the next event.
     reservation: Option<Reservation>,
@@ -202,7 +267,7 @@ struct EventStream<S> {
 }
 
 /// A server-sent event.
-fn encode(head: String, data: &tidelock_api::config::Event) -> Bytes {
+fn encode(head: String, data: &api::Event) -> Bytes {
     let mut out = head.into_bytes();
     show::push(&mut out, data);
     out.extend_from_slice(b"\n\n");
@@ -213,24 +278,25 @@ impl<S: Store> EventStream<S> {
     /// Queues a notice to be sent.
     fn take(&mut self, notice: Notice) {
         if let Some(after) = notice.gap_after {
-            let data = show::gap(&self.watch.namespace, &self.watch.container, after);
+            let data = show::gap(self.registration.namespace(), self.registration.scope(), after);
             self.outbox.push_back(encode("event: gap\ndata: ".to_owned(), &data));
         }
-        self.events.extend(notice.changes);
+        self.events.extend(notice.events);
+        self.current = notice.current;
     }
 
     /// The next event, encoded, once there is memory for it.
     fn poll_event(&mut self, context: &Context<'_>) -> Poll<Option<Bytes>> {
-        let Some(event) = self.events.front() else { return Poll::Ready(None) };
+        let Some(event) = self.events.front() else { return Poll::Ready(self.take_current()) };
         let document_bytes = event.found.as_ref().map_or(0, |found| found.container.document_bytes);
         let reservation = self.reservation.get_or_insert_with(|| self.memory.request());
         if reservation.poll_grow_to(document_bytes + EVENT_BYTES, context).is_pending() {
             return Poll::Pending;
         }
-        let (namespace, key) = (&self.watch.namespace, &self.watch.container);
         let name = if event.found.is_some() { "change" } else { "deleted" };
-        let head = format!("id: {}\nevent: {name}\ndata: ", event.revision);
-        let bytes = encode(head, &show::event(namespace, key, event));
+        let head = format!("id: {}\nevent: {name}\ndata: ", position::to_text(&event.position));
+        let bytes = encode(head, &show::event(self.registration.namespace(), event));
+        self.registration.entry.sent(event.revision);
         self.events.pop_front();
         if self.events.is_empty() {
             self.events = VecDeque::new();
@@ -241,8 +307,15 @@ impl<S: Store> EventStream<S> {
         }))
     }
 
+    fn take_current(&mut self) -> Option<Bytes> {
+        let revision = self.current.take()?;
+        self.registration.entry.sent(revision);
+        let head = format!("id: {revision}\nevent: current\ndata: ");
+        Some(encode(head, &show::current(self.registration.namespace(), revision)))
+    }
+
     fn ask(&self, query: Query, consistency: Consistency) -> Asking {
-        let (store, namespace) = (self.store.clone(), self.watch.namespace.clone());
+        let (store, namespace) = (self.store.clone(), self.registration.namespace().clone());
         Box::pin(async move { look_up(&store, &namespace, query, consistency).await })
     }
 }
@@ -258,7 +331,7 @@ impl<S: Store> EventSource for EventStream<S> {
                 if self.outbox.is_empty() {
                     self.outbox = VecDeque::new();
                 }
-                self.heartbeat.restart(&self.watch.watch);
+                self.heartbeat.restart(&self.registration.watch);
                 return Poll::Ready(Some(bytes));
             }
             match self.poll_event(context) {
@@ -285,7 +358,7 @@ impl<S: Store> EventSource for EventStream<S> {
                 WatchStep::Tell(notice) => self.take(notice),
                 // The shard has no reachable replica now. The client reconnects and finds one.
                 WatchStep::End(_) => return Poll::Ready(None),
-                WatchStep::Wait => match self.watch.watch.poll_notification(context) {
+                WatchStep::Wait => match self.registration.watch.poll_notification(context) {
                     Poll::Ready(watch::Notification::Leave) => return Poll::Ready(None),
                     Poll::Ready(watch::Notification::Look) => self.watcher.notified(),
                     Poll::Pending if self.heartbeat.poll(context).is_ready() => {

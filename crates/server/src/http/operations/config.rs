@@ -10,7 +10,7 @@ use super::operation::{
     Failures, JSON, Operation, Parameter, Tag, flag, header, matching, number, query, text,
 };
 use super::schemas::schema_of;
-use crate::http::config::{Config, Format};
+use crate::http::config::{Config, Format, READERS_LISTED};
 
 /// Formats in which a namespace can be exported, and those that can be imported.
 const EXPORTED: &[Format] = &[Format::Json, Format::Yaml, Format::Toml];
@@ -22,6 +22,7 @@ pub(super) fn operations() -> Vec<Operation> {
     let mut all = namespaces();
     all.extend(pairs());
     all.extend(containers());
+    all.extend(watches());
     all.extend(changes_of_many());
     all.extend(histories());
     all
@@ -248,13 +249,66 @@ fn containers() -> Vec<Operation> {
         .asks([
             header("Last-Event-ID", matching("^[0-9]{1,20}$"), "Go on behind this revision"),
             query("index", number(), "A long poll: what happened behind this revision"),
-            query("wait", matching("^[0-9]{1,16}(ms|s|m|h|d)?$"), "A long poll: how long at most, such as 30s or 1500ms"),
+            wait(),
+            label(),
         ])
         .gives(
             200,
             [("text/event-stream", text()), (JSON, envelope::<api::Changes>())],
             "Server-sent events change, deleted and gap, whose data are of the schema Event; or a long poll's answer",
         )
+        .fails([404]),
+    ]
+}
+
+fn wait() -> Parameter {
+    let schema = matching("^[0-9]{1,16}(ms|s|m|h|d)?$");
+    query("wait", schema, "A long poll: how long at most, such as 30s or 1500ms")
+}
+
+fn label() -> Parameter {
+    query(
+        "label",
+        short(api::LABEL_CHARACTERS_MAX),
+        "What the list of readers names the client, such as a host name",
+    )
+}
+
+/// Watching a whole namespace, and who watches.
+fn watches() -> Vec<Operation> {
+    vec![
+        operation(
+            "get /api/namespaces/{namespace}/watch",
+            Config::WatchNamespace,
+            "watchNamespace",
+            "What every container of a namespace resolves to, whenever that changes",
+        )
+        .asks([
+            header("Last-Event-ID", matching(api::POSITION), "Go on behind this event or revision"),
+            query("index", matching(api::POSITION), "A long poll: what happened behind this index or revision"),
+            wait(),
+            label(),
+        ])
+        .gives(
+            200,
+            [("text/event-stream", text()), (JSON, envelope::<api::NamespaceChanges>())],
+            "Server-sent events change, deleted, gap and current, whose data are of the schema Event; or a long \
+             poll's answer",
+        )
+        .fails([404]),
+        operation(
+            "get /api/namespaces/{namespace}/readers",
+            Config::Readers,
+            "namespaceReaders",
+            "The clients that watch a namespace or its containers now, at all nodes",
+        )
+        .asks([
+            query("container", text(), "Only clients that are sent the changes of this container"),
+            query("local", flag(), "Only clients of the node that answers"),
+            limit(READERS_LISTED as u64),
+            stale(),
+        ])
+        .gives_json(envelope::<api::Readers>(), "The clients, and the nodes that did not answer")
         .fails([404]),
     ]
 }

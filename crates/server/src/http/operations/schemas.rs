@@ -43,13 +43,8 @@ type Bodies = (
     (config::ConfigError, config::Done, config::Namespace, config::Changes, config::History),
     (config::Pair, config::PairContent, config::ListedContainer, config::Container),
     (config::ContainerContent, config::Publication, config::RollbackRequest, config::PolicyRequest),
-    (
-        config::NamespaceDiff,
-        config::ContainerDiff,
-        config::SearchMatch,
-        config::BlamedValue,
-        audit::AuditRecords,
-    ),
+    (config::NamespaceDiff, config::ContainerDiff, audit::AuditRecords),
+    (config::NamespaceChanges, config::Readers, config::SearchMatch, config::BlamedValue),
 );
 
 /// Bodies of requests about keys, leases and locks.

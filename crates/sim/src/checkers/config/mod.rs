@@ -12,6 +12,7 @@ pub(super) mod search;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tidelock_core::clients::watcher::WatchScope;
 use tidelock_core::command::config::{
     Action, Blame, Change, ConfigOperation, ConfigReply, ConfigWritten, Content, Datatype, Item, Name, Query,
     RevisionView, Value,
@@ -20,6 +21,7 @@ use tidelock_core::command::config::{Container, Found, Pair, Refers};
 use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply};
 use tidelock_core::types::Token;
 
+use super::namespace_watches::{self, KnownLife};
 use super::replay::{judge_event_order, judge_missing_events, watches};
 use super::{Checker, FinishedRun, Violation};
 use crate::config::is_fleeting;
@@ -64,8 +66,8 @@ pub fn check(
         account.judge_reads(name, &states)?;
         for watcher in watchers.iter().filter(|watcher| watcher.namespace == *name) {
             watches(&watcher.received)
-                .try_for_each(|watch| judge_watch(&watcher.container, watch, (name, &states)))
-                .or_else(|text| violation(name, format!("a watcher of {} {text}", watcher.container)))?;
+                .try_for_each(|watch| judge_watch(&watcher.scope, watch, (name, &states)))
+                .or_else(|text| violation(name, format!("a watcher of {:?} {text}", watcher.scope)))?;
         }
     }
     Ok(())
@@ -389,17 +391,26 @@ pub(super) fn checksum_holds(found: &Found) -> bool {
     found.container.document_bytes == found.document().len()
 }
 
-/// Checks that a watch received each document of the container, each change once and in order.
+/// Checks that a watch received each document, each change once and in order.
 fn judge_watch(
-    container: &str,
+    scope: &WatchScope,
     watch: &[WatchedContent],
     (name, states): (&Name, &States),
 ) -> Result<(), String> {
-    judge_event_order(watch)?;
-    if !is_fleeting(name) && watch.iter().any(|event| event.revision == 0) {
+    let is_of_namespace = *scope == WatchScope::Namespace;
+    if !is_of_namespace {
+        judge_event_order(watch)?;
+    }
+    if !is_fleeting(name)
+        && watch.iter().any(|event| event.revision == 0 && event.document.is_none() && !event.is_current)
+    {
         return Err("received that the namespace does not exist, and it was never deleted".into());
     }
     let Some((&oldest, first)) = states.by_revision.first_key_value() else { return Ok(()) };
+    let WatchScope::Container(container) = scope else {
+        let states = states.by_revision.iter().map(|(revision, state)| (*revision, state));
+        return namespace_watches::judge(watch, &[KnownLife::since(oldest, states)], false);
+    };
     // Every change after the oldest kept state, computed from the states.
     let mut document = first.document(container);
     let mut changes = BTreeMap::new();
@@ -600,6 +611,12 @@ impl ConfigState {
                 }
             },
         }
+    }
+
+    /// The documents of all containers.
+    pub fn documents(&self) -> BTreeMap<Arc<str>, String> {
+        let document = |key: &Arc<str>| Some((key.clone(), self.document(key)?));
+        self.containers.keys().filter_map(document).collect()
     }
 
     /// The document of a container, computed independently of the core.

@@ -1,5 +1,6 @@
 //! One test with a violation for each property.
 
+use tidelock_core::clients::watcher::WatchScope;
 use tidelock_core::command::config::{ChangeView, ConfigWritten, Export, HistoryPage, Policy, Stamp};
 use tidelock_core::command::{ConfigRead, ReadReply, WriteReply};
 use tidelock_core::types::NodeId;
@@ -113,14 +114,15 @@ impl ConfigHistory {
         let query = Query::History { item: None, before: None, limit: 10_000 };
         let token = self.query(query, Consistency::Linearizable);
         assert!(self.history.answer(token, Reply::Read(ReadReply::Config(Ok(ConfigReply::History(page))))));
-        let mut watcher = WatchingClient::new(name(), "c".into(), fastrand::Rng::with_seed(1));
+        let mut watcher =
+            WatchingClient::new(name(), WatchScope::Container("c".into()), fastrand::Rng::with_seed(1));
         watcher.received = self.received;
         check(&self.history, &[watcher], &self.imports)
     }
 }
 
 fn content(revision: u64, document: &str) -> WatchedContent {
-    WatchedContent { revision, document: Some(document.into()), after_gap: false, begins: false }
+    WatchedContent { revision, document: Some(document.into()), ..WatchedContent::default() }
 }
 
 fn blamed(history: ConfigHistory, part: &str) {
@@ -262,7 +264,7 @@ fn a_watcher_who_misses_repeats_or_dreams_is_noticed() {
     blamed(history(&[second.clone(), second.clone()]), "before 2");
     blamed(history(&[third.clone(), second]), "before 2");
     blamed(history(&[content(2, r#"{"f":21}"#), third.clone()]), "received a wrong document");
-    let absent = WatchedContent { revision: 0, document: None, after_gap: false, begins: false };
+    let absent = WatchedContent { revision: 0, document: None, ..WatchedContent::default() };
     blamed(history(&[third, absent]), "never deleted");
 }
 

@@ -16,11 +16,13 @@ mod model;
 
 use std::collections::BTreeMap;
 
+use tidelock_core::clients::watcher::WatchScope;
 use tidelock_core::command::config::{ConfigError, ConfigReply, ConfigWritten, Name, Pair, Query, Stamp};
 use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply};
 use tidelock_core::types::{ShardId, Token};
 
 use super::config::{ConfigState, checksum_holds, search};
+use super::namespace_watches::{self, KnownLife};
 use super::operations::Ledger;
 use super::replay::{AnsweredRead, LogJudge, LogOrder, judge_event_order, judge_missing_events, watches};
 use super::{Checker, FinishedRun, Violation};
@@ -59,12 +61,12 @@ pub fn check(
             judge_reads(history, name, &judged)?;
             for watcher in watchers.iter().filter(|watcher| watcher.namespace == *name) {
                 let mut watches = watches(&watcher.received);
-                watches.try_for_each(|watch| judge_watch(watcher, watch, (name, &judged.model))).map_err(
-                    |text| {
-                        let text = format!("a watcher of {} in namespace {name} {text}", watcher.container);
+                watches
+                    .try_for_each(|watch| judge_watch(&watcher.scope, watch, (name, &judged.model)))
+                    .map_err(|text| {
+                        let text = format!("a watcher of {:?} in namespace {name} {text}", watcher.scope);
                         Violation::new(JUDGE.checker, text)
-                    },
-                )?;
+                    })?;
             }
         }
         done.extend(judged.places);
@@ -140,7 +142,7 @@ fn judge_reads(history: &History, name: &Name, judged: &ReplayedConfig) -> Resul
             && read.namespace == *name
             // Only watchers send this read, through a node without a replica; their events are
             // judged separately.
-            && !matches!(read.query, Query::Changes { .. })
+            && !matches!(read.query, Query::Changes { .. } | Query::NamespaceChanges { .. })
         {
             let is_stale = *consistency == Consistency::Stale;
             reads.push(AnsweredRead { operation, read: (&read.query, reply), is_stale });
@@ -223,14 +225,18 @@ fn explains(state: Option<(&Lifetime, u64)>, query: &Query, answer: &Answer) -> 
     }
 }
 
-/// Checks that a watch received each document of the container in each life, each change once and
-/// in order, and no deletion of the namespace that did not happen.
+/// Checks that a watch received each document in each life, each change once and in order, and no
+/// deletion of the namespace that did not happen.
 fn judge_watch(
-    WatchingClient { container: key, .. }: &WatchingClient,
+    scope: &WatchScope,
     watch: &[WatchedContent],
     (name, model): (&Name, &NamespaceModel),
 ) -> Result<(), String> {
     let lives = model.lives(name);
+    let WatchScope::Container(key) = scope else {
+        let lives: Vec<KnownLife> = lives.iter().map(Lifetime::known).collect();
+        return namespace_watches::judge(watch, &lives, model.exists(name));
+    };
     judge_event_order(watch)?;
     let last_life = lives.last().filter(|_| model.exists(name));
     for two in watch.windows(2).filter(|two| two[1].revision == 0) {

@@ -11,6 +11,7 @@ use tidelock_core::command::ConfigWrite;
 use tidelock_core::command::config::{Change, ConfigOperation, Item, Name, Policy, Stamp};
 
 use super::super::config::ConfigState;
+use super::super::namespace_watches::KnownLife;
 
 /// The answer to a command, as far as the model determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,12 @@ impl Lifetime {
     /// Who made a revision and when; `None` if it does not exist.
     pub fn stamp(&self, revision: u64) -> Option<&Stamp> {
         self.states.get(&revision).map(|(_, stamp)| stamp)
+    }
+
+    /// Its states, for the judgement of watches.
+    pub fn known(&self) -> KnownLife {
+        let states = self.states.iter().map(|(revision, (state, _))| (*revision, state));
+        KnownLife::of(self.began, states)
     }
 
     /// The revisions that changed a container's document.

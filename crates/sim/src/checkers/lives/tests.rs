@@ -13,6 +13,7 @@ use tidelock_core::types::{LogIndex, NodeId, Term};
 
 use super::*;
 use crate::history::Incarnation;
+use tidelock_core::clients::watcher::WatchScope;
 
 /// The requests for one namespace, and the log of its shard.
 #[derive(Default)]
@@ -85,7 +86,8 @@ impl LifetimeHistory {
         ledger.observe(ShardId(1), LogIndex(log.len() as u64), |index| {
             log.get(index.0 as usize - 1).map(|write| (Term(1), vec![write.clone()]))
         });
-        let mut watcher = WatchingClient::new(name(), "c".into(), fastrand::Rng::with_seed(1));
+        let mut watcher =
+            WatchingClient::new(name(), WatchScope::Container("c".into()), fastrand::Rng::with_seed(1));
         watcher.received = self.received;
         check(&self.history, (&ledger, false), &[watcher])
     }
@@ -100,7 +102,7 @@ fn get(at: Option<u64>) -> Query {
 }
 
 fn content(revision: u64, document: Option<&str>) -> WatchedContent {
-    WatchedContent { revision, document: document.map(str::to_owned), after_gap: false, begins: false }
+    WatchedContent { revision, document: document.map(str::to_owned), ..WatchedContent::default() }
 }
 
 fn history_page(revisions: &[(u64, u64)]) -> Answer {

@@ -140,6 +140,35 @@ fn everything_that_follows_from_content_follows() {
 }
 
 #[test]
+fn a_watcher_of_a_namespace_hears_what_watchers_of_its_containers_hear() {
+    for seed in 0..20 {
+        let mut walk = Walk::new(seed);
+        for _ in 0..60 {
+            walk.step();
+            let (revision, oldest) = (walk.namespace().revision, walk.namespace().oldest());
+            for after in [oldest - 1, oldest, revision.saturating_sub(3).max(oldest), revision] {
+                let mut expected = Vec::new();
+                for key in (0..6).map(|number| alloc::format!("c{number}")) {
+                    let changes = changes_since(&walk.config, &key, after);
+                    assert!(!changes.has_gap);
+                    let events = shown(&changes.events).into_iter();
+                    expected.extend(events.map(|(revision, text)| (revision, key.clone(), text)));
+                }
+                expected.sort();
+                let found = all_after(&walk.config, Some(WatchPosition::through(after)));
+                let found: Vec<_> = named(&found)
+                    .into_iter()
+                    .map(|(revision, key, text)| (revision, String::from(key), text))
+                    .collect();
+                assert_eq!(found, expected, "seed {seed}, after {after} of {revision}");
+            }
+            let state = all_after(&walk.config, None);
+            assert_eq!(state.len(), walk.namespace().contents.containers.len());
+        }
+    }
+}
+
+#[test]
 fn a_snapshot_in_the_midst_shows_its_beginning() {
     for seed in 0..40 {
         let mut walk = Walk::new(seed);
