@@ -45,8 +45,8 @@ def redis_py(suites, data):
     text, asked = conftest.read_text(), 'version = info["redis_version"]'
     assert text.count(asked) == 1
     conftest.write_text(text.replace(asked, f'version = "{REDIS_VERSION}"'))
-    files = [f"tests/{kind}test_{name}.py" for kind in ("", "asyncio/") for name in REDIS_PY_FILES]
-    files = [file.replace("asyncio/", "test_asyncio/") for file in files]
+    files = [f"{directory}/test_{name}.py" for directory in ("tests", "tests/test_asyncio") for name in REDIS_PY_FILES]
+    # Not each kind of test is there for the asynchronous client.
     files = [file for file in files if (data / "redis-py" / file).exists()]
     commands = [file for file in files if file.endswith("test_commands.py")]
     selections = [
@@ -57,13 +57,17 @@ def redis_py(suites, data):
     for protocol in ("2", "3"):
         for selected, names in selections:
             report = data / "redis-py.xml"
+            # Tracebacks of the other styles take seconds each, because pytest parses the long files of tests for them.
             output = run([suites / "python/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}",
-                          f"--redis-url=redis://127.0.0.1:{RESP_PORT}/0", f"--protocol={protocol}", "-m", REDIS_PY_MARKS, "-k", names,
+                          "--tb=native", "--timeout=120", f"--redis-url=redis://127.0.0.1:{RESP_PORT}/0", f"--protocol={protocol}", "-m", REDIS_PY_MARKS, "-k", names,
                           *selected], data / "redis-py")
             if not report.exists():
                 sys.exit(f"redis-py's tests did not run:\n{output}")
             for case in ElementTree.parse(report).iter("testcase"):
-                module, name = re.fullmatch(r"tests\.((?:test_asyncio\.)?test_\w+)\.(.*)", case.get("classname")).groups()
+                place = re.fullmatch(r"tests\.((?:test_asyncio\.)?test_\w+)\.(.*)", case.get("classname") or "")
+                if not place:
+                    sys.exit(f"redis-py's tests did not run to their end:\n{output}")
+                module, name = place.groups()
                 failed, skipped = (any(case.find(kind) is not None for kind in kinds) for kinds in (["failure", "error"], ["skipped"]))
                 state = "failed" if failed else "skipped" if skipped else "passed"
                 results[module, f"{name}.{case.get('name')}"][f"RESP{protocol}"] = state
@@ -96,8 +100,9 @@ def named(results):
     states = {}
     for (unit, name), found in results.items():
         ran = {protocol: state for protocol, state in found.items() if state != "skipped"}
-        for protocol, state in ran.items() if len(set(ran.values())) > 1 else [(None, state) for state in set(ran.values())]:
-            states[unit, f"{name} with {protocol}" if protocol else name] = state
+        same = len(set(ran.values())) == 1
+        for protocol, state in ran.items():
+            states[unit, name if same else f"{name} with {protocol}"] = state
     return states
 
 
