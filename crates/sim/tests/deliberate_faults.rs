@@ -147,14 +147,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
             plan.snapshot_log_bytes_min = 500;
             plan.disk.segment_bytes = 8 << 10;
         }
-        // A second entry is in flight only under load, and the first meets the empty one of the
-        // next leader.
-        Fault::DeposedSessionAnswered => {
-            plan.load.clients = 150;
-            plan.load.reads_per_mille = 50;
-            plan.load.pause_max = Micros::MILLISECOND * 5;
-            plan.timing.request_ticks = 60;
-        }
+        Fault::DeposedSessionAnswered => provoke_entries_in_flight(plan),
         Fault::OutcomeThroughLaterLink => {
             plan.faults = young_lives(&mut plan.generator("lives"));
             plan.load.reads_per_mille = 50;
@@ -179,6 +172,15 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         }
         _ => {}
     }
+}
+
+/// A second entry is in flight only under load, and the first meets the empty one of the next
+/// leader.
+fn provoke_entries_in_flight(plan: &mut Plan) {
+    plan.load.clients = 150;
+    plan.load.reads_per_mille = 50;
+    plan.load.pause_max = Micros::MILLISECOND * 5;
+    plan.timing.request_ticks = 60;
 }
 
 /// Clients that wait for locks, and no others that let nodes report changed keys.
