@@ -345,16 +345,37 @@ pub struct PolicyRequest {
     pub terms: Terms,
 }
 
-/// The answer to a change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// The answer to a change, or to a dry run of one.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Done {
-    /// The namespace's revision.
+    /// The namespace's revision. After a dry run it is the one before the change, or 0 if the
+    /// namespace does not exist.
     pub revision: u64,
-    /// Whether it is a new one.
+    /// Whether the change made, or would make, a new revision.
     pub changed: bool,
     /// What an import has left out or converted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The pairs and containers that would change. Only of a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<ItemChange>")]
+    pub changes: Option<Vec<ItemChange>>,
+    /// The containers that would resolve to another document. Only of a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<PreviewedDocument>")]
+    pub documents: Option<Vec<PreviewedDocument>>,
+}
+
+/// A document that a change would replace.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct PreviewedDocument {
+    /// Key of the container.
+    pub container: String,
+    /// The document to which it resolves; null if it does not exist.
+    pub before: Json,
+    /// The document to which it would resolve; null if it would not exist.
+    pub after: Json,
 }
 
 /// A namespace.

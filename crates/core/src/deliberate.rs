@@ -102,6 +102,8 @@ pub enum Fault {
     BackupIgnoresMovesElsewhere,
     /// An import is published without the condition that the namespace is unchanged.
     ImportWithoutCondition,
+    /// What a preview of a change of configuration would do is also done.
+    PreviewCommitted,
     /// Shards that were added after the founding do not inherit the cluster's default placement.
     DefaultIgnoredByNewShards,
     /// A new command is written before the version of the cluster has risen.
@@ -164,7 +166,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 64] = [
+    pub const ALL: [Fault; 65] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -205,6 +207,7 @@ impl Faults {
         Fault::BackupOfTwoSlotMaps,
         Fault::BackupIgnoresMovesElsewhere,
         Fault::ImportWithoutCondition,
+        Fault::PreviewCommitted,
         Fault::DefaultIgnoredByNewShards,
         Fault::NewCommandBeforeRaise,
         Fault::UnexpectedNodeAccepted,

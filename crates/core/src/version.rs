@@ -44,8 +44,11 @@ impl ClusterVersion {
     /// Nodes read each other's changes of keys for watchers. Logs contain leases, locks, and the
     /// removal of all keys.
     pub const WITH_COORDINATION: ClusterVersion = ClusterVersion(8);
+    /// Nodes ask each other what a change of configuration would do. Pairs and containers have
+    /// schemas.
+    pub const WITH_SCHEMAS: ClusterVersion = ClusterVersion(9);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_COORDINATION;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_SCHEMAS;
 }
 
 impl Default for ClusterVersion {

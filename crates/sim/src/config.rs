@@ -6,9 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    Change, ConfigOperation, ConfigWritten, Field, Item, Name, Policy, Query, Refers, Selection, Stamp, Value,
+    Change, ConfigOperation, ConfigReply, ConfigWritten, Field, Item, Name, Policy, Preview, Query, Refers,
+    Selection, Stamp, Value,
 };
-use tidelock_core::command::{ConfigRead, ConfigWrite, Consistency, Read, Reply, Request, Write, WriteReply};
+use tidelock_core::command::{
+    ConfigRead, ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply,
+};
 use tidelock_core::types::{ShardId, Token};
 
 use crate::faults::choose;
@@ -39,6 +42,8 @@ pub struct ConfigWorkload {
     fleeting: Vec<Name>,
     /// The highest revision of each namespace that any client has seen.
     seen: BTreeMap<Name, u64>,
+    /// The change that was previewed last, with the revision at which it was. It is made next.
+    previewed: Option<(Name, u64, ConfigOperation)>,
     random: fastrand::Rng,
 }
 
@@ -46,7 +51,7 @@ impl ConfigWorkload {
     /// Uses two namespaces for each shard: one that stays, and one that is created and deleted.
     pub fn new(data_shards: u64, random: fastrand::Rng) -> ConfigWorkload {
         let (names, fleeting) = (names("ns", data_shards), names(FLEETING, data_shards));
-        ConfigWorkload { names, fleeting, seen: BTreeMap::new(), random }
+        ConfigWorkload { names, fleeting, seen: BTreeMap::new(), previewed: None, random }
     }
 
     /// All namespaces, those that stay and those that are created and deleted.
@@ -62,7 +67,11 @@ impl ConfigWorkload {
     /// The next request, with `token` as its author, so that a revision names the request that made
     /// it.
     pub fn request(&mut self, token: Token) -> Request {
-        if self.random.u8(0..10) < 4 { self.read() } else { self.write(token) }
+        match self.random.u8(0..20) {
+            0..7 => self.read(),
+            7 | 8 => self.preview(token),
+            _ => self.write(token),
+        }
     }
 
     /// Learns revisions from a reply.
@@ -72,6 +81,12 @@ impl ConfigWorkload {
         {
             let seen = self.seen.entry(write.namespace.clone()).or_default();
             *seen = (*seen).max(*revision);
+        }
+        if let Request::Read { read: Read::Config(ConfigRead { namespace, query }), .. } = request
+            && let Query::Preview(preview) = query
+            && let Reply::Read(ReadReply::Config(Ok(ConfigReply::Preview(found)))) = reply
+        {
+            self.previewed = Some((namespace.clone(), found.revision, preview.operation.clone()));
         }
     }
 
@@ -112,13 +127,25 @@ impl ConfigWorkload {
             time_ms: 1_000_000 + token.0 * 10 + self.random.u64(0..1_000),
             message: "".into(),
         };
+        if let Some((namespace, revision, operation)) = self.previewed.take() {
+            let expected = Some(revision);
+            return Request::Write(Write::from(ConfigWrite { namespace, stamp, expected, operation }));
+        }
         if self.random.u8(0..3) == 0 {
             return self.write_fleeting(token, stamp);
         }
         let position = self.random.usize(0..self.names.len());
         let namespace = self.names[position].clone();
         let newest = self.seen.get(&namespace).copied().unwrap_or_default();
-        let operation = match self.random.u8(0..20) {
+        let operation = self.operation(token, position);
+        let expected = (self.random.u8(0..6) == 0).then_some(newest);
+        Request::Write(Write::from(ConfigWrite { namespace, stamp, expected, operation }))
+    }
+
+    /// A change of a namespace that stays.
+    fn operation(&mut self, token: Token, position: usize) -> ConfigOperation {
+        let newest = self.seen.get(&self.names[position]).copied().unwrap_or_default();
+        match self.random.u8(0..20) {
             0 => ConfigOperation::Create,
             // The first namespace keeps little history, the others all of it.
             1 if position == 0 => {
@@ -134,9 +161,27 @@ impl ConfigWorkload {
                 let changes = (0..self.random.u8(1..4)).map(|_| self.change(token)).collect();
                 ConfigOperation::Publish { changes, create: self.random.u8(0..4) > 0 }
             }
+        }
+    }
+
+    /// What a change would do. If it is answered, the change itself is often made afterwards.
+    fn preview(&mut self, token: Token) -> Request {
+        let is_fleeting = self.random.u8(0..3) == 0;
+        let (namespace, operation) = if is_fleeting {
+            let namespace = choose(&mut self.random, &self.fleeting).clone();
+            let operation = self.fleeting_operation(token, &namespace);
+            (namespace, operation)
+        } else {
+            let position = self.random.usize(0..self.names.len());
+            (self.names[position].clone(), self.operation(token, position))
         };
+        let newest = self.seen.get(&namespace).copied().unwrap_or_default();
         let expected = (self.random.u8(0..6) == 0).then_some(newest);
-        Request::Write(Write::from(ConfigWrite { namespace, stamp, expected, operation }))
+        let query = Query::Preview(Preview { expected, operation }.into());
+        let read = Read::Config(ConfigRead { namespace, query });
+        let is_linearizable = self.random.u8(0..4) > 0;
+        let consistency = if is_linearizable { Consistency::Linearizable } else { Consistency::Stale };
+        Request::Read { read, consistency }
     }
 
     /// A change of a namespace that is created and deleted: often its deletion, and as often one
@@ -144,7 +189,14 @@ impl ConfigWorkload {
     fn write_fleeting(&mut self, token: Token, stamp: Stamp) -> Request {
         let namespace = choose(&mut self.random, &self.fleeting).clone();
         let newest = self.seen.get(&namespace).copied().unwrap_or_default();
-        let operation = match self.random.u8(0..16) {
+        let operation = self.fleeting_operation(token, &namespace);
+        let expected = (self.random.u8(0..6) == 0).then_some(newest);
+        Request::Write(Write::from(ConfigWrite { namespace, stamp, expected, operation }))
+    }
+
+    fn fleeting_operation(&mut self, token: Token, namespace: &Name) -> ConfigOperation {
+        let newest = self.seen.get(namespace).copied().unwrap_or_default();
+        match self.random.u8(0..16) {
             0 => ConfigOperation::Create,
             1..=3 => ConfigOperation::Delete { force: true },
             4 | 5 => ConfigOperation::Delete { force: false },
@@ -158,9 +210,7 @@ impl ConfigWorkload {
                 let changes = (0..self.random.u8(0..3)).map(|_| self.change(token)).collect();
                 ConfigOperation::Publish { changes, create: self.random.u8(0..4) > 0 }
             }
-        };
-        let expected = (self.random.u8(0..6) == 0).then_some(newest);
-        Request::Write(Write::from(ConfigWrite { namespace, stamp, expected, operation }))
+        }
     }
 
     fn somewhat_before(&mut self, revision: u64) -> u64 {

@@ -245,6 +245,9 @@ pub struct TermsArgs {
     /// Change nothing unless the namespace is at this revision
     #[arg(long, value_name = "N")]
     pub expected: Option<u64>,
+    /// Change nothing, and print how the documents would change
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// A datatype by its name.

@@ -65,6 +65,8 @@ pub fn run(args: ConfigArgs) -> Result<(), CliError> {
 struct Target {
     path: String,
     parameters: Vec<String>,
+    /// Whether the change is only previewed.
+    is_dry_run: bool,
 }
 
 impl Target {
@@ -75,7 +77,7 @@ impl Target {
             path.push_str(&keys::query_value(segment.as_bytes()));
             path
         });
-        Target { path, parameters: Vec::new() }
+        Target { path, parameters: Vec::new(), is_dry_run: false }
     }
 
     /// The path of one item of a kind, or of all items.
@@ -94,10 +96,12 @@ impl Target {
         self
     }
 
-    fn with_terms(self, terms: &TermsArgs) -> Target {
+    fn with_terms(mut self, terms: &TermsArgs) -> Target {
+        self.is_dry_run = terms.dry_run;
         self.with("author", terms.author.as_ref())
             .with("message", terms.message.as_ref())
             .with("expected", terms.expected)
+            .with("dry_run", terms.dry_run.then_some(true))
     }
 
     fn into_text(self) -> String {
@@ -137,11 +141,17 @@ impl Session {
 
     /// Sends a change, once.
     fn change(&self, method: Method, target: Target, body: &[u8]) -> Result<(), CliError> {
-        let call = Call { method, target: target.into_text(), conditions: vec![], body, may_repeat: false };
+        let is_dry_run = target.is_dry_run;
+        let call =
+            Call { method, target: target.into_text(), conditions: vec![], body, may_repeat: is_dry_run };
         let answer = self.client.ask(&call)?;
-        let Some(Done { revision, changed, notes }) = self.parse_or_print(&answer)? else { return Ok(()) };
-        notes.iter().for_each(|note| eprintln!("note: {note}"));
-        match changed {
+        let Some(done) = self.parse_or_print::<Done>(&answer)? else { return Ok(()) };
+        done.notes.iter().for_each(|note| eprintln!("note: {note}"));
+        if is_dry_run {
+            return diff::preview(&done);
+        }
+        let revision = done.revision;
+        match done.changed {
             true => output::line(&format!("revision {revision}")),
             false => output::line(&format!("nothing changed; still revision {revision}")),
         }
@@ -172,7 +182,7 @@ impl Session {
     fn list_namespaces(&self, prefix: &str) -> Result<(), CliError> {
         let mut offset = 0;
         loop {
-            let target = Target { path: "/api/namespaces".to_owned(), parameters: vec![] };
+            let target = Target { path: "/api/namespaces".to_owned(), parameters: vec![], is_dry_run: false };
             let target = target.with("limit", Some(PAGE_ITEMS)).with("offset", Some(offset));
             let answer = self.client.ask(&Call::get(target.with("key", Some(prefix)).into_text()))?;
             let names: Vec<String> = data(&answer)?;

@@ -1,6 +1,6 @@
 //! Configuration as tables for people.
 
-use tidelock_api::config::{History, ListedContainer, Namespace, Pair, Policy, Revision};
+use tidelock_api::config::{History, ItemChange, ListedContainer, Namespace, Pair, Policy, Revision};
 use tidelock_client::{keys, output};
 
 use crate::time::rfc3339;
@@ -61,6 +61,20 @@ pub fn namespace(info: &Namespace) -> String {
     output::table(&[], rows.collect()) + "\n"
 }
 
+/// Changes in one line: `+` for what is created, `-` for what is deleted.
+pub fn changes(changes: &[ItemChange]) -> String {
+    let shown = changes.iter().map(|change| {
+        let sign = match &*change.action {
+            "create" => '+',
+            "delete" => '-',
+            _ => '~',
+        };
+        let kind = if change.kind == "container" { "container " } else { "" };
+        format!("{sign}{kind}{}", text(&change.key))
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
 /// Table of revisions.
 pub fn history(page: &History) -> String {
     let row = |revision: &Revision| {
@@ -68,15 +82,6 @@ pub fn history(page: &History) -> String {
             Some(to) => format!("{} to {to}", text(&revision.action)),
             None => text(&revision.action),
         };
-        let changes = revision.changes.iter().map(|change| {
-            let sign = match &*change.action {
-                "create" => '+',
-                "delete" => '-',
-                _ => '~',
-            };
-            let kind = if change.kind == "container" { "container " } else { "" };
-            format!("{sign}{kind}{}", text(&change.key))
-        });
         vec![
             revision.revision.to_string(),
             rfc3339(revision.time),
@@ -85,7 +90,7 @@ pub fn history(page: &History) -> String {
                 None => text(&revision.author),
             },
             action,
-            preview(&changes.collect::<Vec<_>>().join(" ")),
+            preview(&changes(&revision.changes)),
             preview(&text(&revision.message)),
         ]
     };

@@ -402,7 +402,9 @@ fn optional(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Option<Bytes>, D
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::config::{ConfigError, Item as ConfigItem, Name, Query, Selection};
+    use crate::command::config::{
+        ConfigError, ConfigOperation, Item as ConfigItem, Name, Preview, Query, Selection,
+    };
     use crate::command::{LockClient, Operation, OperationRepliesBuilder, OperationReply};
     use crate::types::UnixMillis;
     use alloc::vec;
@@ -458,6 +460,10 @@ mod tests {
             config(Query::History { item: Some(pair), before: None, limit: 5 }),
             config(Query::Export { at }),
             config(Query::Changes { key: "c".into(), after: 1 << 40 }),
+            config(Query::Preview(Box::new(Preview {
+                expected: at,
+                operation: ConfigOperation::Delete { force: true },
+            }))),
         ]
     }
 

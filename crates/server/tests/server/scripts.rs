@@ -70,6 +70,7 @@ scripts! {
     checkpoints_reach_every_shard
     cluster_is_described
     config_containers_follow_their_pairs
+    config_dry_runs_change_nothing
     config_goes_into_files_and_back
     config_imports_change_no_values
     config_is_published_and_rolled_back

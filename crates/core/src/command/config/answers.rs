@@ -2,15 +2,16 @@
 //!
 //! Replies are built from the parts that the log and snapshots contain too, which `layout` owns.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::layout::{option, put_option, text};
 use super::{
-    Action, ChangeView, Changes, ConfigError, ConfigRead, ConfigReply, ConfigWritten, Container, Content,
-    Datatype, DocumentChange, Export, Found, HistoryPage, Item, Name, NamespaceView, Pair, Policy, Query,
-    RevisionView, Selection, Stamp,
+    Action, ChangeView, Changes, ConfigError, ConfigOperation, ConfigPreview, ConfigRead, ConfigReply,
+    ConfigWritten, Container, Content, Datatype, DocumentChange, Export, Found, HistoryPage, Item, Name,
+    NamespaceView, Pair, Policy, Preview, PreviewedDocument, Query, RevisionView, Selection, Stamp,
 };
 use crate::codec::{self, DecodeError, Decoder};
 
@@ -54,6 +55,11 @@ impl ConfigRead {
                 put_text(out, key);
                 codec::put_varint(out, *after);
             }
+            Query::Preview(preview) => {
+                out.push(9);
+                put_option(out, preview.expected);
+                preview.operation.encode(out);
+            }
         }
     }
 
@@ -71,6 +77,11 @@ impl ConfigRead {
             }
             7 => Query::Export { at: option(decoder)? },
             8 => Query::Changes { key: text(decoder)?, after: decoder.varint()? },
+            9 => {
+                let expected = option(decoder)?;
+                let operation = ConfigOperation::decode(decoder)?;
+                Query::Preview(Box::new(Preview { expected, operation }))
+            }
             _ => return Err(DecodeError::UnknownTag("question about configuration")),
         };
         Ok(ConfigRead { namespace, query })
@@ -174,6 +185,10 @@ impl ConfigReply {
                     event.found.iter().for_each(|found| found.encode(out));
                 });
             }
+            ConfigReply::Preview(preview) => {
+                out.push(29);
+                preview.encode(out);
+            }
         }
     }
 
@@ -215,6 +230,7 @@ impl ConfigReply {
                 })?;
                 ConfigReply::Changes(Changes { revision, has_gap, events })
             }
+            29 => ConfigReply::Preview(ConfigPreview::decode(decoder)?),
             tag => return ConfigError::decode(tag, decoder).map(Err),
         }))
     }
@@ -259,23 +275,54 @@ impl RevisionView {
         codec::put_varint(out, self.number);
         self.stamp.encode(out);
         self.action.encode(out);
-        put_all(out, self.changes.iter(), |out, change| {
-            change.item.encode(out);
-            Content::encode(change.before.as_ref(), out);
-            Content::encode(change.after.as_ref(), out);
-        });
+        put_all(out, self.changes.iter(), |out, change| change.encode(out));
     }
 
     fn decode(decoder: &mut Decoder<'_>) -> Result<RevisionView, DecodeError> {
         let (number, stamp) = (decoder.varint()?, Stamp::decode(decoder)?);
         let action = Action::decode(decoder)?;
-        let changes = all(decoder, |decoder| {
-            let item = Item::decode(decoder)?;
-            let before = Content::decode(&item, decoder)?;
-            let after = Content::decode(&item, decoder)?;
-            Ok(ChangeView { item, before, after })
+        Ok(RevisionView { number, stamp, action, changes: all(decoder, ChangeView::decode)? })
+    }
+}
+
+impl ChangeView {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.item.encode(out);
+        Content::encode(self.before.as_ref(), out);
+        Content::encode(self.after.as_ref(), out);
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<ChangeView, DecodeError> {
+        let item = Item::decode(decoder)?;
+        let before = Content::decode(&item, decoder)?;
+        let after = Content::decode(&item, decoder)?;
+        Ok(ChangeView { item, before, after })
+    }
+}
+
+impl ConfigPreview {
+    fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.revision);
+        out.push(u8::from(self.changed));
+        put_all(out, self.changes.iter(), |out, change| change.encode(out));
+        put_all(out, self.documents.iter(), |out, document| {
+            put_text(out, &document.container);
+            for side in [&document.before, &document.after] {
+                out.push(u8::from(side.is_some()));
+                side.iter().for_each(|text| put_text(out, text));
+            }
+        });
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigPreview, DecodeError> {
+        let (revision, changed) = (decoder.varint()?, decoder.bool()?);
+        let changes = all(decoder, ChangeView::decode)?;
+        let side = |decoder: &mut Decoder<'_>| decoder.bool()?.then(|| text(decoder)).transpose();
+        let documents = all(decoder, |decoder| {
+            let container = text(decoder)?;
+            Ok(PreviewedDocument { container, before: side(decoder)?, after: side(decoder)? })
         })?;
-        Ok(RevisionView { number, stamp, action, changes })
+        Ok(ConfigPreview { revision, changed, changes, documents })
     }
 }
 
@@ -429,12 +476,18 @@ mod tests {
         ];
         let stamp =
             Stamp { author: "ann".into(), on_behalf_of: "bob".into(), time_ms: 7, message: "why".into() };
+        let previewed = changes.clone();
         let revisions = vec![RevisionView { number: 4, stamp, action: Action::Rollback { to: 2 }, changes }];
         let events = vec![
             DocumentChange { revision: 2, found: Some(found.clone()) },
             DocumentChange { revision: 3, found: None },
         ];
         let containers = [("c".into(), container.clone())].into();
+        let documents = vec![
+            PreviewedDocument { container: "c".into(), before: Some("{}".into()), after: None },
+            PreviewedDocument { container: "d".into(), before: None, after: Some("{}".into()) },
+        ];
+        let preview = ConfigPreview { revision: 2, changed: true, changes: previewed, documents };
         vec![
             ConfigReply::Namespace(view),
             ConfigReply::Pairs { revision: 1, total: 9, items: vec![("p".into(), pair.clone())] },
@@ -445,6 +498,7 @@ mod tests {
             ConfigReply::History(HistoryPage { revision: 9, oldest: 2, revisions, next: Some(4) }),
             ConfigReply::Export(Export { revision: 2, policy, pairs, containers }),
             ConfigReply::Changes(Changes { revision: 3, has_gap: true, events }),
+            ConfigReply::Preview(preview),
         ]
     }
 

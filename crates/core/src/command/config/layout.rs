@@ -21,7 +21,20 @@ impl ConfigWrite {
         codec::put_bytes(out, self.namespace.routing_key());
         self.stamp.encode(out);
         put_option(out, self.expected);
-        match &self.operation {
+        self.operation.encode(out);
+    }
+
+    pub(in crate::command) fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigWrite, DecodeError> {
+        let namespace = Name::decode(decoder)?;
+        let stamp = Stamp::decode(decoder)?;
+        let expected = option(decoder)?;
+        Ok(ConfigWrite { namespace, stamp, expected, operation: ConfigOperation::decode(decoder)? })
+    }
+}
+
+impl ConfigOperation {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
             ConfigOperation::Create => out.push(1),
             ConfigOperation::Delete { force } => out.extend_from_slice(&[2, u8::from(*force)]),
             ConfigOperation::Publish { changes, create } => {
@@ -47,11 +60,8 @@ impl ConfigWrite {
         }
     }
 
-    pub(in crate::command) fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigWrite, DecodeError> {
-        let namespace = Name::decode(decoder)?;
-        let stamp = Stamp::decode(decoder)?;
-        let expected = option(decoder)?;
-        let operation = match decoder.u8()? {
+    pub(super) fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigOperation, DecodeError> {
+        Ok(match decoder.u8()? {
             1 => ConfigOperation::Create,
             2 => ConfigOperation::Delete { force: decoder.bool()? },
             3 => {
@@ -70,8 +80,7 @@ impl ConfigWrite {
             }
             5 => ConfigOperation::SetPolicy(Policy::decode(decoder)?),
             _ => return Err(DecodeError::UnknownTag("change of a namespace")),
-        };
-        Ok(ConfigWrite { namespace, stamp, expected, operation })
+        })
     }
 }
 

@@ -10,6 +10,7 @@ mod layout;
 mod reply;
 mod value;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -23,8 +24,8 @@ use crate::types::ShardId;
 pub(crate) use layout::text as decode_text;
 pub(crate) use reply::write_document;
 pub use reply::{
-    Action, ChangeView, Changes, ConfigError, ConfigReply, ConfigWritten, Content, DocumentChange, Export,
-    Found, HistoryPage, NamespaceView, RevisionView,
+    Action, ChangeView, Changes, ConfigError, ConfigPreview, ConfigReply, ConfigWritten, Content,
+    DocumentChange, Export, Found, HistoryPage, NamespaceView, PreviewedDocument, RevisionView,
 };
 pub use value::{Datatype, Float, Value, ValueError};
 
@@ -373,6 +374,18 @@ pub enum Query {
         /// Only changes of later revisions; 0: all that are kept.
         after: u64,
     },
+    /// What a change would do to the namespace: [`ConfigReply::Preview`], or the error that the
+    /// change would have.
+    Preview(Box<Preview>),
+}
+
+/// A change whose effect is to be shown, as in a [`ConfigWrite`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preview {
+    /// The revision that the change would expect.
+    pub expected: Option<u64>,
+    /// What the change would do.
+    pub operation: ConfigOperation,
 }
 
 /// A page of items by key.
@@ -397,7 +410,14 @@ impl ConfigWrite {
         if self.stamp.message.chars().count() > limits::CONFIG_MESSAGE_CHARACTERS_MAX {
             return Err(ShardRefusal::invalid("a message longer than 1,024 characters"));
         }
-        match &self.operation {
+        self.operation.validate()
+    }
+}
+
+impl ConfigOperation {
+    /// Checks the limits that do not depend on state.
+    pub(crate) fn validate(&self) -> Result<(), ShardRefusal> {
+        match self {
             ConfigOperation::Create | ConfigOperation::Delete { .. } | ConfigOperation::Rollback { .. } => {
                 Ok(())
             }

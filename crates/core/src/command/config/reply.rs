@@ -64,6 +64,8 @@ pub enum ConfigReply {
     Export(Export),
     /// The documents of a container since a revision.
     Changes(Changes),
+    /// Answer to [`Query::Preview`](super::Query::Preview).
+    Preview(ConfigPreview),
 }
 
 fn counted(count: u64, what: &str) -> String {
@@ -361,4 +363,28 @@ pub struct DocumentChange {
     pub revision: u64,
     /// The container; `None`: it was deleted.
     pub found: Option<Found>,
+}
+
+/// What a change would do to a namespace, had it been applied instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigPreview {
+    /// The namespace's revision, before the change; 0 if it does not exist.
+    pub revision: u64,
+    /// Whether the change would alter anything.
+    pub changed: bool,
+    /// The items that would change, each once, as the history would show them.
+    pub changes: Vec<ChangeView>,
+    /// The containers that would resolve to another document, sorted by key.
+    pub documents: Vec<PreviewedDocument>,
+}
+
+/// A document that a change would replace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreviewedDocument {
+    /// Key of the container.
+    pub container: Arc<str>,
+    /// The canonical JSON to which it resolves now; `None`: it does not exist.
+    pub before: Option<Arc<str>>,
+    /// The canonical JSON to which it would resolve; `None`: it would be deleted.
+    pub after: Option<Arc<str>>,
 }

@@ -167,6 +167,12 @@ fn queries() -> Vec<(&'static str, Query)> {
         ],
         Query::Export { .. } => ["export a namespace": Query::Export { at: None }],
         Query::Changes { .. } => ["watch a container": Query::Changes { key: "a".into(), after: 0 }],
+        Query::Preview(_) => [
+            "preview the deletion of a namespace": Query::Preview(Box::new(Preview {
+                expected: Some(1),
+                operation: ConfigOperation::Delete { force: true },
+            })),
+        ],
     })
 }
 

@@ -6,6 +6,7 @@
 //!
 //! - `namespace`: content, and what is derived from it (references, sizes, checksums).
 //! - `publish`: how a change becomes a revision, atomically.
+//! - `preview`: what a change would do.
 //! - `history`: what each revision replaced, earlier states, and how much of it is kept.
 //! - `moving`: namespaces that move to another shard.
 //! - `read`: replies to queries.
@@ -17,6 +18,7 @@
 mod history;
 pub mod moving;
 mod namespace;
+mod preview;
 mod publish;
 mod read;
 mod records;
@@ -31,7 +33,7 @@ use crc::{CRC_64_XZ, Crc};
 use crate::codec::DecodeError;
 use crate::command::config::block::{ConfigRecord, of_block};
 pub use crate::command::config::block::{NamespaceBlock, is_block, split_block};
-use crate::command::config::{ConfigError, ConfigOperation, ConfigUpdate, ConfigWritten, Name};
+use crate::command::config::{ConfigError, ConfigOperation, ConfigUpdate, ConfigWritten, Name, Query};
 use crate::command::{ConfigRead, ConfigReply, ConfigWrite, Item, Page};
 use crate::limits;
 use crate::slots;
@@ -158,6 +160,9 @@ impl Config {
 
     /// Answers a read of a namespace.
     pub fn read(&self, read: &ConfigRead) -> Result<ConfigReply, ConfigError> {
+        if let Query::Preview(change) = &read.query {
+            return preview::preview(self, &read.namespace, change).map(ConfigReply::Preview);
+        }
         match self.namespaces.get(&read.namespace) {
             Some(namespace) => namespace.answer(&read.query),
             None => read::without_namespace(&read.query),

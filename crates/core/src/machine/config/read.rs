@@ -71,6 +71,7 @@ impl Namespace {
                 ConfigReply::Export(Export { revision, policy, pairs, containers })
             }
             Query::Changes { key, after } => ConfigReply::Changes(self.changes(key, *after)),
+            Query::Preview(_) => unreachable!("invariant: `Config` answers it"),
         })
     }
 

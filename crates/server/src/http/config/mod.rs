@@ -31,7 +31,7 @@ mod writes;
 
 use std::sync::Arc;
 
-use tidelock_core::command::config::{Export, Item, Name, Stamp};
+use tidelock_core::command::config::{ConfigPreview, Content, Export, Item, Name, Stamp};
 use tidelock_core::command::{ConfigRead, Consistency};
 use tidelock_core::limits;
 
@@ -196,6 +196,17 @@ fn number(parameters: Parameters<'_>, name: &str) -> Result<Option<u64>, ApiErro
     let Some(digits) = parameters.get(name)? else { return Ok(None) };
     let number = uri::parse_u64(&digits);
     number.map(Some).ok_or_else(|| ApiError::invalid(format!("{name} must be a whole number, 0 or more")))
+}
+
+/// The size of what a preview shows, exact only up to what matters to [`offload`].
+fn measured_preview(preview: &ConfigPreview) -> usize {
+    let content = |content: &Content| match content {
+        Content::Pair(pair) => pair.value.json_bytes(),
+        Content::Container(container) => container.document_bytes,
+    };
+    let sides = preview.changes.iter().flat_map(|change| [&change.before, &change.after]);
+    let texts = preview.documents.iter().flat_map(|document| [&document.before, &document.after]);
+    measured(sides.flatten().map(content).chain(texts.flatten().map(|text| text.len())))
 }
 
 /// `limit` of a page.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    ConfigReply, Container, Export, Found, HistoryPage, Item, NamespaceView, Pair, Query, Selection,
+    ConfigOperation, ConfigPreview, ConfigReply, Container, Export, Found, HistoryPage, Item, NamespaceView,
+    Pair, Preview, Query, Selection,
 };
 
 /// A query that is answered by an `A`.
@@ -75,4 +76,11 @@ pub(super) fn history(item: Option<Item>, before: Option<u64>, limit: usize) -> 
 
 pub(super) fn export(at: Option<u64>) -> TypedQuery<Export> {
     query!(Query::Export { at }, ConfigReply::Export(export) => export)
+}
+
+pub(super) fn preview(operation: ConfigOperation, expected: Option<u64>) -> TypedQuery<ConfigPreview> {
+    query!(
+        Query::Preview(Preview { expected, operation }.into()),
+        ConfigReply::Preview(preview) => preview,
+    )
 }

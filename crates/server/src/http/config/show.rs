@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use tidelock_api::config as api;
 use tidelock_core::command::config::{
-    Action, Container, Content, DocumentChange as Event, Field, Found, HistoryPage, Item, Name,
-    NamespaceView, Pair, Refers, RevisionView, Value,
+    Action, ConfigPreview, ConfigWritten, Container, Content, DocumentChange as Event, Field, Found,
+    HistoryPage, Item, Name, NamespaceView, Pair, Refers, RevisionView, Value,
 };
 
 use super::super::response::{self, Response};
@@ -152,6 +152,33 @@ pub(super) fn item_change(
         before: shown(before),
         after: shown(after),
     }
+}
+
+/// What a change would do.
+pub(super) fn preview(preview: &ConfigPreview, notes: Vec<String>) -> api::Done {
+    let changes = preview.changes.iter().map(|change| {
+        let (before, after) = (change.before.as_ref(), change.after.as_ref());
+        item_change(&change.item, before, after, HistoryDetail::Contents)
+    });
+    let text = |side: &Option<Arc<str>>| side.as_deref().map_or_else(|| value(None), |text| raw(text.into()));
+    let documents = preview.documents.iter().map(|document| api::PreviewedDocument {
+        container: document.container.to_string(),
+        before: text(&document.before),
+        after: text(&document.after),
+    });
+    api::Done {
+        revision: preview.revision,
+        changed: preview.changed,
+        notes,
+        changes: Some(changes.collect()),
+        documents: Some(documents.collect()),
+    }
+}
+
+/// What a change did.
+pub(super) fn written(written: ConfigWritten, notes: Vec<String>) -> api::Done {
+    let ConfigWritten { revision, changed } = written;
+    api::Done { revision, changed, notes, changes: None, documents: None }
 }
 
 /// The content of a pair or container, as a client would send it.

@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use tidelock_api::config::Done;
-use tidelock_core::command::ConfigWrite;
-use tidelock_core::command::config::{Change, ConfigOperation, ConfigWritten, Item, Name, Policy, Stamp};
+use tidelock_core::command::config::{Change, ConfigOperation, ConfigPreview, Item, Name, Policy, Stamp};
+use tidelock_core::command::{ConfigWrite, Consistency};
 use tidelock_core::limits;
 
 use super::super::body::BodyLimit;
-use super::super::response::Response;
+use super::super::response::{self, Response};
 use super::super::service::Call;
 use super::error::ApiError;
 use super::input::{self, Object};
 use super::queries;
 use super::show;
-use super::{number, offload, stamp, state_author};
+use super::{ask_store, measured_preview, number, offload, stamp, state_author};
 use crate::requests;
 use crate::store::Store;
 
@@ -63,18 +62,9 @@ impl BodyTerms {
     }
 }
 
-/// Submits a change.
-pub(super) async fn submit<S: Store>(
-    store: &S,
-    namespace: Name,
-    options: WriteOptions,
-    operation: ConfigOperation,
-) -> Result<Done, ApiError> {
-    let WriteOptions { stamp, expected } = options;
-    check_stamp(&stamp)?;
-    let write = ConfigWrite { namespace, stamp, expected, operation };
-    let ConfigWritten { revision, changed } = store.ask(requests::write_config(write)).await??;
-    Ok(Done { revision, changed, notes: Vec::new() })
+/// Whether a request only asks what its change would do.
+pub(super) fn is_dry_run<S: Store>(call: &Call<'_, S>) -> Result<bool, ApiError> {
+    Ok(call.parameters().flag("dry_run")?)
 }
 
 /// Checks the lengths of author and message.
@@ -91,13 +81,34 @@ pub(super) fn check_stamp(stamp: &Stamp) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// Submits a change, or asks what it would do, and shows the answer.
 async fn submit_and_show<S: Store>(
     call: &Call<'_, S>,
     namespace: Name,
     options: WriteOptions,
     operation: ConfigOperation,
 ) -> Result<Response, ApiError> {
-    Ok(show::respond(submit(call.store(), namespace, options, operation).await?))
+    let WriteOptions { stamp, expected } = options;
+    check_stamp(&stamp)?;
+    if is_dry_run(call)? {
+        let query = queries::preview(operation, expected);
+        let preview = ask_store(call.store(), &namespace, query, Consistency::Linearizable).await?;
+        return show_preview(call, preview, Vec::new()).await;
+    }
+    let write = ConfigWrite { namespace, stamp, expected, operation };
+    let written = call.store().ask(requests::write_config(write)).await??;
+    Ok(show::respond(show::written(written, Vec::new())))
+}
+
+/// Shows what a change would do.
+pub(super) async fn show_preview<S: Store>(
+    call: &Call<'_, S>,
+    preview: ConfigPreview,
+    notes: Vec<String>,
+) -> Result<Response, ApiError> {
+    let bytes = measured_preview(&preview);
+    let write = move || Ok(show::success(show::preview(&preview, notes)));
+    Ok(response::json(offload(call, bytes, write).await?))
 }
 
 pub(super) async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<bytes::Bytes, ApiError> {

@@ -59,12 +59,13 @@ fn if_none_match() -> Parameter {
     header("If-None-Match", text(), "304 if the content still has this checksum, quoted")
 }
 
-/// Author, message and expected revision of a change.
-fn terms() -> [Parameter; 3] {
+/// Author, message and expected revision of a change, and whether it is only previewed.
+fn terms() -> [Parameter; 4] {
     [
         query("author", short(limits::CONFIG_AUTHOR_CHARACTERS_MAX), "Who changes it"),
         query("message", short(limits::CONFIG_MESSAGE_CHARACTERS_MAX), "Why"),
         query("expected", number(), "Only while the namespace is at this revision; 0: is not there"),
+        query("dry_run", flag(), "Change nothing, and answer what would change"),
     ]
 }
 
@@ -87,7 +88,10 @@ fn envelope<T: JsonSchema>() -> Value {
 
 /// The answer to a change.
 fn done(operation: Operation) -> Operation {
-    operation.gives_json(envelope::<api::Done>(), "The namespace's revision, and whether it is a new one")
+    operation.gives_json(
+        envelope::<api::Done>(),
+        "The namespace's revision, and whether it is a new one; of a dry run, what would change",
+    )
 }
 
 /// A file of any of these formats.

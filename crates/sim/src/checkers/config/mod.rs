@@ -7,13 +7,14 @@
 //! Revisions that are no longer kept are only judged by their numbers.
 
 mod imports;
+pub(super) mod previews;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    Action, Change, ConfigOperation, ConfigReply, ConfigWritten, Content, Datatype, Item, Name, Query,
-    RevisionView, Value,
+    Action, Change, ChangeView, ConfigOperation, ConfigReply, ConfigWritten, Content, Datatype, Item, Name,
+    Query, RevisionView, Value,
 };
 use tidelock_core::command::config::{Container, Found, Pair, Refers};
 use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply};
@@ -61,6 +62,7 @@ pub fn check(
         let states = account.replay(name, history)?;
         imports::judge(name, account, imports, &states)?;
         account.judge_reads(name, &states)?;
+        previews::judge(name, account, &states)?;
         for watcher in watchers.iter().filter(|watcher| watcher.namespace == *name) {
             watches(&watcher.received)
                 .try_for_each(|watch| judge_watch(&watcher.container, watch, (name, &states)))
@@ -126,6 +128,7 @@ impl<'a> Account<'a> {
             ConfigReply::Container(found) => found.revision,
             ConfigReply::History(page) => page.revision,
             ConfigReply::Export(export) => export.revision,
+            ConfigReply::Preview(preview) => preview.revision,
             _ => return Ok(()),
         };
         if let (ConfigReply::History(page), true) = (reply, operation.is_final) {
@@ -440,16 +443,21 @@ impl ConfigState {
 
     /// The content after a revision that was applied to this one.
     fn apply(&self, name: &Name, view: &RevisionView) -> Result<ConfigState, Violation> {
+        let number = view.number;
+        self.changed(&view.changes)
+            .or_else(|text| violation(name, format!("revision {number} says that {text}")))
+    }
+
+    /// The content after the changes that a revision or a preview shows.
+    fn changed(&self, changes: &[ChangeView]) -> Result<ConfigState, String> {
         let mut state = self.clone();
-        for change in &view.changes {
+        for change in changes {
             let mut was = ConfigState::default();
             was.put(&change.item, change.before.as_ref());
             let mut is = ConfigState::default();
             is.copy(self, &change.item);
             if was != is {
-                let text =
-                    format!("revision {} says that {:?} was {was:?}, not {is:?}", view.number, change.item);
-                return violation(name, text);
+                return Err(format!("{:?} was {was:?}, not {is:?}", change.item));
             }
             state.put(&change.item, change.after.as_ref());
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use tidelock_core::command::ConfigWrite;
-use tidelock_core::command::config::{Change, ConfigOperation, Item, Name, Policy, Stamp};
+use tidelock_core::command::config::{Change, ConfigOperation, Item, Name, Policy, Preview, Stamp};
 
 use super::super::config::ConfigState;
 
@@ -188,6 +188,29 @@ impl NamespaceModel {
         self.floor = self.floor.max(revision);
         self.past.entry(write.namespace.clone()).or_default().push((place, None));
         Expected::Done((revision, true))
+    }
+}
+
+/// The content after a change of a namespace in this state; `None` if the change is refused.
+pub fn previewed(state: Option<(&Lifetime, u64)>, preview: &Preview) -> Option<ConfigState> {
+    let revision = state.map_or(0, |(_, revision)| revision);
+    if preview.expected.is_some_and(|expected| expected != revision) {
+        return None;
+    }
+    match (state, &preview.operation) {
+        (None, ConfigOperation::Create) => Some(ConfigState::default()),
+        (None, ConfigOperation::Publish { changes, create: true }) => {
+            published(&ConfigState::default(), changes)
+        }
+        (None, _) | (Some(_), ConfigOperation::Create) => None,
+        (Some((life, newest)), ConfigOperation::Delete { force }) => {
+            let is_empty = life.content(newest).is_none_or(|state| *state == ConfigState::default());
+            (*force || is_empty).then(ConfigState::default)
+        }
+        (Some((life, newest)), operation) => {
+            let after = outcome(life, newest, operation)?;
+            after.or_else(|| life.content(newest).cloned())
+        }
     }
 }
 

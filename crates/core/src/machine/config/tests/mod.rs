@@ -1,5 +1,6 @@
 //! Tests of configuration. `random` compares it with a model.
 
+mod previews;
 mod random;
 
 use alloc::string::String;

@@ -80,10 +80,14 @@ impl Walk {
         };
         let stamp = stamp(self.random.u64(0..1_000));
         let before = self.config.digest(0);
+        let preview = previews::preview(&self.config, operation.clone());
+        let documents = previews::documents(&self.config);
+        assert_eq!(self.config.digest(0), before, "a preview left a trace");
         let result = apply_write(&mut self.config, ConfigWrite { stamp, ..write(operation) });
         if !matches!(result, Ok((_, true))) {
             assert_eq!(self.config.digest(0), before, "{result:?} left a trace");
         }
+        previews::assert_came_true(&preview, result, (newest, documents), &self.config);
         self.judge();
     }
 
