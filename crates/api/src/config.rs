@@ -125,6 +125,15 @@ pub struct PairContent {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u8", range(max = 6))]
     pub datatype: Option<u8>,
+    /// The same by name: empty, int, string, float, bool, list or dict. In a request also duration,
+    /// bytes or enum, which are strings with a schema.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub type_name: Option<Cow<'static, str>>,
+    /// Its schema. A request that leaves it out keeps the present one, and null removes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Json")]
+    pub schema: Option<Json>,
 }
 
 /// A page of pairs.
@@ -218,10 +227,14 @@ pub enum Refers<T> {
 }
 
 /// The content of a container.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerContent {
     /// Its fields.
     pub fields: Vec<FieldContent>,
+    /// Its schema. A request that leaves it out keeps the present one, and null removes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Json")]
+    pub schema: Option<Json>,
 }
 
 /// A field with the keys of the pairs that it refers to.
@@ -230,7 +243,8 @@ pub struct ContainerContent {
 pub struct FieldContent {
     /// Its key.
     pub key: Key,
-    /// What it refers to: 1 one pair, 2 a list of pairs, 3 pairs by name.
+    /// What it refers to: 1 one pair, 2 a list of pairs, 3 pairs by name. A request may also state
+    /// it as kv, list or dict, or leave it out: then the form of the value decides.
     #[schemars(range(min = 1, max = 3))]
     pub field_type: u8,
     /// The keys of the pairs.
@@ -285,6 +299,18 @@ pub struct Change {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u8", range(max = 6))]
     pub datatype: Option<u8>,
+    /// The same by name, also duration, bytes or enum.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub type_name: Option<String>,
+    /// The values of the type enum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>")]
+    pub values: Option<Vec<String>>,
+    /// Schema of the pair or container; null removes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Json")]
+    pub schema: Option<Json>,
     /// Key of the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Key")]
@@ -564,7 +590,7 @@ mod tests {
             "after":{"fields":[{"key":"f","fieldType":3,"value":{"a":"p"}}]}}]"#;
         let parsed: Vec<ItemChange> = serde_json::from_str(changes).expect("changes");
         assert!(matches!(&parsed[0].after, Some(Content::Pair(pair)) if pair.datatype == Some(3)));
-        let Some(Content::Container(ContainerContent { fields })) = &parsed[1].after else {
+        let Some(Content::Container(ContainerContent { fields, .. })) = &parsed[1].after else {
             panic!("{parsed:?}")
         };
         let by_name = BTreeMap::from([("a".to_owned(), Key("p".to_owned()))]);

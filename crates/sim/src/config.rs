@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tidelock_core::command::config::{
     Change, ConfigOperation, ConfigReply, ConfigWritten, Field, Item, Name, Policy, Preview, Query, Refers,
-    Selection, Stamp, Value,
+    Schema, Selection, Stamp, Value,
 };
 use tidelock_core::command::{
     ConfigRead, ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply,
@@ -32,6 +32,42 @@ const FLEETING: &str = "fleeting";
 /// Whether a namespace is one of those that are created and deleted during a run.
 pub fn is_fleeting(name: &Name) -> bool {
     name.as_str().starts_with(FLEETING)
+}
+
+/// A schema that clients set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientSchema {
+    /// A number without a fraction, of a pair.
+    Integer,
+    /// A container whose field `a`, if it is there, is such a number.
+    IntegerField,
+    /// A container with a field `b`.
+    RequiredField,
+}
+
+impl ClientSchema {
+    const ALL: [ClientSchema; 3] =
+        [ClientSchema::Integer, ClientSchema::IntegerField, ClientSchema::RequiredField];
+
+    fn schema(self) -> Arc<Schema> {
+        let dict = |key: &str, value| Value::Dict([(key.into(), value)].into());
+        let integer = dict("type", Value::text("integer"));
+        let source = match self {
+            ClientSchema::Integer => integer,
+            ClientSchema::IntegerField => dict("properties", dict("a", integer)),
+            ClientSchema::RequiredField => dict("required", Value::List(vec![Value::text("b")])),
+        };
+        Arc::new(Schema::new(source).expect("a schema"))
+    }
+
+    /// Which of them a schema is.
+    ///
+    /// # Panics
+    /// When it is none of them.
+    pub fn of(schema: &Schema) -> ClientSchema {
+        let found = ClientSchema::ALL.into_iter().find(|known| *known.schema() == *schema);
+        found.expect("invariant: clients set only these schemas")
+    }
 }
 
 /// Generator of requests about configuration.
@@ -218,7 +254,7 @@ impl ConfigWorkload {
     }
 
     fn change(&mut self, token: Token) -> Change {
-        match self.random.u8(0..12) {
+        match self.random.u8(0..14) {
             0..=6 => {
                 let number = if self.random.bool() { token.0 as i64 } else { self.random.i64(0..3) };
                 let value = match self.random.u8(0..16) {
@@ -237,7 +273,19 @@ impl ConfigWorkload {
                 Change::PutContainer { key: self.container(), fields, retype: self.random.bool() }
             }
             10 => Change::Delete(Item::Pair(self.key())),
-            _ => Change::Delete(Item::Container(self.container())),
+            11 => Change::Delete(Item::Container(self.container())),
+            12 => {
+                let schema = self.random.bool().then(|| ClientSchema::Integer.schema());
+                Change::SetSchema { item: Item::Pair(self.key()), schema }
+            }
+            _ => {
+                let schema = match self.random.u8(0..4) {
+                    0 => None,
+                    1 => Some(ClientSchema::RequiredField.schema()),
+                    _ => Some(ClientSchema::IntegerField.schema()),
+                };
+                Change::SetSchema { item: Item::Container(self.container()), schema }
+            }
         }
     }
 }

@@ -118,6 +118,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::OnlyLeaderNotifies
         | Fault::ImportWithoutCondition
         | Fault::PreviewCommitted
+        | Fault::ContainerSchemaIgnored
         | Fault::ClaimedAuthorDropped => {
             plan.load.config_per_mille = 800;
         }
@@ -368,7 +369,8 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::OvertakenCommandRetried
         | Fault::OutcomeThroughLaterLink
         | Fault::ImportWithoutCondition
-        | Fault::PreviewCommitted => [isolate, partition, pause, slow],
+        | Fault::PreviewCommitted
+        | Fault::ContainerSchemaIgnored => [isolate, partition, pause, slow],
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
         Fault::ScanByLaterMap => [Crash { target, loss: CrashKind::Process }.into(), isolate, pause, slow],
@@ -731,6 +733,11 @@ fn a_failing_run_shrinks_and_still_fails() {
 #[test]
 fn import_without_condition_is_caught() {
     caught(Fault::ImportWithoutCondition, &["config"]);
+}
+
+#[test]
+fn container_schema_ignored_is_caught() {
+    caught(Fault::ContainerSchemaIgnored, &["config", "lives"]);
 }
 
 #[test]

@@ -27,7 +27,8 @@ use tidelock_client::{Call, CliError, Client, Response, keys, output};
 
 use crate::args::{
     ConfigArgs, ConfigCommand, ContainerCommand, Datatype, ExportArgs, Format, HistoryArgs, ImportArgs,
-    ItemArgs, NsCommand, Output, PairCommand, PublishArgs, RollbackArgs, TermsArgs,
+    ItemArgs, ItemKind, NsCommand, Output, PairCommand, PublishArgs, RollbackArgs, SchemaCommand,
+    SchemaItemArgs, TermsArgs,
 };
 
 /// The largest file that is sent: a node's limit of a request body.
@@ -51,6 +52,7 @@ pub fn run(args: ConfigArgs) -> Result<(), CliError> {
         ConfigCommand::Ns { command } => session.namespaces(command),
         ConfigCommand::Pair { command } => session.pairs(command),
         ConfigCommand::Container { command } => session.containers(command),
+        ConfigCommand::Schema { command } => session.schemas(command),
         ConfigCommand::Publish(args) => session.publish(&args),
         ConfigCommand::History(args) => session.history(&args),
         ConfigCommand::Diff(args) => diff::run(&session, &args),
@@ -239,9 +241,9 @@ impl Session {
                     value => output::line(&value.to_string()),
                 }
             }
-            PairCommand::Set { namespace, key, value, datatype, terms } => {
+            PairCommand::Set { namespace, key, value, datatype, values, terms } => {
                 let target = Target::of(&[&namespace, "pairs", &key]).with_terms(&terms);
-                self.change(Method::POST, target, pair_body(&value, datatype).as_bytes())
+                self.change(Method::POST, target, pair_body(&value, datatype, &values).as_bytes())
             }
             PairCommand::Del { namespace, key, terms } => {
                 let target = Target::of(&[&namespace, "pairs", &key]).with_terms(&terms);
@@ -267,7 +269,7 @@ impl Session {
                     Some(file) => read_file(&file)?,
                     None => {
                         let fields = fields.iter().map(|field| parse_field(field));
-                        encode(&ContainerContent { fields: fields.collect::<Result<_, _>>()? })
+                        encode(&ContainerContent { fields: fields.collect::<Result<_, _>>()?, schema: None })
                     }
                 };
                 let target = Target::of(&[&namespace, "containers", &key]).with_terms(&terms);
@@ -276,6 +278,29 @@ impl Session {
             ContainerCommand::Del { namespace, key, terms } => {
                 let target = Target::of(&[&namespace, "containers", &key]).with_terms(&terms);
                 self.change(Method::DELETE, target, b"")
+            }
+        }
+    }
+
+    fn schemas(&self, command: SchemaCommand) -> Result<(), CliError> {
+        let target = |item: &SchemaItemArgs| {
+            let kind = match item.kind {
+                ItemKind::Pair => "pairs",
+                ItemKind::Container => "containers",
+            };
+            Target::of(&[&item.namespace, kind, &item.key, "schema"])
+        };
+        match command {
+            SchemaCommand::Get { item, revision } => {
+                let target = target(&item).with("revision", revision);
+                let Some(schema) = self.show::<Value>(target)? else { return Ok(()) };
+                output::line(&serde_json::to_string_pretty(&schema).expect("invariant: it was JSON"))
+            }
+            SchemaCommand::Set { item, file, terms } => {
+                self.change(Method::POST, target(&item).with_terms(&terms), &read_file(&file)?)
+            }
+            SchemaCommand::Del { item, terms } => {
+                self.change(Method::DELETE, target(&item).with_terms(&terms), b"")
             }
         }
     }
@@ -359,15 +384,24 @@ fn name_of(format: Format) -> &'static str {
 ///
 /// Without a datatype, text is a number only if that number is printed as the same text: `1.10` may
 /// be a version and `7e4` a commit.
-fn pair_body(value: &str, datatype: Option<Datatype>) -> String {
+fn pair_body(value: &str, datatype: Option<Datatype>, values: &[String]) -> String {
     let is_text = match datatype {
-        Some(Datatype::String) => !value.starts_with('"'),
+        Some(Datatype::String | Datatype::Duration | Datatype::Bytes | Datatype::Enum) => {
+            !value.starts_with('"')
+        }
         Some(_) => false,
         None => is_number_printed_otherwise(value),
     };
     let is_json = !is_text && serde_json::from_str::<IgnoredAny>(value).is_ok();
     let shown = if is_json { value.to_owned() } else { Value::from(value).to_string() };
     match datatype {
+        Some(Datatype::Duration) => format!(r#"{{"value":{shown},"type":"duration"}}"#),
+        Some(Datatype::Bytes) => format!(r#"{{"value":{shown},"type":"bytes"}}"#),
+        Some(Datatype::Enum) => {
+            let values = Value::from(values.to_vec());
+            format!(r#"{{"value":{shown},"type":"enum","values":{values}}}"#)
+        }
+        // By number, because earlier releases know no names.
         Some(datatype) => format!(r#"{{"value":{shown},"datatype":{}}}"#, datatype as u8),
         None => format!(r#"{{"value":{shown}}}"#),
     }
@@ -443,9 +477,20 @@ mod tests {
             ("30", Some(Datatype::Float), r#"{"value":30,"datatype":3}"#),
             ("-1", Some(Datatype::Int), r#"{"value":-1,"datatype":1}"#),
             ("null", Some(Datatype::Empty), r#"{"value":null,"datatype":0}"#),
+            ("30s", Some(Datatype::Duration), r#"{"value":"30s","type":"duration"}"#),
+            ("10", Some(Datatype::Bytes), r#"{"value":"10","type":"bytes"}"#),
+            ("01234", None, r#"{"value":"01234"}"#),
+            ("1e10", None, r#"{"value":"1e10"}"#),
+            (r#"["1.10","7e4"]"#, None, r#"{"value":["1.10","7e4"]}"#),
+            (r#"{"a":"01234","b":"1e10"}"#, None, r#"{"value":{"a":"01234","b":"1e10"}}"#),
         ] {
-            assert_eq!(pair_body(value, datatype), body);
+            assert_eq!(pair_body(value, datatype, &[]), body);
         }
+        let values = ["dev".to_owned(), "1".to_owned()];
+        assert_eq!(
+            pair_body("1", Some(Datatype::Enum), &values),
+            r#"{"value":"1","type":"enum","values":["dev","1"]}"#
+        );
     }
 
     #[test]

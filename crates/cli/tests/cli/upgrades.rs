@@ -109,7 +109,7 @@ fn a_directory_of_the_release_before_versions_is_read_and_its_version_rises() {
     read_back(&cluster, 1, false);
     eventually("the version rises", || (version(&cluster, 1) == ClusterVersion::NEWEST.0).then_some(()));
     let shown = String::from_utf8(Shell::of(&cluster).done(&["cluster", "version"])).expect("text");
-    assert!(shown.starts_with("cluster version 8\n"), "{shown}");
+    assert!(shown.starts_with("cluster version 9\n"), "{shown}");
     assert!(shown.contains(env!("CARGO_PKG_VERSION")), "{shown}");
     assert_eq!(cluster.terminate(1).code(), Some(0));
     assert_eq!(recorded(cluster.directory(1)), ClusterVersion::NEWEST);
@@ -212,7 +212,7 @@ fn a_release_that_is_too_old_for_its_directory_says_so_and_changes_nothing() {
     {
         let disk = FsDisk::open(cluster.directory(1)).expect("no process uses it");
         let mut identity = control_file::load(&disk).expect("it is read").expect("there is one");
-        identity.version = ClusterVersion(9);
+        identity.version = ClusterVersion(10);
         control_file::store(&disk, &identity).expect("it is written");
     }
     let before = files(cluster.directory(1));
@@ -221,7 +221,7 @@ fn a_release_that_is_too_old_for_its_directory_says_so_and_changes_nothing() {
     let status = cluster.wait_exit(1);
     let message = cluster.log(1).split_off(logged);
     assert_eq!(status.code(), Some(1), "{message}");
-    let expected = "this release is too old: the cluster's version is 9, and this release supports 1 to 8";
+    let expected = "this release is too old: the cluster's version is 10, and this release supports 1 to 9";
     assert!(message.contains(expected), "{message}");
     assert_eq!(files(cluster.directory(1)), before);
 }

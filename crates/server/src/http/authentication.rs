@@ -123,12 +123,18 @@ fn of_config(operation: Config) -> EndpointDemand {
         | Config::DeletePair
         | Config::RollBackPair
         | Config::PairHistory
+        | Config::PairSchema
+        | Config::PutPairSchema
+        | Config::DeletePairSchema
         | Config::Containers
         | Config::Container
         | Config::PutContainer
         | Config::DeleteContainer
         | Config::RollBackContainer
         | Config::ContainerHistory
+        | Config::ContainerSchema
+        | Config::PutContainerSchema
+        | Config::DeleteContainerSchema
         | Config::ContainerDiff
         | Config::DownloadContainer
         | Config::ImportContainer

@@ -80,6 +80,8 @@ scripts! {
     config_pairs_have_datatypes
     config_pairs_keep_their_datatypes
     config_refusals_tell_what_happened
+    config_schemas_are_held_to
+    config_types_have_names
     dialects_share_keys
     fences_guard_writes
     head_answers_like_get_without_a_body

@@ -219,14 +219,23 @@ mod tests {
 
     /// A namespace with pairs 0 to 2, and containers that refer to pairs by field.
     fn export(containers: &[(&str, &[(&str, &str)])]) -> Export {
-        let pair = |(key, value)| (Arc::from(key), Arc::new(Pair { value: Value::Int(value), revision: 1 }));
+        let pair = |(key, value)| {
+            (Arc::from(key), Arc::new(Pair { value: Value::Int(value), schema: None, revision: 1 }))
+        };
         let container = |&(key, fields): &(&str, &[(&str, &str)])| {
             let field =
                 |&(key, pair): &(&str, &str)| Field { key: key.into(), refers: Refers::One(pair.into()) };
             let fields = fields.iter().map(field).collect();
             let (checksum, document_bytes) = ([0; 32], 0);
-            let container =
-                Container { fields, revision: 1, touched: 1, changed: 1, checksum, document_bytes };
+            let container = Container {
+                fields,
+                schema: None,
+                revision: 1,
+                touched: 1,
+                changed: 1,
+                checksum,
+                document_bytes,
+            };
             (Arc::from(key), Arc::new(container))
         };
         Export {

@@ -256,20 +256,33 @@ fn absent() -> Export {
     Export { revision: 0, policy: Policy::default(), pairs, containers }
 }
 
-/// The changes of a file, and deletions of everything else.
+/// The changes of a file, and deletions of everything else, also of schemas.
 fn replacement(file: &[Change], export: &Export) -> Vec<Change> {
     let kept: BTreeSet<Item> = file.iter().map(item_of).collect();
     let pairs = export.pairs.keys().cloned().map(Item::Pair);
     let all = pairs.chain(export.containers.keys().cloned().map(Item::Container));
     let deletions = all.filter(|item| !kept.contains(item)).map(Change::Delete);
-    file.iter().cloned().chain(deletions).collect()
+    let has_schema = |item: &&Item| match item {
+        Item::Pair(key) => export.pairs.get(key).is_some_and(|pair| pair.schema.is_some()),
+        Item::Container(key) => {
+            export.containers.get(key).is_some_and(|container| container.schema.is_some())
+        }
+    };
+    let sets_schema = |change: &Change| match change {
+        Change::SetSchema { item, .. } => Some(item.clone()),
+        _ => None,
+    };
+    let stated: BTreeSet<Item> = file.iter().filter_map(sets_schema).collect();
+    let without = kept.iter().filter(has_schema).filter(|item| !stated.contains(*item));
+    let removals = without.map(|item| Change::SetSchema { item: item.clone(), schema: None });
+    file.iter().cloned().chain(deletions).chain(removals).collect()
 }
 
 fn item_of(change: &Change) -> Item {
     match change {
         Change::PutPair { key, .. } => Item::Pair(key.clone()),
         Change::PutContainer { key, .. } => Item::Container(key.clone()),
-        Change::Delete(item) => item.clone(),
+        Change::Delete(item) | Change::SetSchema { item, .. } => item.clone(),
     }
 }
 
@@ -305,7 +318,8 @@ mod tests {
     }
 
     fn export(revision: u64) -> Reply {
-        let pair = |key: &str| (Arc::from(key), Arc::new(Pair { value: Value::Int(0), revision }));
+        let pair =
+            |key: &str| (Arc::from(key), Arc::new(Pair { value: Value::Int(0), schema: None, revision }));
         let pairs = [pair("a"), pair("b")].into();
         Reply::Read(ReadReply::Config(Ok(ConfigReply::Export(Export { revision, pairs, ..absent() }))))
     }

@@ -328,6 +328,12 @@ impl ConfigPreview {
 
 impl ConfigError {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        if let ConfigError::SchemaViolated { item, path, rule } = self {
+            out.push(17);
+            item.encode(out);
+            put_text(out, path);
+            return put_text(out, rule);
+        }
         let mut put = |tag: u8, texts: &[&Arc<str>], numbers: &[u64]| {
             out.push(tag);
             texts.iter().for_each(|text| codec::put_bytes(out, text.as_bytes()));
@@ -353,6 +359,8 @@ impl ConfigError {
             ConfigError::PairRetyped { pair, now, wanted } => {
                 put(15, &[pair], &[*now as u64, *wanted as u64]);
             }
+            ConfigError::SchemaViolated { .. } => unreachable!("invariant: encoded above"),
+            ConfigError::SchemasTooCostly => put(18, &[], &[]),
             ConfigError::FieldRetyped { container, field, now, wanted } => {
                 put(16, &[container, field], &[*now as u64, *wanted as u64]);
             }
@@ -387,6 +395,12 @@ impl ConfigError {
                 let now = datatype(decoder)?;
                 ConfigError::FieldRetyped { container, field, now, wanted: datatype(decoder)? }
             }
+            17 => {
+                let item = Item::decode(decoder)?;
+                let path = text(decoder)?;
+                ConfigError::SchemaViolated { item, path, rule: text(decoder)? }
+            }
+            18 => ConfigError::SchemasTooCostly,
             _ => return Err(DecodeError::UnknownTag("refusal of a change")),
         })
     }
@@ -445,10 +459,17 @@ mod tests {
     use core::fmt::Debug;
 
     fn replies() -> Vec<ConfigReply> {
-        let pair = Arc::new(Pair { revision: 3, value: Value::Int(-4) });
+        let pair = Arc::new(Pair { revision: 3, schema: None, value: Value::Int(-4) });
         let fields = vec![Field { key: "f".into(), refers: Refers::One("p".into()) }];
-        let container =
-            Container { fields, revision: 5, touched: 6, changed: 7, checksum: [9; 32], document_bytes: 8 };
+        let container = Container {
+            fields,
+            schema: None,
+            revision: 5,
+            touched: 6,
+            changed: 7,
+            checksum: [9; 32],
+            document_bytes: 8,
+        };
         let container = Arc::new(container);
         let pairs: BTreeMap<_, _> = [("p".into(), pair.clone())].into();
         let found = Found { revision: 8, container: container.clone(), pairs: pairs.clone() };
@@ -525,6 +546,12 @@ mod tests {
                 now: Datatype::Dict,
                 wanted: Datatype::Text,
             },
+            ConfigError::SchemaViolated {
+                item: Item::Container("c".into()),
+                path: "a[0]".into(),
+                rule: "minimum 1".into(),
+            },
+            ConfigError::SchemasTooCostly,
         ]
     }
 

@@ -8,6 +8,7 @@ mod answers;
 pub mod block;
 mod layout;
 mod reply;
+mod schema;
 mod value;
 
 use alloc::boxed::Box;
@@ -22,11 +23,13 @@ use super::ShardRefusal;
 use crate::limits;
 use crate::types::ShardId;
 pub(crate) use layout::text as decode_text;
+pub use reply::document_tree;
 pub(crate) use reply::write_document;
 pub use reply::{
     Action, ChangeView, Changes, ConfigError, ConfigPreview, ConfigReply, ConfigWritten, Content,
     DocumentChange, Export, Found, HistoryPage, NamespaceView, PreviewedDocument, RevisionView,
 };
+pub use schema::{CheckError, Schema, SchemaChecker, SchemaError, is_bytes, is_duration};
 pub use value::{Datatype, Float, Value, ValueError};
 
 /// The name of a namespace: text of 1 to [`limits::CONFIG_NAMESPACE_CHARACTERS_MAX`] characters
@@ -103,6 +106,8 @@ fn check_name(text: &str, characters_max: usize) -> Result<(), NameError> {
 pub struct Pair {
     /// At most [`limits::CONFIG_VALUE_BYTES_MAX`] bytes as JSON.
     pub value: Value,
+    /// What the value must be. Every change is checked.
+    pub schema: Option<Arc<Schema>>,
     /// The revision that last wrote the pair.
     pub revision: u64,
 }
@@ -153,6 +158,9 @@ impl Refers {
 pub struct Container {
     /// Sorted by key.
     pub fields: Vec<Field>,
+    /// What the document must be. Every change of the container or of a pair that it refers to is
+    /// checked.
+    pub schema: Option<Arc<Schema>>,
     /// The revision that last wrote the container itself.
     pub revision: u64,
     /// The last revision that wrote the container or a pair that it refers to.
@@ -253,6 +261,14 @@ pub enum Change {
     },
     /// Removes a pair or a container.
     Delete(Item),
+    /// Sets or removes the schema of a pair or a container, which must exist after all changes.
+    /// Changes of its content keep the schema that it has.
+    SetSchema {
+        /// What gets the schema.
+        item: Item,
+        /// `None`: it has no schema any more.
+        schema: Option<Arc<Schema>>,
+    },
 }
 
 /// A change of one namespace, as the log holds it. Answered by [`ConfigWritten`] or a
@@ -455,6 +471,10 @@ fn validate_changes(changes: &[Change]) -> Result<(), ShardRefusal> {
                 bytes += key.len() + fields_bytes(fields);
             }
             Change::Delete(item) => bytes += item.key().len(),
+            Change::SetSchema { item, schema } => {
+                check_key(item.key()).map_err(invalid_key)?;
+                bytes += item.key().len() + schema.as_ref().map_or(0, |schema| schema.json_bytes());
+            }
         }
     }
     if bytes > limits::CONFIG_WRITE_BYTES_MAX {

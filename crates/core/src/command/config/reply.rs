@@ -9,8 +9,8 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::value::{Datatype, write_json_text};
-use super::{Container, Item, Pair, Policy, Refers};
+use super::value::{Datatype, Value, write_json_text};
+use super::{Container, Field, Item, Pair, Policy, Refers};
 
 /// The answer to a change: it was applied, or there was nothing to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,17 @@ pub enum ConfigReply {
 
 fn counted(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn named(item: &Item) -> String {
+    match item {
+        Item::Pair(key) => format!("pair {key:?}"),
+        Item::Container(key) => format!("container {key:?}"),
+    }
+}
+
+fn at_path(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!(" at {path:?}") }
 }
 
 /// Why a change or a read of configuration is refused.
@@ -140,6 +151,19 @@ pub enum ConfigError {
         /// The datatype to which it would resolve.
         wanted: Datatype,
     },
+    /// A pair or a container would not have its schema.
+    #[error("{} would violate its schema{}: {rule}", named(item), at_path(path))]
+    SchemaViolated {
+        /// The pair or container whose schema it is.
+        item: Item,
+        /// The path in the value or the document, such as `server.ports[0]`; empty for all of it.
+        path: Arc<str>,
+        /// The rule that would not hold.
+        rule: Arc<str>,
+    },
+    /// See [`crate::limits::CONFIG_SCHEMA_STEPS_MAX`].
+    #[error("checking the schemas takes more than {} steps", crate::limits::CONFIG_SCHEMA_STEPS_MAX)]
+    SchemasTooCostly,
     /// The namespace does not have the expected revision.
     #[error("the namespace is at revision {current}")]
     RevisionMismatch {
@@ -266,6 +290,23 @@ pub(crate) fn write_document<'a>(
         }
     }
     out.push('}');
+}
+
+/// The document of a container, whose pairs `pair` looks up. Unlike in a value, a list or a dict of
+/// pairs may mix datatypes, and contain null.
+pub fn document_tree<'a>(fields: &[Field], pair: impl Fn(&str) -> Option<&'a Pair>) -> Value {
+    let value = |key: &Arc<str>| pair(key).map_or(Value::Empty, |pair| pair.value.clone());
+    let fields = fields.iter().map(|field| {
+        let value = match &field.refers {
+            Refers::One(pair) => value(pair),
+            Refers::List(pairs) => Value::List(pairs.iter().map(value).collect()),
+            Refers::Dict(pairs) => {
+                Value::Dict(pairs.iter().map(|(name, pair)| (name.clone(), value(pair))).collect())
+            }
+        };
+        (field.key.clone(), value)
+    });
+    Value::Dict(fields.collect())
 }
 
 /// A page of revisions, the newest first.

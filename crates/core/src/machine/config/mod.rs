@@ -35,6 +35,7 @@ use crate::command::config::block::{ConfigRecord, of_block};
 pub use crate::command::config::block::{NamespaceBlock, is_block, split_block};
 use crate::command::config::{ConfigError, ConfigOperation, ConfigUpdate, ConfigWritten, Name, Query};
 use crate::command::{ConfigRead, ConfigReply, ConfigWrite, Item, Page};
+use crate::deliberate::Faults;
 use crate::limits;
 use crate::slots;
 use crate::types::Version;
@@ -53,6 +54,8 @@ pub struct Config {
     /// Changes since [`Config::take_updates`] was last called.
     news: Vec<ConfigUpdate>,
     copy_on_write: Option<Blocks>,
+    /// Deliberate faults.
+    pub(super) faults: Faults,
 }
 
 impl Config {
@@ -70,7 +73,7 @@ impl Config {
         if current == 0 && creates {
             let mut namespace = self.new_namespace()?;
             if let ConfigOperation::Publish { changes, .. } = operation {
-                namespace.publish(changes, stamp.clone())?;
+                namespace.publish(changes, stamp.clone(), self.faults)?;
             }
             if namespace.revision == 0 {
                 namespace.create(stamp);
@@ -91,8 +94,8 @@ impl Config {
         let namespace = Arc::make_mut(shared);
         match operation {
             ConfigOperation::Create => return Err(ConfigError::NamespaceExists),
-            ConfigOperation::Publish { changes, .. } => namespace.publish(changes, stamp)?,
-            ConfigOperation::Rollback { to, item } => namespace.roll_back(to, item, stamp)?,
+            ConfigOperation::Publish { changes, .. } => namespace.publish(changes, stamp, self.faults)?,
+            ConfigOperation::Rollback { to, item } => namespace.roll_back((to, item), stamp, self.faults)?,
             ConfigOperation::SetPolicy(policy) => namespace.set_policy(policy, stamp),
             ConfigOperation::Delete { .. } => unreachable!("invariant: handled above"),
         }

@@ -62,8 +62,8 @@ fn copy_for(config: &Config, name: &Name) -> Config {
         // Whether another namespace may be created depends on their number.
         None => config.namespaces.clone(),
     };
-    let Config { floor, touched, .. } = *config;
-    Config { namespaces, floor, touched, news: Vec::new(), copy_on_write: None }
+    let Config { floor, touched, faults, .. } = *config;
+    Config { namespaces, floor, touched, news: Vec::new(), copy_on_write: None, faults }
 }
 
 fn deletions(before: &Namespace) -> Vec<ChangeView> {

@@ -54,7 +54,7 @@ async fn import<S: Store>(
     create: bool,
     file: ParsedFile,
 ) -> Result<Response, ApiError> {
-    let WriteOptions { stamp, expected } = WriteOptions::of(call)?;
+    let WriteOptions { stamp, expected, .. } = WriteOptions::of(call)?;
     check_stamp(&stamp)?;
     let ParsedFile { content, notes, bytes } = file;
     let is_dry_run = is_dry_run(call)?;

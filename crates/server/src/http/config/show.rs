@@ -8,7 +8,7 @@ use serde::Serialize;
 use tidelock_api::config as api;
 use tidelock_core::command::config::{
     Action, ConfigPreview, ConfigWritten, Container, Content, DocumentChange as Event, Field, Found,
-    HistoryPage, Item, Name, NamespaceView, Pair, Refers, RevisionView, Value,
+    HistoryPage, Item, Name, NamespaceView, Pair, Refers, RevisionView, Schema, Value,
 };
 
 use super::super::response::{self, Response};
@@ -194,11 +194,19 @@ fn content(content: Option<&Content>) -> api::Content {
         Some(Content::Pair(pair)) => api::Content::Pair(api::PairContent {
             value: Some(value(Some(&pair.value))),
             datatype: Some(pair.value.datatype() as u8),
+            type_name: Some(pair.value.datatype().name().into()),
+            schema: pair.schema.as_deref().map(schema),
         }),
         Some(Content::Container(container)) => api::Content::Container(api::ContainerContent {
             fields: container.fields.iter().map(field).collect(),
+            schema: container.schema.as_deref().map(schema),
         }),
     }
+}
+
+/// A schema, as a client would send it.
+pub(super) fn schema(schema: &Schema) -> api::Json {
+    value(Some(schema.source()))
 }
 
 /// An event of a container, as a watcher receives it.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tidelock_core::command::config::{Change, ConfigOperation, ConfigPreview, Item, Name, Policy, Stamp};
+use tidelock_core::command::config::{
+    Change, ConfigOperation, ConfigPreview, Item, Name, Policy, Schema, Stamp,
+};
 use tidelock_core::command::{ConfigWrite, Consistency};
 use tidelock_core::limits;
 
@@ -24,11 +26,14 @@ const DAY_MS: u64 = 24 * 3600 * 1000;
 pub(super) struct WriteOptions {
     pub stamp: Stamp,
     pub expected: Option<u64>,
+    /// What the answer says of the body.
+    notes: Vec<String>,
 }
 
 impl WriteOptions {
     pub fn of<S: Store>(call: &Call<'_, S>) -> Result<WriteOptions, ApiError> {
-        Ok(WriteOptions { stamp: stamp(call)?, expected: number(call.parameters(), "expected")? })
+        let expected = number(call.parameters(), "expected")?;
+        Ok(WriteOptions { stamp: stamp(call)?, expected, notes: Vec::new() })
     }
 
     /// Takes them from the body, or else from the parameters.
@@ -88,16 +93,16 @@ async fn submit_and_show<S: Store>(
     options: WriteOptions,
     operation: ConfigOperation,
 ) -> Result<Response, ApiError> {
-    let WriteOptions { stamp, expected } = options;
+    let WriteOptions { stamp, expected, notes } = options;
     check_stamp(&stamp)?;
     if is_dry_run(call)? {
         let query = queries::preview(operation, expected);
         let preview = ask_store(call.store(), &namespace, query, Consistency::Linearizable).await?;
-        return show_preview(call, preview, Vec::new()).await;
+        return show_preview(call, preview, notes).await;
     }
     let write = ConfigWrite { namespace, stamp, expected, operation };
-    let written = call.store().ask(requests::write_config(write)).await??;
-    Ok(show::respond(show::written(written, Vec::new())))
+    let written = call.store().ask(requests::write_config(write)).await???;
+    Ok(show::respond(show::written(written, notes)))
 }
 
 /// Shows what a change would do.
@@ -146,19 +151,22 @@ pub(super) async fn put<S: Store>(
     namespace: Name,
     item: Item,
 ) -> Result<Response, ApiError> {
-    let options = WriteOptions::of(&call)?;
+    let mut options = WriteOptions::of(&call)?;
     let retype = call.parameters().flag("retype")?;
     let body = read_body(&mut call).await?;
     let read = move |body: &[u8]| match item {
-        Item::Pair(key) => Ok(input::put_pair(key, input::pair(Object::of_json("a pair", body)?)?, retype)),
+        Item::Pair(key) => {
+            let (value, notes) = input::json("a pair", body)?;
+            Ok((input::pair(key, Object::of("a pair", value)?, retype)?, notes.into_lines()))
+        }
         Item::Container(key) => {
-            let fields = input::container(Object::of_json("a container", body)?)?;
-            Ok(Change::PutContainer { key, fields, retype })
+            let changes = input::container(key, Object::of_json("a container", body)?, retype)?;
+            Ok((changes, Vec::new()))
         }
     };
-    let change = offload(&call, body.len(), move || read(&body)).await?;
-    let operation =
-        ConfigOperation::Publish { changes: vec![change], create: call.parameters().flag("create")? };
+    let changes;
+    (changes, options.notes) = offload(&call, body.len(), move || read(&body)).await?;
+    let operation = ConfigOperation::Publish { changes, create: call.parameters().flag("create")? };
     submit_and_show(&call, namespace, options, operation).await
 }
 
@@ -173,6 +181,38 @@ pub(super) async fn delete<S: Store>(
     submit_and_show(&call, namespace, options, operation).await
 }
 
+/// `POST …/schema`: sets the schema of a pair or a container.
+pub(super) async fn set_schema<S: Store>(
+    mut call: Call<'_, S>,
+    namespace: Name,
+    item: Item,
+) -> Result<Response, ApiError> {
+    let options = WriteOptions::of(&call)?;
+    let body = read_body(&mut call).await?;
+    let schema = offload(&call, body.len(), move || input::schema(input::json("a schema", &body)?.0)).await?;
+    change_schema(&call, (namespace, item), options, Some(schema)).await
+}
+
+/// `DELETE …/schema`.
+pub(super) async fn delete_schema<S: Store>(
+    call: Call<'_, S>,
+    namespace: Name,
+    item: Item,
+) -> Result<Response, ApiError> {
+    let options = WriteOptions::of(&call)?;
+    change_schema(&call, (namespace, item), options, None).await
+}
+
+async fn change_schema<S: Store>(
+    call: &Call<'_, S>,
+    (namespace, item): (Name, Item),
+    options: WriteOptions,
+    schema: Option<Arc<Schema>>,
+) -> Result<Response, ApiError> {
+    let changes = vec![Change::SetSchema { item, schema }];
+    submit_and_show(call, namespace, options, ConfigOperation::Publish { changes, create: false }).await
+}
+
 /// `POST /namespaces/:ns/publish {"changes":[…],"author","message","expected","create","retype"}`.
 pub(super) async fn publish<S: Store>(mut call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
     let body = read_body(&mut call).await?;
@@ -180,8 +220,8 @@ pub(super) async fn publish<S: Store>(mut call: Call<'_, S>, namespace: Name) ->
         let retype = call.parameters().flag("retype")?;
         move || Publication::of_body(&body, retype)
     });
-    let Publication { options, changes, create } = publication.await?;
-    let options = WriteOptions::with_body(&call, options)?;
+    let Publication { options, changes, create, notes } = publication.await?;
+    let options = WriteOptions { notes, ..WriteOptions::with_body(&call, options)? };
     let create = create || call.parameters().flag("create")?;
     submit_and_show(&call, namespace, options, ConfigOperation::Publish { changes, create }).await
 }
@@ -190,11 +230,13 @@ struct Publication {
     options: BodyTerms,
     changes: Vec<Change>,
     create: bool,
+    notes: Vec<String>,
 }
 
 impl Publication {
     fn of_body(body: &[u8], retype: bool) -> Result<Publication, ApiError> {
-        let mut object = Object::of_json("a publication", body)?;
+        let (value, notes) = input::json("a publication", body)?;
+        let mut object = Object::of("a publication", value)?;
         let options = BodyTerms::take(&mut object)?;
         let changes =
             object.list("changes")?.ok_or_else(|| ApiError::invalid("a publication has no changes"))?;
@@ -204,7 +246,8 @@ impl Publication {
         let numbered = changes.into_iter().enumerate().map(|(position, change)| {
             input::change(change, retype).map_err(|error| error.at(&format!("change {position}")))
         });
-        Ok(Publication { options, changes: numbered.collect::<Result<_, _>>()?, create })
+        let changes = numbered.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+        Ok(Publication { options, changes, create, notes: notes.into_lines() })
     }
 }
 

@@ -22,6 +22,7 @@ pub(super) fn operations() -> Vec<Operation> {
     let mut all = namespaces();
     all.extend(pairs());
     all.extend(containers());
+    all.extend(schemas());
     all.extend(changes_of_many());
     all.extend(histories());
     all
@@ -236,6 +237,62 @@ fn containers() -> Vec<Operation> {
             "Server-sent events change, deleted and gap, whose data are of the schema Event; or a long poll's answer",
         )
         .fails([404]),
+    ]
+}
+
+fn schemas() -> Vec<Operation> {
+    let get = |route, endpoint, id, summary| {
+        operation(route, endpoint, id, summary)
+            .asks([revision(), stale()])
+            .gives_json(envelope::<Option<api::Json>>(), "The schema, or null")
+            .fails([404])
+    };
+    let put = |route, endpoint, id, summary| {
+        done(operation(route, endpoint, id, summary))
+            .asks(terms())
+            .takes_json(json!({ "type": ["object", "boolean"] }))
+            .fails([404, 409, 413])
+    };
+    let delete = |route, endpoint, id, summary| {
+        done(operation(route, endpoint, id, summary)).asks(terms()).fails([404, 409])
+    };
+    vec![
+        get(
+            "get /api/namespaces/{namespace}/pairs/{key}/schema",
+            Config::PairSchema,
+            "getPairSchema",
+            "What the value of a pair must be",
+        ),
+        put(
+            "post /api/namespaces/{namespace}/pairs/{key}/schema",
+            Config::PutPairSchema,
+            "putPairSchema",
+            "Sets what the value of a pair must be",
+        ),
+        delete(
+            "delete /api/namespaces/{namespace}/pairs/{key}/schema",
+            Config::DeletePairSchema,
+            "deletePairSchema",
+            "Removes the schema of a pair",
+        ),
+        get(
+            "get /api/namespaces/{namespace}/containers/{key}/schema",
+            Config::ContainerSchema,
+            "getContainerSchema",
+            "What the document of a container must be",
+        ),
+        put(
+            "post /api/namespaces/{namespace}/containers/{key}/schema",
+            Config::PutContainerSchema,
+            "putContainerSchema",
+            "Sets what the document of a container must be",
+        ),
+        delete(
+            "delete /api/namespaces/{namespace}/containers/{key}/schema",
+            Config::DeleteContainerSchema,
+            "deleteContainerSchema",
+            "Removes the schema of a container",
+        ),
     ]
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use tidelock_core::command::config::{
     Action, Change, ChangeView, ConfigOperation, ConfigReply, ConfigWritten, Content, Datatype, Item, Name,
-    Query, RevisionView, Value,
+    Query, RevisionView, Schema, Value,
 };
 use tidelock_core::command::config::{Container, Found, Pair, Refers};
 use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply};
@@ -22,7 +22,7 @@ use tidelock_core::types::Token;
 
 use super::replay::{judge_event_order, judge_missing_events, watches};
 use super::{Checker, FinishedRun, Violation};
-use crate::config::is_fleeting;
+use crate::config::{ClientSchema, is_fleeting};
 use crate::history::{Happened, History, ImportedDocument, Incarnation, Moment, Operation};
 use crate::watcher::{WatchedContent, WatchingClient};
 
@@ -293,7 +293,7 @@ impl<'a> Account<'a> {
         let mut expected = before.clone();
         match (&write.operation, view.action) {
             (ConfigOperation::Publish { changes, .. }, Action::Publish) => {
-                changes.iter().for_each(|change| expected.change(change));
+                expected.publish(changes);
                 if !expected.hold_types(before, changes) {
                     let text =
                         format!("revision {} of {author} gave away a datatype: {write:?}", view.number);
@@ -316,6 +316,10 @@ impl<'a> Account<'a> {
             (operation, action) => {
                 return violation(name, format!("revision {}: {action:?} for {operation:?}", view.number));
             }
+        }
+        if !after.has_its_schemas() {
+            let text = format!("revision {} of {author} violates a schema: {after:?}", view.number);
+            return violation(name, text);
         }
         if expected != *after {
             let text = format!("revision {} of {author} is {after:?}, not {expected:?}", view.number);
@@ -425,6 +429,7 @@ impl States {
 pub(super) struct ConfigState {
     pub pairs: BTreeMap<Arc<str>, Value>,
     pub containers: BTreeMap<Arc<str>, Vec<(Arc<str>, Refers)>>,
+    pub schemas: BTreeMap<Item, Arc<Schema>>,
 }
 
 impl ConfigState {
@@ -435,7 +440,12 @@ impl ConfigState {
         let fields = |container: &Container| {
             container.fields.iter().map(|field| (field.key.clone(), field.refers.clone())).collect()
         };
+        let of_pairs = pairs.iter().map(|(key, pair)| (Item::Pair(key.clone()), &pair.schema));
+        let of_containers =
+            containers.iter().map(|(key, container)| (Item::Container(key.clone()), &container.schema));
+        let schemas = of_pairs.chain(of_containers);
         ConfigState {
+            schemas: schemas.filter_map(|(item, schema)| Some((item, schema.clone()?))).collect(),
             pairs: pairs.iter().map(|(key, pair)| (key.clone(), pair.value.clone())).collect(),
             containers: containers.iter().map(|(key, container)| (key.clone(), fields(container))).collect(),
         }
@@ -465,6 +475,12 @@ impl ConfigState {
     }
 
     fn put(&mut self, item: &Item, content: Option<&Content>) {
+        let schema = match content {
+            Some(Content::Pair(pair)) => pair.schema.as_ref(),
+            Some(Content::Container(container)) => container.schema.as_ref(),
+            None => None,
+        };
+        self.set_schema(item, schema);
         match (item, content) {
             (Item::Pair(key), Some(Content::Pair(pair))) => {
                 self.pairs.insert(key.clone(), pair.value.clone());
@@ -482,6 +498,59 @@ impl ConfigState {
         }
     }
 
+    fn set_schema(&mut self, item: &Item, schema: Option<&Arc<Schema>>) {
+        match schema {
+            Some(schema) => self.schemas.insert(item.clone(), schema.clone()),
+            None => self.schemas.remove(item),
+        };
+    }
+
+    /// Applies changes in order. Whatever is there afterwards keeps its schema, or gets the one that
+    /// the changes set, wherever among them.
+    pub fn publish(&mut self, changes: &[Change]) {
+        let schemas = self.schemas.clone();
+        changes.iter().for_each(|change| self.change(change));
+        self.schemas = schemas.into_iter().filter(|(item, _)| self.has(item)).collect();
+        for change in changes {
+            if let Change::SetSchema { item, schema } = change {
+                self.set_schema(item, schema.as_ref());
+            }
+        }
+    }
+
+    /// Whether a pair or container is there.
+    pub fn has(&self, item: &Item) -> bool {
+        match item {
+            Item::Pair(key) => self.pairs.contains_key(key),
+            Item::Container(key) => self.containers.contains_key(key),
+        }
+    }
+
+    /// Whether everything has the schema that is set for it, judged independently of the core.
+    pub fn has_its_schemas(&self) -> bool {
+        let is_integer = |value: &Value| match value {
+            Value::Int(_) => true,
+            Value::Float(float) => float.get().fract() == 0.0,
+            _ => false,
+        };
+        self.schemas.iter().all(|(item, schema)| match (item, ClientSchema::of(schema)) {
+            (Item::Pair(key), ClientSchema::Integer) => self.pairs.get(key).is_some_and(is_integer),
+            (Item::Container(key), ClientSchema::IntegerField) => {
+                let fields = self.containers.get(key).into_iter().flatten();
+                fields.filter(|(field, _)| &**field == "a").all(|(_, refers)| match refers {
+                    Refers::One(pair) => self.pairs.get(pair).is_some_and(is_integer),
+                    _ => false,
+                })
+            }
+            (Item::Container(key), ClientSchema::RequiredField) => {
+                let mut fields = self.containers.get(key).into_iter().flatten();
+                fields.any(|(field, _)| &**field == "b")
+            }
+            _ => false,
+        })
+    }
+
+    /// Applies the content of a change, without schemas.
     pub fn change(&mut self, change: &Change) {
         match change {
             Change::PutPair { key, value, .. } => {
@@ -492,6 +561,7 @@ impl ConfigState {
                 self.containers.insert(key.clone(), fields.collect());
             }
             Change::Delete(item) => self.put(item, None),
+            Change::SetSchema { .. } => {}
         }
     }
 
@@ -507,6 +577,7 @@ impl ConfigState {
                     may_differ.insert(Item::Container(key.clone()), *retype)
                 }
                 Change::Delete(item) => may_differ.insert(item.clone(), true),
+                Change::SetSchema { .. } => None,
             };
         }
         let held: Vec<&Item> =
@@ -555,6 +626,7 @@ impl ConfigState {
 
     /// Replaces an item by its state in other content.
     pub fn copy(&mut self, other: &ConfigState, item: &Item) {
+        self.set_schema(item, other.schemas.get(item));
         match item {
             Item::Pair(key) => match other.pairs.get(key) {
                 Some(value) => {

@@ -22,7 +22,7 @@ fn name() -> Name {
 }
 
 fn pair(number: i64) -> Arc<Pair> {
-    Arc::new(Pair { value: Value::Int(number), revision: 1 })
+    Arc::new(Pair { value: Value::Int(number), schema: None, revision: 1 })
 }
 
 fn container() -> Arc<Container> {
@@ -30,6 +30,7 @@ fn container() -> Arc<Container> {
     let (revision, touched, changed) = (1, 1, 1);
     Arc::new(Container {
         fields: vec![field],
+        schema: None,
         revision,
         touched,
         changed,
@@ -232,7 +233,7 @@ fn a_pair_that_did_not_keep_its_datatype_is_noticed() {
         let change = ChangeView {
             item: Item::Pair("p".into()),
             before: Some(Content::Pair(pair(20))),
-            after: Some(Content::Pair(Arc::new(Pair { value, revision: 3 }))),
+            after: Some(Content::Pair(Arc::new(Pair { value, schema: None, revision: 3 }))),
         };
         history.revisions.push(RevisionView {
             number: 3,

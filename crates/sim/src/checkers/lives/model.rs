@@ -238,7 +238,7 @@ fn outcome(life: &Lifetime, newest: u64, operation: &ConfigOperation) -> Option<
             return None;
         }
     };
-    after.is_whole().then(|| (after != *before).then_some(after))
+    (after.is_whole() && after.has_its_schemas()).then(|| (after != *before).then_some(after))
 }
 
 /// The content after these changes, or `None` if they are invalid.
@@ -252,17 +252,17 @@ fn published(before: &ConfigState, changes: &[Change]) -> Option<ConfigState> {
         }
         after.change(change);
     }
-    (after.hold_types(before, changes) && after.is_whole()).then_some(after)
+    let mut after = before.clone();
+    after.publish(changes);
+    let is_missing = |change: &Change| matches!(change, Change::SetSchema { item, .. } if !after.has(item));
+    if changes.iter().any(is_missing) {
+        return None;
+    }
+    let is_valid = after.hold_types(before, changes) && after.is_whole() && after.has_its_schemas();
+    is_valid.then_some(after)
 }
 
 impl ConfigState {
-    fn has(&self, item: &Item) -> bool {
-        match item {
-            Item::Pair(key) => self.pairs.contains_key(key),
-            Item::Container(key) => self.containers.contains_key(key),
-        }
-    }
-
     /// Whether every container refers only to existing pairs.
     fn is_whole(&self) -> bool {
         let fields = self.containers.values().flatten();

@@ -2,6 +2,7 @@
 
 mod previews;
 mod random;
+mod schemas;
 
 use alloc::string::String;
 use alloc::vec;

@@ -122,7 +122,7 @@ fn a_preview_has_the_errors_of_the_change() {
 #[test]
 fn a_preview_counts_all_namespaces_of_the_shard() {
     let mut config = Config::default();
-    for number in 0..crate::limits::CONFIG_NAMESPACES_MAX {
+    for number in 0..limits::CONFIG_NAMESPACES_MAX {
         let name = Name::new(&alloc::format!("n{number}")).expect("a name");
         config.namespaces.insert(name, Arc::new(Namespace::above(0)));
     }
