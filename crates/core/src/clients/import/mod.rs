@@ -3,8 +3,8 @@
 //! Owns the cycle of an import and its condition. An import reads the namespace, compares its
 //! content with the import, and publishes the changes on the condition that the namespace is
 //! unchanged; otherwise it reads again. Comparing takes processor time in proportion to the
-//! namespace, so it is a [job](ImportJob): the shell decides where it runs, and may refuse it. A dry
-//! run asks for a preview of the same change instead.
+//! namespace, so it is a [job](ImportJob): the shell decides where it runs, and may refuse it. A
+//! dry run asks for a preview of the same change instead.
 //!
 //! `document` owns how a document becomes pairs and fields. The shell parses files.
 
