@@ -49,7 +49,8 @@ impl ClientSchema {
     const ALL: [ClientSchema; 3] =
         [ClientSchema::Integer, ClientSchema::IntegerField, ClientSchema::RequiredField];
 
-    fn schema(self) -> Arc<Schema> {
+    /// Creates it.
+    pub fn schema(self) -> Arc<Schema> {
         let dict = |key: &str, value| Value::Dict([(key.into(), value)].into());
         let integer = dict("type", Value::text("integer"));
         let source = match self {

@@ -33,7 +33,8 @@ pub use cluster::{
 };
 pub use config::{
     ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs, ExportArgs, Format, HistoryArgs,
-    ImportArgs, ItemArgs, NsCommand, PairCommand, PublishArgs, RollbackArgs, TermsArgs, WatchArgs,
+    ImportArgs, ItemArgs, ItemKind, NsCommand, PairCommand, PublishArgs, RollbackArgs, SchemaCommand,
+    SchemaItemArgs, TermsArgs, WatchArgs,
 };
 pub use coordination::{GrantArgs, LeaseArgs, LeaseCommand, ListLeasesArgs, LockArgs};
 pub use keys::{

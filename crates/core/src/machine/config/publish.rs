@@ -124,14 +124,12 @@ impl Namespace {
         self.hold_pair_types(&mut staged)?;
         self.stage_schemas(&mut staged)?;
         staged.pairs.retain(|key, pair| {
-            let now = self.contents.pairs.get(key);
-            let content = |pair: &Arc<Pair>| (pair.value.clone(), pair.schema.clone());
-            now.map(content) != pair.as_ref().map(content)
+            let now = self.contents.pairs.get(key).map(|now| (&now.value, &now.schema));
+            now != pair.as_ref().map(|pair| (&pair.value, &pair.schema))
         });
         staged.containers.retain(|key, container| {
-            let now = self.contents.containers.get(key);
-            let content = |container: &Arc<Container>| (container.fields.clone(), container.schema.clone());
-            now.map(content) != container.as_ref().map(content)
+            let now = self.contents.containers.get(key).map(|now| (&now.fields, &now.schema));
+            now != container.as_ref().map(|container| (&container.fields, &container.schema))
         });
         Ok(staged)
     }

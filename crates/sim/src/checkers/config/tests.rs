@@ -247,6 +247,35 @@ fn a_pair_that_did_not_keep_its_datatype_is_noticed() {
     blamed(history(false), "gave away a datatype");
 }
 
+/// Revision 3 sets the schema of an integer for `p`, or does not, and gives it a value.
+fn with_schema(value: Value, stays: bool) -> ConfigHistory {
+    let mut history = ConfigHistory::two();
+    let token = history.history.next_token();
+    let stamp = Stamp { author: token.0.to_string().into(), ..Stamp::default() };
+    let item = Item::Pair("p".into());
+    let schema = Some(ClientSchema::Integer.schema());
+    let changes = vec![
+        Change::SetSchema { item: item.clone(), schema: schema.clone() },
+        Change::PutPair { key: "p".into(), value: value.clone(), retype: true },
+    ];
+    let operation = ConfigOperation::Publish { changes, create: false };
+    let write = ConfigWrite { namespace: name(), stamp: stamp.clone(), expected: None, operation };
+    history.ask(Request::Write(write.into()));
+    history.done(token, 3);
+    let schema = schema.filter(|_| stays);
+    let after = Some(Content::Pair(Arc::new(Pair { value, schema, revision: 3 })));
+    let changes = vec![ChangeView { item, before: Some(Content::Pair(pair(20))), after }];
+    history.revisions.push(RevisionView { number: 3, stamp, action: Action::Publish, changes });
+    history
+}
+
+#[test]
+fn a_schema_that_is_lost_or_violated_is_noticed() {
+    assert_eq!(with_schema(Value::Int(30), true).judge(), Ok(()));
+    blamed(with_schema(Value::text("x"), true), "violates a schema");
+    blamed(with_schema(Value::Int(30), false), "revision 3 of");
+}
+
 #[test]
 fn a_watcher_who_misses_repeats_or_dreams_is_noticed() {
     let three = || {

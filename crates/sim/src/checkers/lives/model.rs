@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use tidelock_core::command::ConfigWrite;
-use tidelock_core::command::config::{Change, ConfigOperation, Item, Name, Policy, Preview, Stamp};
+use tidelock_core::command::config::{Change, ConfigOperation, Name, Policy, Preview, Stamp};
 
 use super::super::config::ConfigState;
 
