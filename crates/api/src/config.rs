@@ -131,6 +131,15 @@ pub struct PairContent {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u8", range(max = 6))]
     pub datatype: Option<u8>,
+    /// The same by name: empty, int, string, float, bool, list or dict. In a request also duration,
+    /// bytes or enum, which are strings with a schema.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub type_name: Option<Cow<'static, str>>,
+    /// Its schema. A request that leaves it out keeps the present one, and null removes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Json")]
+    pub schema: Option<Json>,
 }
 
 /// A page of pairs.
@@ -287,10 +296,14 @@ pub enum Refers<T> {
 }
 
 /// The content of a container.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerContent {
     /// Its fields.
     pub fields: Vec<FieldContent>,
+    /// Its schema. A request that leaves it out keeps the present one, and null removes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Json")]
+    pub schema: Option<Json>,
 }
 
 /// A field with the keys of the pairs that it refers to.
@@ -299,7 +312,8 @@ pub struct ContainerContent {
 pub struct FieldContent {
     /// Its key.
     pub key: Key,
-    /// What it refers to: 1 one pair, 2 a list of pairs, 3 a dict of pairs.
+    /// What it refers to: 1 one pair, 2 a list of pairs, 3 a dict of pairs. A request may also state
+    /// it as kv, list or dict, or leave it out: then the form of the value decides.
     #[schemars(range(min = 1, max = 3))]
     pub field_type: u8,
     /// The keys of the pairs.
@@ -354,6 +368,18 @@ pub struct Change {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u8", range(max = 6))]
     pub datatype: Option<u8>,
+    /// The same by name, also duration, bytes or enum.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub type_name: Option<String>,
+    /// The values of the type enum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>")]
+    pub values: Option<Vec<String>>,
+    /// Schema of the pair or container; null removes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Json")]
+    pub schema: Option<Json>,
     /// Key of the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Key")]
@@ -414,16 +440,37 @@ pub struct PolicyRequest {
     pub terms: Terms,
 }
 
-/// The answer to a change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// The answer to a change, or to a dry run of one.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Done {
-    /// The namespace's revision.
+    /// The namespace's revision. After a dry run it is the one before the change, or 0 if the
+    /// namespace does not exist.
     pub revision: u64,
-    /// Whether it is a new one.
+    /// Whether the change made, or would make, a new revision.
     pub changed: bool,
     /// What an import has left out or converted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The pairs and containers that would change. Only of a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<ItemChange>")]
+    pub changes: Option<Vec<ItemChange>>,
+    /// The containers that would resolve to another document. Only of a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<PreviewedDocument>")]
+    pub documents: Option<Vec<PreviewedDocument>>,
+}
+
+/// A document that a change would replace.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct PreviewedDocument {
+    /// Key of the container.
+    pub container: String,
+    /// The document to which it resolves; null if it does not exist.
+    pub before: Json,
+    /// The document to which it would resolve; null if it would not exist.
+    pub after: Json,
 }
 
 /// A namespace.
@@ -678,7 +725,7 @@ mod tests {
             "after":{"fields":[{"key":"f","fieldType":3,"value":{"a":"p","b":{"key":["p"]}}}]}}]"#;
         let parsed: Vec<ItemChange> = serde_json::from_str(changes).expect("changes");
         assert!(matches!(&parsed[0].after, Some(Content::Pair(pair)) if pair.datatype == Some(3)));
-        let Some(Content::Container(ContainerContent { fields })) = &parsed[1].after else {
+        let Some(Content::Container(ContainerContent { fields, .. })) = &parsed[1].after else {
             panic!("{parsed:?}")
         };
         let key = || Key("p".to_owned());

@@ -102,6 +102,10 @@ pub enum Fault {
     BackupIgnoresMovesElsewhere,
     /// An import is published without the condition that the namespace is unchanged.
     ImportWithoutCondition,
+    /// What a preview of a change of configuration would do is also done.
+    PreviewCommitted,
+    /// The schema of a container is not checked when only a pair changes.
+    ContainerSchemaIgnored,
     /// Shards that were added after the founding do not inherit the cluster's default placement.
     DefaultIgnoredByNewShards,
     /// A new command is written before the version of the cluster has risen.
@@ -167,7 +171,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 65] = [
+    pub const ALL: [Fault; 67] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -208,6 +212,8 @@ impl Faults {
         Fault::BackupOfTwoSlotMaps,
         Fault::BackupIgnoresMovesElsewhere,
         Fault::ImportWithoutCondition,
+        Fault::PreviewCommitted,
+        Fault::ContainerSchemaIgnored,
         Fault::DefaultIgnoredByNewShards,
         Fault::NewCommandBeforeRaise,
         Fault::UnexpectedNodeAccepted,

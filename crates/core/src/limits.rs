@@ -340,6 +340,16 @@ pub const CONFIG_WRITE_BYTES_MAX: usize = 8 << 20;
 /// million.
 pub const CONFIG_WRITE_VALUES_MAX: usize = 250_000;
 
+/// Longest schema of a pair or a container, as JSON.
+pub const CONFIG_SCHEMA_BYTES_MAX: usize = 64 << 10;
+
+/// Nesting levels of lists and dicts inside a schema. A deeper one could exhaust a stack.
+pub const CONFIG_SCHEMA_DEPTH_MAX: usize = 64;
+
+/// Rules and values that the checks of one change look at. A worker checks about ten million in a
+/// second, and must answer others meanwhile.
+pub const CONFIG_SCHEMA_STEPS_MAX: usize = 2_000_000;
+
 /// Longest name of an author.
 pub const CONFIG_AUTHOR_CHARACTERS_MAX: usize = 128;
 

@@ -49,8 +49,11 @@ impl ClusterVersion {
     pub const WITH_LEAVES: ClusterVersion = ClusterVersion(9);
     /// Nodes read each other's changes of whole namespaces for watchers.
     pub const WITH_NAMESPACE_WATCHES: ClusterVersion = ClusterVersion(9);
+    /// Nodes ask each other what a change of configuration would do. Pairs and containers have
+    /// schemas.
+    pub const WITH_SCHEMAS: ClusterVersion = ClusterVersion(9);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_LEAVES;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_SCHEMAS;
 }
 
 impl Default for ClusterVersion {

@@ -225,8 +225,14 @@ pub fn read_config(read: ConfigRead, at: Consistency) -> TypedRequest<Result<Con
 }
 
 /// A change of a namespace.
-pub fn write_config(write: ConfigWrite) -> TypedRequest<Result<ConfigWritten, ConfigError>> {
-    TypedRequest::write(write, answer!(WriteReply::Config(result) => result))
+pub fn write_config(write: ConfigWrite) -> TypedRequest<Result<Result<ConfigWritten, ConfigError>, Refusal>> {
+    TypedRequest::write(
+        write,
+        answer!(
+            WriteReply::Config(result) => Ok(result),
+            WriteReply::Denied(Denial::VersionTooLow) => Err(Refusal::VersionTooLow)
+        ),
+    )
 }
 
 /// An [`Operation::Put`], an [`Operation::PutBound`], or an [`Operation::Set`] that does not ask

@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    Change, ConfigOperation, ConfigWritten, Field, Item, Name, Policy, Query, Refers, Search, Selection,
-    Stamp, Value,
+    Change, ConfigOperation, ConfigReply, ConfigWritten, Field, Item, Name, Policy, Preview, Query, Refers,
+    Schema, Search, Selection, Stamp, Value,
 };
-use tidelock_core::command::{ConfigRead, ConfigWrite, Consistency, Read, Reply, Request, Write, WriteReply};
+use tidelock_core::command::{
+    ConfigRead, ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply,
+};
 use tidelock_core::types::{ShardId, Token};
 
 use crate::faults::choose;
@@ -32,6 +34,43 @@ pub fn is_fleeting(name: &Name) -> bool {
     name.as_str().starts_with(FLEETING)
 }
 
+/// A schema that clients set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientSchema {
+    /// A number without a fraction, of a pair.
+    Integer,
+    /// A container whose field `a`, if it is there, is such a number.
+    IntegerField,
+    /// A container with a field `b`.
+    RequiredField,
+}
+
+impl ClientSchema {
+    const ALL: [ClientSchema; 3] =
+        [ClientSchema::Integer, ClientSchema::IntegerField, ClientSchema::RequiredField];
+
+    /// Creates it.
+    pub fn schema(self) -> Arc<Schema> {
+        let dict = |key: &str, value| Value::Dict([(key.into(), value)].into());
+        let integer = dict("type", Value::text("integer"));
+        let source = match self {
+            ClientSchema::Integer => integer,
+            ClientSchema::IntegerField => dict("properties", dict("a", integer)),
+            ClientSchema::RequiredField => dict("required", Value::List(vec![Value::text("b")])),
+        };
+        Arc::new(Schema::new(source).expect("a schema"))
+    }
+
+    /// Which of them a schema is.
+    ///
+    /// # Panics
+    /// When it is none of them.
+    pub fn of(schema: &Schema) -> ClientSchema {
+        let found = ClientSchema::ALL.into_iter().find(|known| *known.schema() == *schema);
+        found.expect("invariant: clients set only these schemas")
+    }
+}
+
 /// Generator of requests about configuration.
 #[derive(Debug)]
 pub struct ConfigWorkload {
@@ -40,6 +79,8 @@ pub struct ConfigWorkload {
     fleeting: Vec<Name>,
     /// The highest revision of each namespace that any client has seen.
     seen: BTreeMap<Name, u64>,
+    /// The change that was previewed last, with the revision at which it was. It is made next.
+    previewed: Option<(Name, u64, ConfigOperation)>,
     random: fastrand::Rng,
 }
 
@@ -47,7 +88,7 @@ impl ConfigWorkload {
     /// Uses two namespaces for each shard: one that stays, and one that is created and deleted.
     pub fn new(data_shards: u64, random: fastrand::Rng) -> ConfigWorkload {
         let (names, fleeting) = (names("ns", data_shards), names(FLEETING, data_shards));
-        ConfigWorkload { names, fleeting, seen: BTreeMap::new(), random }
+        ConfigWorkload { names, fleeting, seen: BTreeMap::new(), previewed: None, random }
     }
 
     /// All namespaces, those that stay and those that are created and deleted.
@@ -63,7 +104,11 @@ impl ConfigWorkload {
     /// The next request, with `token` as its author, so that a revision names the request that made
     /// it.
     pub fn request(&mut self, token: Token) -> Request {
-        if self.random.u8(0..10) < 4 { self.read() } else { self.write(token) }
+        match self.random.u8(0..20) {
+            0..7 => self.read(),
+            7 | 8 => self.preview(token),
+            _ => self.write(token),
+        }
     }
 
     /// Learns revisions from a reply.
@@ -73,6 +118,12 @@ impl ConfigWorkload {
         {
             let seen = self.seen.entry(write.namespace.clone()).or_default();
             *seen = (*seen).max(*revision);
+        }
+        if let Request::Read { read: Read::Config(ConfigRead { namespace, query }), .. } = request
+            && let Query::Preview(preview) = query
+            && let Reply::Read(ReadReply::Config(Ok(ConfigReply::Preview(found)))) = reply
+        {
+            self.previewed = Some((namespace.clone(), found.revision, preview.operation.clone()));
         }
     }
 
@@ -119,13 +170,25 @@ impl ConfigWorkload {
             time_ms: 1_000_000 + token.0 * 10 + self.random.u64(0..1_000),
             message: "".into(),
         };
+        if let Some((namespace, revision, operation)) = self.previewed.take() {
+            let expected = Some(revision);
+            return Request::Write(Write::from(ConfigWrite { namespace, stamp, expected, operation }));
+        }
         if self.random.u8(0..3) == 0 {
             return self.write_fleeting(token, stamp);
         }
         let position = self.random.usize(0..self.names.len());
         let namespace = self.names[position].clone();
         let newest = self.seen.get(&namespace).copied().unwrap_or_default();
-        let operation = match self.random.u8(0..20) {
+        let operation = self.operation(token, position);
+        let expected = (self.random.u8(0..6) == 0).then_some(newest);
+        Request::Write(Write::from(ConfigWrite { namespace, stamp, expected, operation }))
+    }
+
+    /// A change of a namespace that stays.
+    fn operation(&mut self, token: Token, position: usize) -> ConfigOperation {
+        let newest = self.seen.get(&self.names[position]).copied().unwrap_or_default();
+        match self.random.u8(0..20) {
             0 => ConfigOperation::Create,
             // The first namespace keeps little history, the others all of it.
             1 if position == 0 => {
@@ -141,9 +204,27 @@ impl ConfigWorkload {
                 let changes = (0..self.random.u8(1..4)).map(|_| self.change(token)).collect();
                 ConfigOperation::Publish { changes, create: self.random.u8(0..4) > 0 }
             }
+        }
+    }
+
+    /// What a change would do. If it is answered, the change itself is often made afterwards.
+    fn preview(&mut self, token: Token) -> Request {
+        let is_fleeting = self.random.u8(0..3) == 0;
+        let (namespace, operation) = if is_fleeting {
+            let namespace = choose(&mut self.random, &self.fleeting).clone();
+            let operation = self.fleeting_operation(token, &namespace);
+            (namespace, operation)
+        } else {
+            let position = self.random.usize(0..self.names.len());
+            (self.names[position].clone(), self.operation(token, position))
         };
+        let newest = self.seen.get(&namespace).copied().unwrap_or_default();
         let expected = (self.random.u8(0..6) == 0).then_some(newest);
-        Request::Write(Write::from(ConfigWrite { namespace, stamp, expected, operation }))
+        let query = Query::Preview(Preview { expected, operation }.into());
+        let read = Read::Config(ConfigRead { namespace, query });
+        let is_linearizable = self.random.u8(0..4) > 0;
+        let consistency = if is_linearizable { Consistency::Linearizable } else { Consistency::Stale };
+        Request::Read { read, consistency }
     }
 
     /// A change of a namespace that is created and deleted: often its deletion, and as often one
@@ -151,7 +232,14 @@ impl ConfigWorkload {
     fn write_fleeting(&mut self, token: Token, stamp: Stamp) -> Request {
         let namespace = choose(&mut self.random, &self.fleeting).clone();
         let newest = self.seen.get(&namespace).copied().unwrap_or_default();
-        let operation = match self.random.u8(0..16) {
+        let operation = self.fleeting_operation(token, &namespace);
+        let expected = (self.random.u8(0..6) == 0).then_some(newest);
+        Request::Write(Write::from(ConfigWrite { namespace, stamp, expected, operation }))
+    }
+
+    fn fleeting_operation(&mut self, token: Token, namespace: &Name) -> ConfigOperation {
+        let newest = self.seen.get(namespace).copied().unwrap_or_default();
+        match self.random.u8(0..16) {
             0 => ConfigOperation::Create,
             1..=3 => ConfigOperation::Delete { force: true },
             4 | 5 => ConfigOperation::Delete { force: false },
@@ -165,9 +253,7 @@ impl ConfigWorkload {
                 let changes = (0..self.random.u8(0..3)).map(|_| self.change(token)).collect();
                 ConfigOperation::Publish { changes, create: self.random.u8(0..4) > 0 }
             }
-        };
-        let expected = (self.random.u8(0..6) == 0).then_some(newest);
-        Request::Write(Write::from(ConfigWrite { namespace, stamp, expected, operation }))
+        }
     }
 
     fn somewhat_before(&mut self, revision: u64) -> u64 {
@@ -175,7 +261,7 @@ impl ConfigWorkload {
     }
 
     fn change(&mut self, token: Token) -> Change {
-        match self.random.u8(0..12) {
+        match self.random.u8(0..14) {
             0..=6 => {
                 let number = if self.random.bool() { token.0 as i64 } else { self.random.i64(0..3) };
                 let value = match self.random.u8(0..16) {
@@ -199,7 +285,19 @@ impl ConfigWorkload {
                 Change::PutContainer { key: self.container(), fields, retype: self.random.bool() }
             }
             10 => Change::Delete(Item::Pair(self.key())),
-            _ => Change::Delete(Item::Container(self.container())),
+            11 => Change::Delete(Item::Container(self.container())),
+            12 => {
+                let schema = self.random.bool().then(|| ClientSchema::Integer.schema());
+                Change::SetSchema { item: Item::Pair(self.key()), schema }
+            }
+            _ => {
+                let schema = match self.random.u8(0..4) {
+                    0 => None,
+                    1 => Some(ClientSchema::RequiredField.schema()),
+                    _ => Some(ClientSchema::IntegerField.schema()),
+                };
+                Change::SetSchema { item: Item::Container(self.container()), schema }
+            }
         }
     }
 }

@@ -117,7 +117,11 @@ fn provoke(plan: &mut Plan, fault: Fault) {
             provoke_moves(plan, fault);
             plan.load.lease_clients = 6;
         }
-        Fault::OnlyLeaderNotifies | Fault::ImportWithoutCondition | Fault::ClaimedAuthorDropped => {
+        Fault::OnlyLeaderNotifies
+        | Fault::ImportWithoutCondition
+        | Fault::PreviewCommitted
+        | Fault::ContainerSchemaIgnored
+        | Fault::ClaimedAuthorDropped => {
             plan.load.config_per_mille = 800;
         }
         Fault::OnlyLeaderExpires | Fault::ReceiverClockUsed | Fault::SkippedOperationExecuted => {
@@ -369,7 +373,9 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::DeposedSessionAnswered
         | Fault::OvertakenCommandRetried
         | Fault::OutcomeThroughLaterLink
-        | Fault::ImportWithoutCondition => [isolate, partition, pause, slow],
+        | Fault::ImportWithoutCondition
+        | Fault::PreviewCommitted
+        | Fault::ContainerSchemaIgnored => [isolate, partition, pause, slow],
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
         Fault::ScanByLaterMap => [Crash { target, loss: CrashKind::Process }.into(), isolate, pause, slow],
@@ -737,6 +743,16 @@ fn a_failing_run_shrinks_and_still_fails() {
 #[test]
 fn import_without_condition_is_caught() {
     caught(Fault::ImportWithoutCondition, &["config"]);
+}
+
+#[test]
+fn container_schema_ignored_is_caught() {
+    caught(Fault::ContainerSchemaIgnored, &["config", "lives"]);
+}
+
+#[test]
+fn preview_committed_is_caught() {
+    caught(Fault::PreviewCommitted, &["config", "lives"]);
 }
 
 #[test]

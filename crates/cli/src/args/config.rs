@@ -49,6 +49,12 @@ pub enum ConfigCommand {
     },
     /// Find pairs and containers by a text in their keys or values, in all namespaces
     Search(SearchArgs),
+    /// Read, set and remove schemas: what a value or a document must be
+    Schema {
+        /// What to do.
+        #[command(subcommand)]
+        command: SchemaCommand,
+    },
     /// Apply many changes of a namespace as one revision, or none
     ///
     /// The file is JSON: {"changes":[{"pair":"timeout","value":30},{"pair":"old","delete":true},
@@ -179,9 +185,12 @@ pub enum PairCommand {
         /// The value
         #[arg(allow_hyphen_values = true)]
         value: String,
-        /// The datatype
+        /// The datatype; duration, bytes and enum are strings that later changes are held to
         #[arg(long = "type", value_enum)]
         datatype: Option<Datatype>,
+        /// The texts of --type enum
+        #[arg(long, value_name = "TEXT,…", value_delimiter = ',', required_if_eq("datatype", "enum"))]
+        values: Vec<String>,
         /// Who and why.
         #[command(flatten)]
         terms: TermsArgs,
@@ -260,6 +269,62 @@ pub enum ContainerCommand {
     },
 }
 
+/// The commands of `config schema`.
+#[derive(Debug, Subcommand)]
+pub enum SchemaCommand {
+    /// Print a schema as JSON; null if there is none
+    Get {
+        /// What has the schema.
+        #[command(flatten)]
+        item: SchemaItemArgs,
+        /// Read this revision instead of the newest
+        #[arg(long, value_name = "N")]
+        revision: Option<u64>,
+    },
+    /// Set a schema; every later change is checked
+    Set {
+        /// What gets the schema.
+        #[command(flatten)]
+        item: SchemaItemArgs,
+        /// A JSON Schema; - reads standard input
+        file: PathBuf,
+        /// Who and why.
+        #[command(flatten)]
+        terms: TermsArgs,
+    },
+    /// Remove a schema
+    #[command(visible_alias = "delete")]
+    Del {
+        /// What has the schema.
+        #[command(flatten)]
+        item: SchemaItemArgs,
+        /// Who and why.
+        #[command(flatten)]
+        terms: TermsArgs,
+    },
+}
+
+/// A pair or a container of a namespace.
+#[derive(Debug, Args)]
+pub struct SchemaItemArgs {
+    /// The namespace
+    pub namespace: String,
+    /// What it is
+    #[arg(value_enum)]
+    pub kind: ItemKind,
+    /// Its key
+    pub key: String,
+}
+
+/// A pair or a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ItemKind {
+    /// A pair.
+    Pair,
+    /// A container.
+    Container,
+}
+
 /// Author, reason and condition of a change.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TermsArgs {
@@ -272,6 +337,9 @@ pub struct TermsArgs {
     /// Change nothing unless the namespace is at this revision
     #[arg(long, value_name = "N")]
     pub expected: Option<u64>,
+    /// Change nothing, and print how the documents would change
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// A datatype by its name.
@@ -291,6 +359,12 @@ pub enum Datatype {
     List,
     /// Values by name.
     Dict,
+    /// Text such as 30s or 1h30m.
+    Duration,
+    /// Text such as 512B or 10MiB.
+    Bytes,
+    /// One of several texts, see --values.
+    Enum,
 }
 
 /// A format of files.

@@ -33,8 +33,8 @@ pub use cluster::{
 };
 pub use config::{
     AgentArgs, ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs, ExportArgs, Format,
-    HistoryArgs, ImportArgs, ItemArgs, NsCommand, PairCommand, PublishArgs, ReadersArgs, RollbackArgs,
-    SearchArgs, TermsArgs, WatchArgs,
+    HistoryArgs, ImportArgs, ItemArgs, ItemKind, NsCommand, PairCommand, PublishArgs, ReadersArgs,
+    RollbackArgs, SchemaCommand, SchemaItemArgs, SearchArgs, TermsArgs, WatchArgs,
 };
 pub use coordination::{GrantArgs, LeaseArgs, LeaseCommand, ListLeasesArgs, LockArgs};
 pub use keys::{

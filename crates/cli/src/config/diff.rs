@@ -9,10 +9,12 @@ use std::io;
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 use similar::TextDiff;
-use tidelock_api::config::{ContainerDiff, Content, ItemChange, Json, NamespaceDiff};
-use tidelock_client::{CliError, output};
+use tidelock_api::config::{
+    ContainerDiff, Content, Done, ItemChange, Json, NamespaceDiff, PreviewedDocument,
+};
+use tidelock_client::{CliError, keys, output};
 
-use super::{Session, Target};
+use super::{Session, Target, show};
 use crate::args::DiffArgs;
 
 /// Lines shown around a difference.
@@ -38,6 +40,32 @@ pub fn run(session: &Session, args: &DiffArgs) -> Result<(), CliError> {
     let (from, to) = (title(from), title(to));
     let diff = unified(Side { title: &from, text: &before }, Side { title: &to, text: &after });
     output::write(if is_coloured() { coloured(&diff) } else { diff }.as_bytes())
+}
+
+/// Prints what a change would do: the differences of the documents, and the items that would
+/// change.
+pub fn preview(done: &Done) -> Result<(), CliError> {
+    let Done { revision, changed, changes, documents, .. } = done;
+    if !changed {
+        return output::line(&format!("dry run: nothing would change at revision {revision}"));
+    }
+    let (now, then) = (format!("at revision {revision}"), "after the change");
+    let diff: String = documents.iter().flatten().map(|found| previewed(found, &now, then)).collect();
+    output::write(if is_coloured() { coloured(&diff) } else { diff }.as_bytes())?;
+    match changes.as_deref().unwrap_or_default() {
+        [] => output::line(&format!("dry run: would be the next revision after {revision}")),
+        changes => {
+            let changes = show::changes(changes);
+            output::line(&format!("dry run: would be the next revision after {revision}: {changes}"))
+        }
+    }
+}
+
+fn previewed(found: &PreviewedDocument, now: &str, then: &str) -> String {
+    let (before, after) = (document(&found.before.value()), document(&found.after.value()));
+    let container = keys::printable(found.container.as_bytes());
+    let (now, then) = (format!("{container} {now}"), format!("{container} {then}"));
+    unified(Side { title: &now, text: &before }, Side { title: &then, text: &after })
 }
 
 /// Whether to colour the output: on a terminal, unless `NO_COLOR` is set (no-color.org).

@@ -30,7 +30,8 @@ use tidelock_client::{Call, CliError, Client, Response, keys, output};
 
 use crate::args::{
     ConfigArgs, ConfigCommand, ContainerCommand, Datatype, ExportArgs, Format, HistoryArgs, ImportArgs,
-    ItemArgs, NsCommand, Output, PairCommand, PublishArgs, RollbackArgs, SearchArgs, TermsArgs,
+    ItemArgs, ItemKind, NsCommand, Output, PairCommand, PublishArgs, RollbackArgs, SchemaCommand,
+    SchemaItemArgs, SearchArgs, TermsArgs,
 };
 
 /// The largest file that is sent: a node's limit of a request body.
@@ -58,6 +59,7 @@ pub fn run(args: ConfigArgs) -> Result<(), CliError> {
         ConfigCommand::Pair { command } => session.pairs(command),
         ConfigCommand::Container { command } => session.containers(command),
         ConfigCommand::Search(args) => session.search(&args),
+        ConfigCommand::Schema { command } => session.schemas(command),
         ConfigCommand::Publish(args) => session.publish(&args),
         ConfigCommand::History(args) => session.history(&args),
         ConfigCommand::Blame { namespace, container } => {
@@ -78,6 +80,8 @@ pub fn run(args: ConfigArgs) -> Result<(), CliError> {
 struct Target {
     path: String,
     parameters: Vec<String>,
+    /// Whether the change is only previewed.
+    is_dry_run: bool,
 }
 
 impl Target {
@@ -88,7 +92,7 @@ impl Target {
             path.push_str(&keys::query_value(segment.as_bytes()));
             path
         });
-        Target { path, parameters: Vec::new() }
+        Target { path, parameters: Vec::new(), is_dry_run: false }
     }
 
     /// The path of one item of a kind, or of all items.
@@ -107,10 +111,12 @@ impl Target {
         self
     }
 
-    fn with_terms(self, terms: &TermsArgs) -> Target {
+    fn with_terms(mut self, terms: &TermsArgs) -> Target {
+        self.is_dry_run = terms.dry_run;
         self.with("author", terms.author.as_ref())
             .with("message", terms.message.as_ref())
             .with("expected", terms.expected)
+            .with("dry_run", terms.dry_run.then_some(true))
     }
 
     fn into_text(self) -> String {
@@ -150,11 +156,17 @@ impl Session {
 
     /// Sends a change, once.
     fn change(&self, method: Method, target: Target, body: &[u8]) -> Result<(), CliError> {
-        let call = Call { method, target: target.into_text(), conditions: vec![], body, may_repeat: false };
+        let is_dry_run = target.is_dry_run;
+        let call =
+            Call { method, target: target.into_text(), conditions: vec![], body, may_repeat: is_dry_run };
         let answer = self.client.ask(&call)?;
-        let Some(Done { revision, changed, notes }) = self.parse_or_print(&answer)? else { return Ok(()) };
-        notes.iter().for_each(|note| eprintln!("note: {note}"));
-        match changed {
+        let Some(done) = self.parse_or_print::<Done>(&answer)? else { return Ok(()) };
+        done.notes.iter().for_each(|note| eprintln!("note: {note}"));
+        if is_dry_run {
+            return diff::preview(&done);
+        }
+        let revision = done.revision;
+        match done.changed {
             true => output::line(&format!("revision {revision}")),
             false => output::line(&format!("nothing changed; still revision {revision}")),
         }
@@ -185,7 +197,7 @@ impl Session {
     fn list_namespaces(&self, prefix: &str) -> Result<(), CliError> {
         let mut offset = 0;
         loop {
-            let target = Target { path: "/api/namespaces".to_owned(), parameters: vec![] };
+            let target = Target { path: "/api/namespaces".to_owned(), parameters: vec![], is_dry_run: false };
             let target = target.with("limit", Some(PAGE_ITEMS)).with("offset", Some(offset));
             let answer = self.client.ask(&Call::get(target.with("key", Some(prefix)).into_text()))?;
             let names: Vec<String> = data(&answer)?;
@@ -242,10 +254,12 @@ impl Session {
                     value => output::line(&value.to_string()),
                 }
             }
-            PairCommand::Set { namespace, key, value, datatype, terms } => {
+            PairCommand::Set { namespace, key, value, datatype, values, terms } => {
                 let target = Target::of(&[&namespace, "pairs", &key]).with_terms(&terms);
-                self.change(Method::POST, target, pair_body(&value, datatype).as_bytes())?;
-                self.warn_of_unused(&namespace, &key);
+                self.change(Method::POST, target, pair_body(&value, datatype, &values).as_bytes())?;
+                if !terms.dry_run {
+                    self.warn_of_unused(&namespace, &key);
+                }
                 Ok(())
             }
             PairCommand::Del { namespace, key, terms } => {
@@ -271,7 +285,7 @@ impl Session {
         let mut matches: Vec<SearchMatch> = Vec::new();
         let mut after: Option<String> = None;
         loop {
-            let target = Target { path: "/api/search".to_owned(), parameters: vec![] };
+            let target = Target { path: "/api/search".to_owned(), parameters: vec![], is_dry_run: false };
             let target = target.with("text", Some(&args.text)).with("namespaces", args.namespaces.as_ref());
             let limit = PAGE_ITEMS.min(args.limit.saturating_sub(matches.len())).max(1);
             let target = target.with("limit", Some(limit)).with("after", after.take());
@@ -314,7 +328,7 @@ impl Session {
                     Some(file) => read_file(&file)?,
                     None => {
                         let fields = fields.iter().map(|field| parse_field(field));
-                        encode(&ContainerContent { fields: fields.collect::<Result<_, _>>()? })
+                        encode(&ContainerContent { fields: fields.collect::<Result<_, _>>()?, schema: None })
                     }
                 };
                 let target = Target::of(&[&namespace, "containers", &key]).with_terms(&terms);
@@ -323,6 +337,29 @@ impl Session {
             ContainerCommand::Del { namespace, key, terms } => {
                 let target = Target::of(&[&namespace, "containers", &key]).with_terms(&terms);
                 self.change(Method::DELETE, target, b"")
+            }
+        }
+    }
+
+    fn schemas(&self, command: SchemaCommand) -> Result<(), CliError> {
+        let target = |item: &SchemaItemArgs| {
+            let kind = match item.kind {
+                ItemKind::Pair => "pairs",
+                ItemKind::Container => "containers",
+            };
+            Target::of(&[&item.namespace, kind, &item.key, "schema"])
+        };
+        match command {
+            SchemaCommand::Get { item, revision } => {
+                let target = target(&item).with("revision", revision);
+                let Some(schema) = self.show::<Value>(target)? else { return Ok(()) };
+                output::line(&serde_json::to_string_pretty(&schema).expect("invariant: it was JSON"))
+            }
+            SchemaCommand::Set { item, file, terms } => {
+                self.change(Method::POST, target(&item).with_terms(&terms), &read_file(&file)?)
+            }
+            SchemaCommand::Del { item, terms } => {
+                self.change(Method::DELETE, target(&item).with_terms(&terms), b"")
             }
         }
     }
@@ -406,15 +443,24 @@ fn name_of(format: Format) -> &'static str {
 ///
 /// Without a datatype, text is a number only if that number is printed as the same text: `1.10` may
 /// be a version and `7e4` a commit.
-fn pair_body(value: &str, datatype: Option<Datatype>) -> String {
+fn pair_body(value: &str, datatype: Option<Datatype>, values: &[String]) -> String {
     let is_text = match datatype {
-        Some(Datatype::String) => !value.starts_with('"'),
+        Some(Datatype::String | Datatype::Duration | Datatype::Bytes | Datatype::Enum) => {
+            !value.starts_with('"')
+        }
         Some(_) => false,
         None => is_number_printed_otherwise(value),
     };
     let is_json = !is_text && serde_json::from_str::<IgnoredAny>(value).is_ok();
     let shown = if is_json { value.to_owned() } else { Value::from(value).to_string() };
     match datatype {
+        Some(Datatype::Duration) => format!(r#"{{"value":{shown},"type":"duration"}}"#),
+        Some(Datatype::Bytes) => format!(r#"{{"value":{shown},"type":"bytes"}}"#),
+        Some(Datatype::Enum) => {
+            let values = Value::from(values.to_vec());
+            format!(r#"{{"value":{shown},"type":"enum","values":{values}}}"#)
+        }
+        // By number, because earlier releases know no names.
         Some(datatype) => format!(r#"{{"value":{shown},"datatype":{}}}"#, datatype as u8),
         None => format!(r#"{{"value":{shown}}}"#),
     }
@@ -496,9 +542,20 @@ mod tests {
             ("30", Some(Datatype::Float), r#"{"value":30,"datatype":3}"#),
             ("-1", Some(Datatype::Int), r#"{"value":-1,"datatype":1}"#),
             ("null", Some(Datatype::Empty), r#"{"value":null,"datatype":0}"#),
+            ("30s", Some(Datatype::Duration), r#"{"value":"30s","type":"duration"}"#),
+            ("10", Some(Datatype::Bytes), r#"{"value":"10","type":"bytes"}"#),
+            ("01234", None, r#"{"value":"01234"}"#),
+            ("1e10", None, r#"{"value":"1e10"}"#),
+            (r#"["1.10","7e4"]"#, None, r#"{"value":["1.10","7e4"]}"#),
+            (r#"{"a":"01234","b":"1e10"}"#, None, r#"{"value":{"a":"01234","b":"1e10"}}"#),
         ] {
-            assert_eq!(pair_body(value, datatype), body);
+            assert_eq!(pair_body(value, datatype, &[]), body);
         }
+        let values = ["dev".to_owned(), "1".to_owned()];
+        assert_eq!(
+            pair_body("1", Some(Datatype::Enum), &values),
+            r#"{"value":"1","type":"enum","values":["dev","1"]}"#
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Configuration as tables for people.
 
 use tidelock_api::config::{
-    BlamedValue, History, ListedContainer, Namespace, Pair, Policy, Revision, SearchMatch,
+    BlamedValue, History, ItemChange, ListedContainer, Namespace, Pair, Policy, Revision, SearchMatch,
 };
 use tidelock_client::{keys, output};
 
@@ -99,6 +99,20 @@ pub fn blame(values: &[BlamedValue]) -> String {
     output::table(&["REVISION", "TIME", "AUTHOR", "PATH", "VALUE", "MESSAGE"], rows)
 }
 
+/// Changes in one line: `+` for what is created, `-` for what is deleted.
+pub fn changes(changes: &[ItemChange]) -> String {
+    let shown = changes.iter().map(|change| {
+        let sign = match &*change.action {
+            "create" => '+',
+            "delete" => '-',
+            _ => '~',
+        };
+        let kind = if change.kind == "container" { "container " } else { "" };
+        format!("{sign}{kind}{}", text(&change.key))
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
 /// Table of revisions.
 pub fn history(page: &History) -> String {
     let row = |revision: &Revision| {
@@ -106,15 +120,6 @@ pub fn history(page: &History) -> String {
             Some(to) => format!("{} to {to}", text(&revision.action)),
             None => text(&revision.action),
         };
-        let changes = revision.changes.iter().map(|change| {
-            let sign = match &*change.action {
-                "create" => '+',
-                "delete" => '-',
-                _ => '~',
-            };
-            let kind = if change.kind == "container" { "container " } else { "" };
-            format!("{sign}{kind}{}", text(&change.key))
-        });
         vec![
             revision.revision.to_string(),
             rfc3339(revision.time),
@@ -123,7 +128,7 @@ pub fn history(page: &History) -> String {
                 None => text(&revision.author),
             },
             action,
-            preview(&changes.collect::<Vec<_>>().join(" ")),
+            preview(&changes(&revision.changes)),
             preview(&text(&revision.message)),
         ]
     };

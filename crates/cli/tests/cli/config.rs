@@ -377,6 +377,108 @@ fn datatypes_change_only_when_that_is_stated() {
     assert!(without.contains("--container KEY"), "{without}");
 }
 
+/// Every text that must not become a number, set as it is, in a list and in a dict.
+#[test]
+fn texts_stay_texts() {
+    let cluster = Cluster::start(1);
+    let shell = Shell::of(&cluster);
+    shell.done(&["config", "ns", "create", "ns"]);
+    for value in ["1.10", "7e4", "01234", "1e10", "0x1F", "1_000", "+5", "-0", "yes", "9223372036854775808"] {
+        let quoted = Value::from(value).to_string();
+        let (list, dict) = (format!("[{quoted}]"), format!("{{\"a\":{quoted}}}"));
+        for (written, shown) in [(value, quoted.as_str()), (&list, &list), (&dict, &dict)] {
+            shell.done(&["config", "pair", "set", "ns", "p", written]);
+            assert_eq!(shell.json(&["config", "pair", "get", "ns", "p"])["value"].to_string(), shown);
+            shell.done(&["config", "pair", "del", "ns", "p"]);
+        }
+    }
+    // JSON's own rules: what they change is reported before it is done.
+    let output = shell.run(&["config", "pair", "set", "ns", "p", "[1.10,7e4]", "--dry-run"]);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "note: line 1: 1.10 was read as the float 1.1; put it in quotes to keep the text\n\
+         note: line 1: 7e4 was read as the float 70000.0; put it in quotes to keep the text\n"
+    );
+    assert!(shell.failed(&["config", "pair", "get", "ns", "p"]).contains("there is no pair"));
+}
+
+#[test]
+fn dry_runs_show_what_would_change() {
+    let cluster = Cluster::start(3);
+    let shell = Shell::of(&cluster);
+    let text = |arguments: &[&str]| String::from_utf8(shell.done(arguments)).expect("text");
+    shell.done(&["config", "ns", "create", "ns"]);
+    shell.done(&["config", "pair", "set", "ns", "timeout", "30"]);
+    shell.done(&["config", "container", "set", "ns", "app", "timeout=timeout"]);
+    let set = ["config", "pair", "set", "ns", "timeout", "60", "--dry-run"];
+    let expected = "--- app at revision 3\n+++ app after the change\n@@ -1,3 +1,3 @@\n {\n\
+        -  \"timeout\": 30\n+  \"timeout\": 60\n }\n\
+        dry run: would be the next revision after 3: ~timeout\n";
+    // Any node answers, also one that does not lead the shard.
+    for node in cluster.numbers() {
+        let output = Shell::by_way_of(&cluster, &[node]).done(&set);
+        assert_eq!(String::from_utf8_lossy(&output), expected);
+    }
+    let same = ["config", "pair", "set", "ns", "timeout", "30", "--dry-run"];
+    assert_eq!(text(&same), "dry run: nothing would change at revision 3\n");
+    let refused = shell.failed(&["config", "pair", "del", "ns", "timeout", "--dry-run"]);
+    assert!(refused.contains("pair \"timeout\" is used by container \"app\""), "{refused}");
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("app.yaml");
+    std::fs::write(&file, "timeout: 30\nversion: 1.10\n").expect("a file");
+    let file = file.to_str().expect("text");
+    let output = shell.run(&["config", "import", "ns", file, "--container", "app", "--dry-run"]);
+    let (shown, notes) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(shown.contains("+  \"version\": 1.1\n") && shown.ends_with("~container app\n"), "{shown}");
+    assert_eq!(notes, "note: line 2: 1.10 was read as the float 1.1; put it in quotes to keep the text\n");
+
+    let deletion = text(&["config", "ns", "delete", "ns", "--force", "--dry-run"]);
+    assert!(deletion.ends_with("after 3: -timeout -container app\n"), "{deletion}");
+    let preview = shell.json(&["config", "rollback", "ns", "2", "--dry-run"]);
+    assert_eq!(preview["documents"], json!([{"container": "app", "before": {"timeout": 30}, "after": null}]));
+    assert_eq!(shell.json(&["config", "ns", "info", "ns"])["revision"], 3);
+}
+
+#[test]
+fn schemas_hold_values_and_documents() {
+    let cluster = Cluster::start(3);
+    let shell = Shell::of(&cluster);
+    let text = |arguments: &[&str]| String::from_utf8(shell.done(arguments)).expect("text");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("schema.json");
+    std::fs::write(&file, r#"{"properties":{"timeout":{"maximum":300}}}"#).expect("a file");
+    let file = file.to_str().expect("text");
+    shell.done(&["config", "ns", "create", "ns"]);
+    shell.done(&["config", "pair", "set", "ns", "timeout", "30"]);
+    shell.done(&["config", "container", "set", "ns", "app", "timeout=timeout"]);
+    let schema = ["ns", "container", "app"];
+    let with =
+        |verb: &'static str, more: &[&'static str]| [&["config", "schema", verb], &schema[..], more].concat();
+    assert_eq!(text(&with("get", &[])), "null\n");
+    assert_eq!(text(&["config", "schema", "set", "ns", "container", "app", file]), "revision 4\n");
+    assert_eq!(shell.json(&with("get", &[])), json!({"properties": {"timeout": {"maximum": 300}}}));
+    let refused = shell.failed(&["config", "pair", "set", "ns", "timeout", "301"]);
+    let expected =
+        "container \"app\" would violate its schema at \"timeout\": maximum 300; nothing was changed";
+    assert!(refused.contains(expected), "{refused}");
+    assert_eq!(text(&with("del", &["--message", "why"])), "revision 5\n");
+    assert_eq!(text(&["config", "pair", "set", "ns", "timeout", "301"]), "revision 6\n");
+
+    let set = |value: &'static str, more: &[&'static str]| {
+        [&["config", "pair", "set", "ns", "p", value], more].concat()
+    };
+    shell.done(&set("30s", &["--type", "duration"]));
+    assert!(shell.failed(&set("half an hour", &[])).contains("format duration"));
+    shell.done(&set("1h30m", &[]));
+    shell.done(&set("10MiB", &["--type", "bytes"]));
+    assert!(shell.failed(&set("10MB and more", &[])).contains("format bytes"));
+    shell.done(&set("dev", &["--type", "enum", "--values", "dev,prod"]));
+    assert!(shell.failed(&set("test", &[])).contains("enum [\"dev\",\"prod\"]"));
+    shell.done(&set("prod", &[]));
+    assert_eq!(shell.run(&set("prod", &["--type", "enum"])).status.code(), Some(2), "no values");
+}
+
 #[test]
 fn a_backup_brings_configuration_back() {
     let (old, new) = (Cluster::start(1), Cluster::start(1));
@@ -387,6 +489,7 @@ fn a_backup_brings_configuration_back() {
             shell.done(&["config", "pair", "set", namespace, "p", number]);
         }
         shell.done(&["config", "container", "set", namespace, "c", "f=p"]);
+        shell.done(&["config", "pair", "set", namespace, "wait", "30s", "--type", "duration"]);
     }
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("backup").to_str().expect("text").to_owned();

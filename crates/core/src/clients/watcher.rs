@@ -410,6 +410,7 @@ mod tests {
 
     fn found(revision: u64) -> Found {
         let container = Container {
+            schema: None,
             fields: Vec::new(),
             revision,
             touched: revision,

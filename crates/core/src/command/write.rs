@@ -170,6 +170,7 @@ impl Write {
             Write::Lease(_) | Write::Lock(_) | Write::Expire { led_since: Some(_), .. } => {
                 ClusterVersion::WITH_COORDINATION
             }
+            Write::Restore(RestoreWrite::Config(restoration)) => restoration.needed_version(),
             Write::Expire { .. } | Write::Restore(_) | Write::Checkpoint { .. } => ClusterVersion::FIRST,
             Write::Slots(step) => step.needed_version(),
         }

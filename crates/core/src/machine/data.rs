@@ -109,7 +109,7 @@ impl Data {
 
     /// Sets the deliberate faults of the state.
     pub(super) fn set_faults(&mut self, faults: Faults) {
-        (self.faults, self.kv.faults) = (faults, faults);
+        (self.faults, self.kv.faults, self.config.faults) = (faults, faults, faults);
     }
 
     /// Restores keys of a backup. Configuration counts as keys do: a backup can be restored only

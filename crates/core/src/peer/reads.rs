@@ -403,7 +403,8 @@ fn optional(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Option<Bytes>, D
 mod tests {
     use super::*;
     use crate::command::config::{
-        ConfigError, Item as ConfigItem, Name, Query, Search, Selection, WatchPosition,
+        ConfigError, ConfigOperation, Item as ConfigItem, Name, Preview, Query, Search, Selection,
+        WatchPosition,
     };
     use crate::command::{LockClient, Operation, OperationRepliesBuilder, OperationReply};
     use crate::types::UnixMillis;
@@ -469,6 +470,10 @@ mod tests {
             config(Query::NamespaceChanges {
                 after: Some(WatchPosition { revision: 300, container: Some("c".into()), is_state: true }),
             }),
+            config(Query::Preview(Box::new(Preview {
+                expected: at,
+                operation: ConfigOperation::Delete { force: true },
+            }))),
         ]
     }
 

@@ -12,8 +12,10 @@ use bytes::Bytes;
 use super::gather::{Gather, SlotsNotCovered};
 use super::{Open, Requester, Router, Work, parts};
 use crate::auth::Caller;
+use crate::command::config::{Preview, Query, Stamp};
 use crate::command::{
-    Consistency, Operations, Page, Read, ReadReply, Refusal, Reply, ShardAnswer, ShardError, ShardRefusal,
+    ConfigRead, ConfigWrite, Consistency, Operations, Page, Read, ReadReply, Refusal, Reply, ShardAnswer,
+    ShardError, ShardRefusal,
 };
 use crate::deliberate::Fault;
 use crate::limits;
@@ -106,6 +108,14 @@ impl Router {
         };
         if let Scope::Shard(shard) = scope {
             self.load.read(shard, &read);
+        }
+        if self.faults.has(Fault::PreviewCommitted)
+            && let Read::Config(ConfigRead { namespace, query: Query::Preview(preview) }) = &read
+        {
+            let Preview { expected, operation } = Preview::clone(preview);
+            let stamp = Stamp::default();
+            let write = ConfigWrite { namespace: namespace.clone(), stamp, expected, operation };
+            self.write(Requester::NODE, write.into(), groups);
         }
         if consistency == Consistency::Stale
             && let Some(reply) = self.stale_reply(scope, &read, groups)
@@ -309,6 +319,11 @@ impl Router {
             }
             Read::Config(config) if self.version < config.needed_version() => {
                 Err(NoTarget::Refused(Refusal::VersionTooLow))
+            }
+            Read::Config(ConfigRead { namespace, query: Query::Preview(preview) }) => {
+                let valid = preview.operation.validate();
+                valid.map_err(|refusal| NoTarget::Refused(refusal.into()))?;
+                Ok(Scope::Shard(self.shard_of(namespace.routing_key())))
             }
             Read::Config(config) => Ok(Scope::Shard(self.shard_of(config.namespace.routing_key()))),
             Read::Changes { .. } | Read::Lease { .. } | Read::Leases { .. } | Read::Lock { .. }

@@ -125,12 +125,18 @@ fn of_config(operation: Config) -> EndpointDemand {
         | Config::RollBackPair
         | Config::PairHistory
         | Config::PairContainers
+        | Config::PairSchema
+        | Config::PutPairSchema
+        | Config::DeletePairSchema
         | Config::Containers
         | Config::Container
         | Config::PutContainer
         | Config::DeleteContainer
         | Config::RollBackContainer
         | Config::ContainerHistory
+        | Config::ContainerSchema
+        | Config::PutContainerSchema
+        | Config::DeleteContainerSchema
         | Config::ContainerDiff
         | Config::Blame
         | Config::DownloadContainer

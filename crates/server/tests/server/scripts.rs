@@ -70,6 +70,7 @@ scripts! {
     checkpoints_reach_every_shard
     cluster_is_described
     config_containers_follow_their_pairs
+    config_dry_runs_change_nothing
     config_goes_into_files_and_back
     config_imports_change_no_values
     config_imports_make_a_pair_a_leaf
@@ -82,6 +83,8 @@ scripts! {
     config_pairs_keep_their_datatypes
     config_refusals_tell_what_happened
     config_says_who_wrote_what
+    config_schemas_are_held_to
+    config_types_have_names
     config_watches_of_a_namespace
     dialects_share_keys
     fences_guard_writes

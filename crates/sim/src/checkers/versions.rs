@@ -5,8 +5,9 @@
 //! registry. It knows by its own list which command needs which version.
 
 use tidelock_core::auth::RateLimits;
+use tidelock_core::command::config::{Change, ConfigOperation};
 use tidelock_core::command::{
-    AccessChange, AccessWrite, Operation, RegistryWrite, Set, SetCondition, Transaction, Write,
+    AccessChange, AccessWrite, ConfigWrite, Operation, RegistryWrite, Set, SetCondition, Transaction, Write,
 };
 use tidelock_core::types::NodeId;
 use tidelock_core::version::{ClusterVersion, SupportedVersions};
@@ -91,7 +92,7 @@ fn needed_version(write: &Write) -> (ClusterVersion, bool) {
     let write = match write {
         Write::Registry(write) => write,
         Write::Keys(transaction) => return (of_transaction(transaction), false),
-        Write::Config(write) if !write.stamp.on_behalf_of.is_empty() => return (ClusterVersion(7), false),
+        Write::Config(write) => return (of_config(write), false),
         _ => return (ClusterVersion(1), false),
     };
     match &**write {
@@ -105,6 +106,21 @@ fn needed_version(write: &Write) -> (ClusterVersion, bool) {
         },
         RegistryWrite::RaiseVersion { to } => (*to, true),
         _ => (ClusterVersion(1), false),
+    }
+}
+
+/// The version that a change of configuration needs.
+fn of_config(write: &ConfigWrite) -> ClusterVersion {
+    let sets_schema = match &write.operation {
+        ConfigOperation::Publish { changes, .. } => {
+            changes.iter().any(|change| matches!(change, Change::SetSchema { .. }))
+        }
+        _ => false,
+    };
+    match &*write.stamp.on_behalf_of {
+        _ if sets_schema => ClusterVersion(9),
+        "" => ClusterVersion(1),
+        _ => ClusterVersion(7),
     }
 }
 

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use tidelock_core::clients::import::{
-    ContainerDocument, ImportAction, ImportContent, ImportJob, ImportRequest, ImportTarget,
+    ContainerDocument, ImportAction, ImportContent, ImportJob, ImportOutcome, ImportRequest, ImportTarget,
 };
 use tidelock_core::command::config::{Name, Stamp, Value};
 use tidelock_core::command::{Reply, Request, Write};
@@ -155,8 +155,13 @@ impl World<'_> {
         let create = importer.random.u8(0..4) > 0;
         let content = ContainerDocument::new(container.clone(), document.clone(), true, retype)
             .expect("invariant: a dict of few fields is a document");
-        let target =
-            ImportTarget { namespace: namespace.clone(), create, stamp: Stamp::default(), expected: None };
+        let target = ImportTarget {
+            namespace: namespace.clone(),
+            create,
+            stamp: Stamp::default(),
+            expected: None,
+            is_dry_run: importer.random.u8(0..6) == 0,
+        };
         let content = ImportContent::Container(content);
         let (request, action) = ImportRequest::begin(target, content, self.plan.deliberate);
         let at = self.host(node).incarnation();
@@ -183,7 +188,7 @@ impl World<'_> {
             }
             ImportAction::Run(job) => self.begin_job(position, current, job),
             ImportAction::Done(result) => {
-                if let (Ok(written), Some(token)) = (result, current.token) {
+                if let (Ok(ImportOutcome::Written(written)), Some(token)) = (result, current.token) {
                     self.tally.imports += 1;
                     let document = current.document.to_json();
                     let Import { namespace, container, .. } = current;

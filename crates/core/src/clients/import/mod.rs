@@ -3,7 +3,8 @@
 //! Owns the cycle of an import and its condition. An import reads the namespace, compares its
 //! content with the import, and publishes the changes on the condition that the namespace is
 //! unchanged; otherwise it reads again. Comparing takes processor time in proportion to the
-//! namespace, so it is a [job](ImportJob): the shell decides where it runs, and may refuse it.
+//! namespace, so it is a [job](ImportJob): the shell decides where it runs, and may refuse it. A
+//! dry run asks for a preview of the same change instead.
 //!
 //! `document` owns how a document becomes pairs and fields. The shell parses files.
 
@@ -17,8 +18,8 @@ use alloc::vec::Vec;
 pub use self::document::ContainerDocument;
 use super::asking::{self, Unanswered};
 use crate::command::config::{
-    Change, ConfigError, ConfigOperation, ConfigReply, ConfigWritten, Export, Item, Name, NameError, Policy,
-    Query, Stamp, ValueError,
+    Change, ConfigError, ConfigOperation, ConfigPreview, ConfigReply, ConfigWritten, Export, Item, Name,
+    NameError, Policy, Preview, Query, Stamp, ValueError,
 };
 use crate::command::{ConfigRead, ConfigWrite, Consistency, Read, ReadReply, Reply, Request, WriteReply};
 use crate::deliberate::{Fault, Faults};
@@ -36,8 +37,17 @@ pub enum ImportAction {
     /// Run the job, and report its result to [`ImportRequest::finished`], or that it was not taken
     /// to [`ImportRequest::refused`].
     Run(ImportJob),
-    /// The result: the namespace's revision at which it has the content of the import.
-    Done(Result<ConfigWritten, ImportFailure>),
+    /// The result.
+    Done(Result<ImportOutcome, ImportFailure>),
+}
+
+/// The result of an import that succeeds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ImportOutcome {
+    /// The namespace has the content of the import at this revision.
+    Written(ConfigWritten),
+    /// What the import would do, of a dry run.
+    Previewed(ConfigPreview),
 }
 
 /// Why an import fails. Only [`Unanswered`] with an unknown outcome leaves open whether it took
@@ -114,6 +124,8 @@ pub struct ImportTarget {
     /// The revision that the client expects. If the namespace has another one, the import fails
     /// instead of reading again.
     pub expected: Option<u64>,
+    /// Whether the import only shows what it would do.
+    pub is_dry_run: bool,
 }
 
 /// Imports one document or namespace.
@@ -123,6 +135,8 @@ pub struct ImportRequest {
     content: Arc<ImportContent>,
     /// The revision with which the content was compared last.
     compared: u64,
+    /// Whether the last request was for the preview of a dry run.
+    awaits_preview: bool,
     retries: usize,
     faults: Faults,
 }
@@ -142,7 +156,9 @@ impl ImportRequest {
         content: ImportContent,
         faults: Faults,
     ) -> (ImportRequest, ImportAction) {
-        let request = ImportRequest { target, content: Arc::new(content), compared: 0, retries: 0, faults };
+        let content = Arc::new(content);
+        let (compared, awaits_preview, retries) = (0, false, 0);
+        let mut request = ImportRequest { target, content, compared, awaits_preview, retries, faults };
         let action = request.read();
         (request, action)
     }
@@ -151,9 +167,17 @@ impl ImportRequest {
     pub fn answered(&mut self, reply: Reply) -> ImportAction {
         match reply {
             Reply::Read(ReadReply::Config(Ok(ConfigReply::Export(export)))) => self.compare(export),
-            Reply::Read(ReadReply::Config(Err(ConfigError::NoNamespace))) => self.compare(absent()),
-            Reply::Write(WriteReply::Config(Ok(written))) => ImportAction::Done(Ok(written)),
-            Reply::Write(WriteReply::Config(Err(ConfigError::RevisionMismatch { .. })))
+            Reply::Read(ReadReply::Config(Err(ConfigError::NoNamespace))) if !self.awaits_preview => {
+                self.compare(absent())
+            }
+            Reply::Read(ReadReply::Config(Ok(ConfigReply::Preview(preview)))) => {
+                ImportAction::Done(Ok(ImportOutcome::Previewed(preview)))
+            }
+            Reply::Write(WriteReply::Config(Ok(written))) => {
+                ImportAction::Done(Ok(ImportOutcome::Written(written)))
+            }
+            Reply::Read(ReadReply::Config(Err(ConfigError::RevisionMismatch { .. })))
+            | Reply::Write(WriteReply::Config(Err(ConfigError::RevisionMismatch { .. })))
                 if self.target.expected.is_none() && self.retries < RETRIES_MAX =>
             {
                 self.retries += 1;
@@ -172,14 +196,17 @@ impl ImportRequest {
             Ok(changes) => changes,
             Err(failure) => return ImportAction::Done(Err(failure)),
         };
-        let ImportTarget { namespace, create, stamp, expected } = &self.target;
+        let ImportTarget { namespace, create, stamp, expected, is_dry_run } = &self.target;
+        let namespace = namespace.clone();
         let is_conditional = !self.faults.has(Fault::ImportWithoutCondition);
-        let write = ConfigWrite {
-            namespace: namespace.clone(),
-            stamp: Stamp { time_ms: now.0, ..stamp.clone() },
-            expected: expected.or(is_conditional.then_some(self.compared)),
-            operation: ConfigOperation::Publish { changes, create: *create },
-        };
+        let expected = expected.or(is_conditional.then_some(self.compared));
+        let operation = ConfigOperation::Publish { changes, create: *create };
+        if *is_dry_run {
+            self.awaits_preview = true;
+            return self.ask(Query::Preview(Preview { expected, operation }.into()));
+        }
+        let stamp = Stamp { time_ms: now.0, ..stamp.clone() };
+        let write = ConfigWrite { namespace, stamp, expected, operation };
         ImportAction::Ask(Request::Write(write.into()))
     }
 
@@ -188,8 +215,12 @@ impl ImportRequest {
         ImportAction::Done(Err(ImportFailure::Busy))
     }
 
-    fn read(&self) -> ImportAction {
-        let query = Query::Export { at: None };
+    fn read(&mut self) -> ImportAction {
+        self.awaits_preview = false;
+        self.ask(Query::Export { at: None })
+    }
+
+    fn ask(&self, query: Query) -> ImportAction {
         let read = Read::Config(ConfigRead { namespace: self.target.namespace.clone(), query });
         ImportAction::Ask(Request::Read { read, consistency: Consistency::Linearizable })
     }
@@ -225,20 +256,33 @@ fn absent() -> Export {
     Export { revision: 0, policy: Policy::default(), pairs, containers }
 }
 
-/// The changes of a file, and deletions of everything else.
+/// The changes of a file, and deletions of everything else, also of schemas.
 fn replacement(file: &[Change], export: &Export) -> Vec<Change> {
     let kept: BTreeSet<Item> = file.iter().map(item_of).collect();
     let pairs = export.pairs.keys().cloned().map(Item::Pair);
     let all = pairs.chain(export.containers.keys().cloned().map(Item::Container));
     let deletions = all.filter(|item| !kept.contains(item)).map(Change::Delete);
-    file.iter().cloned().chain(deletions).collect()
+    let has_schema = |item: &&Item| match item {
+        Item::Pair(key) => export.pairs.get(key).is_some_and(|pair| pair.schema.is_some()),
+        Item::Container(key) => {
+            export.containers.get(key).is_some_and(|container| container.schema.is_some())
+        }
+    };
+    let sets_schema = |change: &Change| match change {
+        Change::SetSchema { item, .. } => Some(item.clone()),
+        _ => None,
+    };
+    let stated: BTreeSet<Item> = file.iter().filter_map(sets_schema).collect();
+    let without = kept.iter().filter(has_schema).filter(|item| !stated.contains(*item));
+    let removals = without.map(|item| Change::SetSchema { item: item.clone(), schema: None });
+    file.iter().cloned().chain(deletions).chain(removals).collect()
 }
 
 fn item_of(change: &Change) -> Item {
     match change {
         Change::PutPair { key, .. } => Item::Pair(key.clone()),
         Change::PutContainer { key, .. } => Item::Container(key.clone()),
-        Change::Delete(item) => item.clone(),
+        Change::Delete(item) | Change::SetSchema { item, .. } => item.clone(),
     }
 }
 
@@ -258,7 +302,8 @@ mod tests {
 
     fn begin(expected: Option<u64>, replaces: bool) -> ImportRequest {
         let namespace = Name::new("ns").unwrap();
-        let target = ImportTarget { namespace, create: true, stamp: Stamp::default(), expected };
+        let (stamp, is_dry_run) = (Stamp::default(), false);
+        let target = ImportTarget { namespace, create: true, stamp, expected, is_dry_run };
         let content = ImportContent::Namespace { file: vec![put("a", 1)], replaces };
         let (import, action) = ImportRequest::begin(target, content, Faults::NONE);
         assert_reads(&action);
@@ -273,7 +318,8 @@ mod tests {
     }
 
     fn export(revision: u64) -> Reply {
-        let pair = |key: &str| (Arc::from(key), Arc::new(Pair { value: Value::Int(0), revision }));
+        let pair =
+            |key: &str| (Arc::from(key), Arc::new(Pair { value: Value::Int(0), schema: None, revision }));
         let pairs = [pair("a"), pair("b")].into();
         Reply::Read(ReadReply::Config(Ok(ConfigReply::Export(Export { revision, pairs, ..absent() }))))
     }
@@ -304,7 +350,53 @@ mod tests {
         let changes = vec![put("a", 1), Change::Delete(Item::Pair("b".into()))];
         assert_eq!(write.operation, ConfigOperation::Publish { changes, create: true });
         let done = import.answered(written(Ok(8)));
-        assert!(matches!(done, ImportAction::Done(Ok(ConfigWritten { revision: 8, changed: true }))));
+        let ImportAction::Done(Ok(ImportOutcome::Written(done))) = done else { panic!("{done:?}") };
+        assert_eq!(done, ConfigWritten { revision: 8, changed: true });
+    }
+
+    /// The preview that a dry run asks for after a read with this reply.
+    fn previewed(import: &mut ImportRequest, reply: Reply) -> Preview {
+        let ImportAction::Run(job) = import.answered(reply) else { panic!("compares") };
+        match import.finished(job.run(), NOW) {
+            ImportAction::Ask(Request::Read { read: Read::Config(read), consistency }) => {
+                assert_eq!(consistency, Consistency::Linearizable);
+                let Query::Preview(preview) = read.query else { panic!("{read:?} is no preview") };
+                *preview
+            }
+            other => panic!("{other:?} is no read"),
+        }
+    }
+
+    #[test]
+    fn a_dry_run_asks_what_the_change_would_do() {
+        let refused = |error| Reply::Read(ReadReply::Config(Err(error)));
+        let mut import = begin(None, false);
+        import.target.is_dry_run = true;
+        let operation = ConfigOperation::Publish { changes: vec![put("a", 1)], create: true };
+        let asked = previewed(&mut import, export(7));
+        assert_eq!(asked, Preview { expected: Some(7), operation: operation.clone() });
+        assert_reads(&import.answered(refused(ConfigError::RevisionMismatch { current: 8 })));
+        let asked = previewed(&mut import, refused(ConfigError::NoNamespace));
+        assert_eq!(asked, Preview { expected: Some(0), operation });
+        let preview =
+            ConfigPreview { revision: 0, changed: true, changes: Vec::new(), documents: Vec::new() };
+        let reply = Reply::Read(ReadReply::Config(Ok(ConfigReply::Preview(preview.clone()))));
+        let done = import.answered(reply);
+        let ImportAction::Done(Ok(ImportOutcome::Previewed(done))) = done else { panic!("{done:?}") };
+        assert_eq!(done, preview);
+    }
+
+    #[test]
+    fn a_dry_run_fails_as_the_import_does() {
+        let mut import = begin(Some(3), false);
+        import.target.is_dry_run = true;
+        for error in [ConfigError::NoNamespace, ConfigError::RevisionMismatch { current: 9 }] {
+            assert_eq!(previewed(&mut import, export(7)).expected, Some(3));
+            let done = import.answered(Reply::Read(ReadReply::Config(Err(error.clone()))));
+            let ImportAction::Done(Err(failure)) = done else { panic!("{done:?}") };
+            assert_eq!(failure, ImportFailure::Refused(error));
+            assert_reads(&import.read());
+        }
     }
 
     #[test]

@@ -2,16 +2,17 @@
 //!
 //! Replies are built from the parts that the log and snapshots contain too, which `layout` owns.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::layout::{option, put_option, text};
 use super::{
-    Action, Blame, ChangeView, Changes, ConfigError, ConfigRead, ConfigReply, ConfigWritten, Container,
-    Content, Datatype, DocumentChange, Export, Found, HistoryPage, Item, Name, NamespaceChanges,
-    NamespaceEvent, NamespaceView, Pair, Policy, Query, RevisionView, Search, SearchMatch, SearchPage,
-    Selection, Stamp, WatchPosition,
+    Action, Blame, ChangeView, Changes, ConfigError, ConfigOperation, ConfigPreview, ConfigRead, ConfigReply,
+    ConfigWritten, Container, Content, Datatype, DocumentChange, Export, Found, HistoryPage, Item, Name,
+    NamespaceChanges, NamespaceEvent, NamespaceView, Pair, Policy, Preview, PreviewedDocument, Query,
+    RevisionView, Search, SearchMatch, SearchPage, Selection, Stamp, WatchPosition,
 };
 use crate::codec::{self, DecodeError, Decoder};
 
@@ -71,6 +72,11 @@ impl ConfigRead {
                 out.push(u8::from(after.is_some()));
                 after.iter().for_each(|position| position.encode(out));
             }
+            Query::Preview(preview) => {
+                out.push(13);
+                put_option(out, preview.expected);
+                preview.operation.encode(out);
+            }
         }
     }
 
@@ -94,6 +100,11 @@ impl ConfigRead {
             12 => Query::NamespaceChanges {
                 after: if decoder.bool()? { Some(WatchPosition::decode(decoder)?) } else { None },
             },
+            13 => {
+                let expected = option(decoder)?;
+                let operation = ConfigOperation::decode(decoder)?;
+                Query::Preview(Box::new(Preview { expected, operation }))
+            }
             _ => return Err(DecodeError::UnknownTag("question about configuration")),
         };
         Ok(ConfigRead { namespace, query })
@@ -225,6 +236,10 @@ impl ConfigReply {
                 out.push(32);
                 changes.encode(out);
             }
+            ConfigReply::Preview(preview) => {
+                out.push(33);
+                preview.encode(out);
+            }
         }
     }
 
@@ -266,6 +281,7 @@ impl ConfigReply {
             30 => ConfigReply::Users { revision: decoder.varint()?, containers: all(decoder, text)? },
             31 => ConfigReply::Blame(Blame::decode(decoder)?),
             32 => ConfigReply::NamespaceChanges(NamespaceChanges::decode(decoder)?),
+            33 => ConfigReply::Preview(ConfigPreview::decode(decoder)?),
             tag => return ConfigError::decode(tag, decoder).map(Err),
         }))
     }
@@ -404,28 +420,65 @@ impl RevisionView {
         codec::put_varint(out, self.number);
         self.stamp.encode(out);
         self.action.encode(out);
-        put_all(out, self.changes.iter(), |out, change| {
-            change.item.encode(out);
-            Content::encode(change.before.as_ref(), out);
-            Content::encode(change.after.as_ref(), out);
-        });
+        put_all(out, self.changes.iter(), |out, change| change.encode(out));
     }
 
     fn decode(decoder: &mut Decoder<'_>) -> Result<RevisionView, DecodeError> {
         let (number, stamp) = (decoder.varint()?, Stamp::decode(decoder)?);
         let action = Action::decode(decoder)?;
-        let changes = all(decoder, |decoder| {
-            let item = Item::decode(decoder)?;
-            let before = Content::decode(&item, decoder)?;
-            let after = Content::decode(&item, decoder)?;
-            Ok(ChangeView { item, before, after })
+        Ok(RevisionView { number, stamp, action, changes: all(decoder, ChangeView::decode)? })
+    }
+}
+
+impl ChangeView {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.item.encode(out);
+        Content::encode(self.before.as_ref(), out);
+        Content::encode(self.after.as_ref(), out);
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<ChangeView, DecodeError> {
+        let item = Item::decode(decoder)?;
+        let before = Content::decode(&item, decoder)?;
+        let after = Content::decode(&item, decoder)?;
+        Ok(ChangeView { item, before, after })
+    }
+}
+
+impl ConfigPreview {
+    fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.revision);
+        out.push(u8::from(self.changed));
+        put_all(out, self.changes.iter(), |out, change| change.encode(out));
+        put_all(out, self.documents.iter(), |out, document| {
+            put_text(out, &document.container);
+            for side in [&document.before, &document.after] {
+                out.push(u8::from(side.is_some()));
+                side.iter().for_each(|text| put_text(out, text));
+            }
+        });
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigPreview, DecodeError> {
+        let (revision, changed) = (decoder.varint()?, decoder.bool()?);
+        let changes = all(decoder, ChangeView::decode)?;
+        let side = |decoder: &mut Decoder<'_>| decoder.bool()?.then(|| text(decoder)).transpose();
+        let documents = all(decoder, |decoder| {
+            let container = text(decoder)?;
+            Ok(PreviewedDocument { container, before: side(decoder)?, after: side(decoder)? })
         })?;
-        Ok(RevisionView { number, stamp, action, changes })
+        Ok(ConfigPreview { revision, changed, changes, documents })
     }
 }
 
 impl ConfigError {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        if let ConfigError::SchemaViolated { item, path, rule } = self {
+            out.push(17);
+            item.encode(out);
+            put_text(out, path);
+            return put_text(out, rule);
+        }
         let mut put = |tag: u8, texts: &[&Arc<str>], numbers: &[u64]| {
             out.push(tag);
             texts.iter().for_each(|text| codec::put_bytes(out, text.as_bytes()));
@@ -451,6 +504,8 @@ impl ConfigError {
             ConfigError::PairRetyped { pair, now, wanted } => {
                 put(15, &[pair], &[*now as u64, *wanted as u64]);
             }
+            ConfigError::SchemaViolated { .. } => unreachable!("invariant: encoded above"),
+            ConfigError::SchemasTooCostly => put(18, &[], &[]),
             ConfigError::FieldRetyped { container, field, now, wanted } => {
                 put(16, &[container, field], &[*now as u64, *wanted as u64]);
             }
@@ -485,6 +540,12 @@ impl ConfigError {
                 let now = datatype(decoder)?;
                 ConfigError::FieldRetyped { container, field, now, wanted: datatype(decoder)? }
             }
+            17 => {
+                let item = Item::decode(decoder)?;
+                let path = text(decoder)?;
+                ConfigError::SchemaViolated { item, path, rule: text(decoder)? }
+            }
+            18 => ConfigError::SchemasTooCostly,
             _ => return Err(DecodeError::UnknownTag("refusal of a change")),
         })
     }
@@ -551,14 +612,60 @@ mod tests {
     use alloc::vec;
     use core::fmt::Debug;
 
-    fn replies() -> Vec<ConfigReply> {
-        let pair = Arc::new(Pair { revision: 3, value: Value::Int(-4) });
+    fn found() -> Found {
+        let pair = Arc::new(Pair { revision: 3, schema: None, value: Value::Int(-4) });
         let fields = vec![Field { key: "f".into(), refers: Refers::One("p".into()) }];
-        let container =
-            Container { fields, revision: 5, touched: 6, changed: 7, checksum: [9; 32], document_bytes: 8 };
-        let container = Arc::new(container);
-        let pairs: BTreeMap<_, _> = [("p".into(), pair.clone())].into();
-        let found = Found { revision: 8, container: container.clone(), pairs: pairs.clone() };
+        let container = Container {
+            fields,
+            schema: None,
+            revision: 5,
+            touched: 6,
+            changed: 7,
+            checksum: [9; 32],
+            document_bytes: 8,
+        };
+        Found { revision: 8, container: Arc::new(container), pairs: [("p".into(), pair)].into() }
+    }
+
+    fn stamp() -> Stamp {
+        Stamp { author: "ann".into(), on_behalf_of: "bob".into(), time_ms: 7, message: "why".into() }
+    }
+
+    /// Replies with what was found, in its present state.
+    fn replies_with(found: Found) -> Vec<ConfigReply> {
+        let Found { container, pairs, .. } = found.clone();
+        let pair = pairs.values().next().expect("one").clone();
+        let matches = vec![
+            SearchMatch {
+                item: Item::Pair("p".into()),
+                content: Content::Pair(pair.clone()),
+                containers: vec!["c".into()],
+            },
+            SearchMatch {
+                item: Item::Container("c".into()),
+                content: Content::Container(container.clone()),
+                containers: vec![],
+            },
+        ];
+        let policy = Policy::default();
+        let containers = [("c".into(), container.clone())].into();
+        vec![
+            ConfigReply::Pairs { revision: 1, total: 9, items: vec![("p".into(), pair.clone())] },
+            ConfigReply::Pair { revision: 1, pair },
+            ConfigReply::Containers { revision: 1, total: 9, items: vec![("c".into(), container)] },
+            ConfigReply::Container(found.clone()),
+            ConfigReply::Unchanged { revision: 3 },
+            ConfigReply::Export(Export { revision: 2, policy, pairs, containers }),
+            ConfigReply::Users { revision: 3, containers: vec!["c".into(), "d".into()] },
+            ConfigReply::Blame(Blame { found, stamps: [(1, stamp())].into() }),
+            ConfigReply::Search(SearchPage { revision: 3, matches, next: Some(Item::Pair("p".into())) }),
+        ]
+    }
+
+    fn replies() -> Vec<ConfigReply> {
+        let found = found();
+        let Found { container, pairs, .. } = found.clone();
+        let pair = pairs["p"].clone();
         let policy = Policy::default();
         let view = NamespaceView {
             revision: 1,
@@ -581,37 +688,20 @@ mod tests {
                 after: None,
             },
         ];
-        let stamp =
-            Stamp { author: "ann".into(), on_behalf_of: "bob".into(), time_ms: 7, message: "why".into() };
-        let revisions = vec![RevisionView {
-            number: 4,
-            stamp: stamp.clone(),
-            action: Action::Rollback { to: 2 },
-            changes,
-        }];
+        let previewed = changes.clone();
+        let revisions =
+            vec![RevisionView { number: 4, stamp: stamp(), action: Action::Rollback { to: 2 }, changes }];
         let events = vec![
             DocumentChange { revision: 2, found: Some(found.clone()) },
             DocumentChange { revision: 3, found: None },
         ];
-        let containers = [("c".into(), container.clone())].into();
-        let matches = vec![
-            SearchMatch {
-                item: Item::Pair("p".into()),
-                content: Content::Pair(pair.clone()),
-                containers: vec!["c".into()],
-            },
-            SearchMatch {
-                item: Item::Container("c".into()),
-                content: Content::Container(container.clone()),
-                containers: vec![],
-            },
+        let documents = vec![
+            PreviewedDocument { container: "c".into(), before: Some("{}".into()), after: None },
+            PreviewedDocument { container: "d".into(), before: None, after: Some("{}".into()) },
         ];
-        vec![
+        let preview = ConfigPreview { revision: 2, changed: true, changes: previewed, documents };
+        let mut replies = vec![
             ConfigReply::Namespace(view),
-            ConfigReply::Pairs { revision: 1, total: 9, items: vec![("p".into(), pair.clone())] },
-            ConfigReply::Pair { revision: 1, pair },
-            ConfigReply::Containers { revision: 1, total: 9, items: vec![("c".into(), container)] },
-            ConfigReply::Container(found.clone()),
             ConfigReply::NamespaceChanges(NamespaceChanges {
                 revision: 300,
                 has_gap: true,
@@ -622,14 +712,12 @@ mod tests {
                     NamespaceEvent { revision: 8, container: "".into(), found: None },
                 ],
             }),
-            ConfigReply::Unchanged { revision: 3 },
-            ConfigReply::Users { revision: 3, containers: vec!["c".into(), "d".into()] },
-            ConfigReply::Blame(Blame { found, stamps: [(1, stamp)].into() }),
-            ConfigReply::Search(SearchPage { revision: 3, matches, next: Some(Item::Pair("p".into())) }),
             ConfigReply::History(HistoryPage { revision: 9, oldest: 2, revisions, next: Some(4) }),
-            ConfigReply::Export(Export { revision: 2, policy, pairs, containers }),
             ConfigReply::Changes(Changes { revision: 3, has_gap: true, events }),
-        ]
+            ConfigReply::Preview(preview),
+        ];
+        replies.extend(replies_with(found));
+        replies
     }
 
     fn errors() -> Vec<ConfigError> {
@@ -655,6 +743,12 @@ mod tests {
                 now: Datatype::Dict,
                 wanted: Datatype::Text,
             },
+            ConfigError::SchemaViolated {
+                item: Item::Container("c".into()),
+                path: "a[0]".into(),
+                rule: "minimum 1".into(),
+            },
+            ConfigError::SchemasTooCostly,
         ]
     }
 

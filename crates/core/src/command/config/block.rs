@@ -166,6 +166,26 @@ pub(crate) fn check_block(block: &[u8]) -> Result<(), DecodeError> {
     of_block(block, |_, _| Ok(()))
 }
 
+/// Whether a pair or a container in the block, also an earlier one in the history, has a schema.
+pub(crate) fn has_schemas(block: &[u8]) -> bool {
+    let mut has_schemas = false;
+    let in_content = |content: &Content| match content {
+        Content::Pair(pair) => pair.schema.is_some(),
+        Content::Container(container) => container.schema.is_some(),
+    };
+    // Whether the block is one is checked elsewhere.
+    let _ = of_block(block, |_, record| {
+        has_schemas |= match record {
+            ConfigRecord::Pair { pair, .. } => pair.schema.is_some(),
+            ConfigRecord::Container { container, .. } => container.schema.is_some(),
+            ConfigRecord::Undo { undo, .. } => undo.before.as_ref().is_some_and(in_content),
+            ConfigRecord::Revision(_) | ConfigRecord::Shard { .. } | ConfigRecord::Namespace { .. } => false,
+        };
+        Ok(())
+    });
+    has_schemas
+}
+
 /// The namespaces in a block.
 pub(crate) fn namespaces_of(block: &[u8]) -> Result<BTreeSet<Name>, DecodeError> {
     let mut names = BTreeSet::new();

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{
     Action, Change, ConfigOperation, ConfigRestoration, ConfigWrite, Container, Content, Field, Item, Name,
-    Pair, Policy, Refers, Stamp, Value,
+    Pair, Policy, Refers, Schema, Stamp, Value, block,
 };
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
@@ -21,7 +21,20 @@ impl ConfigWrite {
         codec::put_bytes(out, self.namespace.routing_key());
         self.stamp.encode(out);
         put_option(out, self.expected);
-        match &self.operation {
+        self.operation.encode(out);
+    }
+
+    pub(in crate::command) fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigWrite, DecodeError> {
+        let namespace = Name::decode(decoder)?;
+        let stamp = Stamp::decode(decoder)?;
+        let expected = option(decoder)?;
+        Ok(ConfigWrite { namespace, stamp, expected, operation: ConfigOperation::decode(decoder)? })
+    }
+}
+
+impl ConfigOperation {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
             ConfigOperation::Create => out.push(1),
             ConfigOperation::Delete { force } => out.extend_from_slice(&[2, u8::from(*force)]),
             ConfigOperation::Publish { changes, create } => {
@@ -47,11 +60,8 @@ impl ConfigWrite {
         }
     }
 
-    pub(in crate::command) fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigWrite, DecodeError> {
-        let namespace = Name::decode(decoder)?;
-        let stamp = Stamp::decode(decoder)?;
-        let expected = option(decoder)?;
-        let operation = match decoder.u8()? {
+    pub(super) fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigOperation, DecodeError> {
+        Ok(match decoder.u8()? {
             1 => ConfigOperation::Create,
             2 => ConfigOperation::Delete { force: decoder.bool()? },
             3 => {
@@ -70,8 +80,7 @@ impl ConfigWrite {
             }
             5 => ConfigOperation::SetPolicy(Policy::decode(decoder)?),
             _ => return Err(DecodeError::UnknownTag("change of a namespace")),
-        };
-        Ok(ConfigWrite { namespace, stamp, expected, operation })
+        })
     }
 }
 
@@ -132,16 +141,23 @@ impl ConfigWrite {
             "" => ClusterVersion::FIRST,
             _ => ClusterVersion::WITH_CLAIMED_AUTHORS,
         };
-        let of_operation = match &self.operation {
-            ConfigOperation::Publish { changes, .. } if changes.iter().any(Change::has_leaves) => {
-                ClusterVersion::WITH_LEAVES
+        let of_operation = self.operation.needed_version();
+        of_stamp.max(of_operation).max(self.namespace.needed_version())
+    }
+}
+
+impl ConfigOperation {
+    fn needed_version(&self) -> ClusterVersion {
+        match self {
+            ConfigOperation::Publish { changes, .. } => {
+                let versions = changes.iter().map(Change::needed_version);
+                versions.max().unwrap_or(ClusterVersion::FIRST)
             }
             ConfigOperation::Rollback { item: Some(item), .. } if is_long(item.key()) => {
                 ClusterVersion::WITH_LEAVES
             }
             _ => ClusterVersion::FIRST,
-        };
-        of_stamp.max(of_operation).max(self.namespace.needed_version())
+        }
     }
 }
 
@@ -154,21 +170,30 @@ impl Name {
 }
 
 impl Change {
-    /// Whether it has a nested field, or a key longer than earlier releases allow.
-    fn has_leaves(&self) -> bool {
-        match self {
+    /// Earlier releases know no schemas and no nested fields, and only shorter keys.
+    fn needed_version(&self) -> ClusterVersion {
+        let has_leaves = match self {
+            Change::SetSchema { .. } => return ClusterVersion::WITH_SCHEMAS,
             Change::PutPair { key, .. } => is_long(key),
             Change::PutContainer { key, fields, .. } => {
                 let is_new = |field: &Field| field.refers.is_nested() || is_long(&field.key);
                 is_long(key) || fields.iter().any(is_new)
             }
             Change::Delete(_) => false,
-        }
+        };
+        if has_leaves { ClusterVersion::WITH_LEAVES } else { ClusterVersion::FIRST }
     }
 }
 
 fn is_long(key: &str) -> bool {
     key.chars().count() > limits::CONFIG_KEY_CHARACTERS_BEFORE_LEAVES
+}
+
+impl ConfigRestoration {
+    /// See [`Write::needed_version`](crate::command::Write::needed_version).
+    pub(crate) fn needed_version(&self) -> ClusterVersion {
+        if block::has_schemas(&self.block) { ClusterVersion::WITH_SCHEMAS } else { ClusterVersion::FIRST }
+    }
 }
 
 impl Policy {
@@ -200,33 +225,57 @@ impl Item {
     }
 }
 
+/// Set in the revision of a pair or a container whose schema follows it. The releases before
+/// [`ClusterVersion::WITH_SCHEMAS`] have written neither.
+const HAS_SCHEMA: u64 = 1 << 63;
+
+/// A revision with the mark of a schema.
+fn marked(revision: u64, schema: Option<&Arc<Schema>>) -> u64 {
+    if schema.is_some() { revision | HAS_SCHEMA } else { revision & !HAS_SCHEMA }
+}
+
+/// Reads the schema that follows, if the revision has the mark.
+fn marked_schema(marked: u64, decoder: &mut Decoder<'_>) -> Result<Option<Arc<Schema>>, DecodeError> {
+    if marked & HAS_SCHEMA == 0 {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(Schema::decode(decoder)?)))
+}
+
 impl Pair {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        codec::put_varint(out, self.revision);
+        codec::put_varint(out, marked(self.revision, self.schema.as_ref()));
         self.value.encode(out);
+        self.schema.iter().for_each(|schema| schema.encode(out));
     }
 
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Pair, DecodeError> {
-        Ok(Pair { revision: decoder.varint()?, value: Value::decode(decoder)? })
+        let (marked, value) = (decoder.varint()?, Value::decode(decoder)?);
+        let schema = marked_schema(marked, decoder)?;
+        Ok(Pair { value, schema, revision: marked & !HAS_SCHEMA })
     }
 }
 
 impl Container {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         encode_fields(&self.fields, out);
-        for number in [self.revision, self.touched, self.changed, self.document_bytes as u64] {
+        let revision = marked(self.revision, self.schema.as_ref());
+        for number in [revision, self.touched, self.changed, self.document_bytes as u64] {
             codec::put_varint(out, number);
         }
         out.extend_from_slice(&self.checksum);
+        self.schema.iter().for_each(|schema| schema.encode(out));
     }
 
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Container, DecodeError> {
         let fields = decode_fields(decoder)?;
-        let (revision, touched, changed) = (decoder.varint()?, decoder.varint()?, decoder.varint()?);
+        let (marked, touched, changed) = (decoder.varint()?, decoder.varint()?, decoder.varint()?);
         let max = limits::CONFIG_DOCUMENTS_BYTES_MAX as u64;
         let document_bytes = decoder.bounded(max, "length of a document")? as usize;
         let checksum = *decoder.raw(32)?.first_chunk().ok_or(DecodeError::Truncated)?;
-        Ok(Container { fields, revision, touched, changed, checksum, document_bytes })
+        let schema = marked_schema(marked, decoder)?;
+        let revision = marked & !HAS_SCHEMA;
+        Ok(Container { fields, schema, revision, touched, changed, checksum, document_bytes })
     }
 }
 
@@ -298,6 +347,15 @@ impl Change {
                 out.push(3);
                 item.encode(out);
             }
+            Change::SetSchema { item, schema: None } => {
+                out.push(6);
+                item.encode(out);
+            }
+            Change::SetSchema { item, schema: Some(schema) } => {
+                out.push(7);
+                item.encode(out);
+                schema.encode(out);
+            }
         }
     }
 
@@ -313,6 +371,11 @@ impl Change {
                 Ok(Change::PutContainer { key, fields: decode_fields(decoder)?, retype: code == 2 })
             }
             3 => Ok(Change::Delete(Item::decode(decoder)?)),
+            6 => Ok(Change::SetSchema { item: Item::decode(decoder)?, schema: None }),
+            7 => {
+                let item = Item::decode(decoder)?;
+                Ok(Change::SetSchema { item, schema: Some(Arc::new(Schema::decode(decoder)?)) })
+            }
             _ => Err(DecodeError::UnknownTag("change of configuration")),
         }
     }
@@ -436,6 +499,56 @@ mod tests {
         })
     }
 
+    fn schema() -> Arc<Schema> {
+        let source = Value::Dict([("type".into(), Value::text("integer"))].into());
+        Arc::new(Schema::new(source).expect("a schema"))
+    }
+
+    #[test]
+    fn schemas_follow_what_they_belong_to() {
+        let pair = Pair { value: Value::Int(1), schema: None, revision: 5 };
+        let mut bytes = vec![];
+        pair.encode(&mut bytes);
+        assert_eq!(bytes, [5, 1, 2], "as before there were schemas");
+        for schema in [None, Some(schema())] {
+            let pair = Pair { schema: schema.clone(), ..pair.clone() };
+            let (touched, changed) = (6, 7);
+            let (checksum, document_bytes) = ([9; 32], 8);
+            let fields = vec![];
+            let container =
+                Container { fields, schema, revision: 5, touched, changed, checksum, document_bytes };
+            let mut bytes = vec![];
+            pair.encode(&mut bytes);
+            container.encode(&mut bytes);
+            let mut decoder = Decoder::new(&bytes);
+            assert_eq!(Pair::decode(&mut decoder), Ok(pair));
+            assert_eq!(Container::decode(&mut decoder), Ok(container));
+            assert!(decoder.is_empty());
+        }
+    }
+
+    #[test]
+    fn schemas_need_a_version() {
+        let set = Change::SetSchema { item: Item::Pair("p".into()), schema: None };
+        let write = write(ConfigOperation::Publish { changes: vec![set], create: false });
+        assert_eq!(write.needed_version(), ClusterVersion::WITH_SCHEMAS);
+        let restored = |schema| {
+            let pair = Pair { value: Value::Int(1), schema, revision: 5 };
+            let mut block = vec![block::BLOCK, block::NAMESPACE];
+            codec::put_bytes(&mut block, b"ns");
+            block.extend_from_slice(&[5, 5, 0]);
+            Policy::default().encode(&mut block);
+            block.push(block::PAIR);
+            codec::put_bytes(&mut block, b"p");
+            pair.encode(&mut block);
+            let (shard, backup) = (ShardId(3), Uuid::from_u128(9));
+            let restoration = ConfigRestoration { shard, backup, block: block.into() };
+            Write::Restore(RestoreWrite::Config(restoration)).needed_version()
+        };
+        assert_eq!(restored(None), ClusterVersion::FIRST);
+        assert_eq!(restored(Some(schema())), ClusterVersion::WITH_SCHEMAS);
+    }
+
     #[test]
     fn writes_round_trip() {
         let one = |pair: &str| Refers::One(pair.into());
@@ -456,6 +569,8 @@ mod tests {
             Change::PutContainer { key: "c".into(), fields, retype: true },
             Change::Delete(Item::Pair("q".into())),
             Change::Delete(Item::Container("d".into())),
+            Change::SetSchema { item: Item::Pair("p".into()), schema: None },
+            Change::SetSchema { item: Item::Container("c".into()), schema: Some(schema()) },
         ];
         for write in [
             write(ConfigOperation::Create),

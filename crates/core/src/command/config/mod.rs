@@ -9,8 +9,10 @@ pub mod block;
 mod layout;
 mod refers;
 mod reply;
+mod schema;
 mod value;
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -24,12 +26,14 @@ use crate::types::ShardId;
 use crate::version::ClusterVersion;
 pub(crate) use layout::text as decode_text;
 pub use refers::Refers;
+pub use reply::document_tree;
 pub(crate) use reply::write_document;
 pub use reply::{
-    Action, Blame, ChangeView, Changes, ConfigError, ConfigReply, ConfigWritten, Content, DocumentChange,
-    Export, Found, HistoryPage, NamespaceChanges, NamespaceEvent, NamespaceView, RevisionView, SearchMatch,
-    SearchPage,
+    Action, Blame, ChangeView, Changes, ConfigError, ConfigPreview, ConfigReply, ConfigWritten, Content,
+    DocumentChange, Export, Found, HistoryPage, NamespaceChanges, NamespaceEvent, NamespaceView,
+    PreviewedDocument, RevisionView, SearchMatch, SearchPage,
 };
+pub use schema::{CheckError, Schema, SchemaChecker, SchemaError, is_bytes, is_duration};
 pub use value::{Datatype, Float, Value, ValueError};
 
 /// The name of a namespace: text of 1 to [`limits::CONFIG_NAMESPACE_CHARACTERS_MAX`] characters
@@ -106,6 +110,8 @@ fn check_name(text: &str, characters_max: usize) -> Result<(), NameError> {
 pub struct Pair {
     /// At most [`limits::CONFIG_VALUE_BYTES_MAX`] bytes as JSON.
     pub value: Value,
+    /// What the value must be. Every change is checked.
+    pub schema: Option<Arc<Schema>>,
     /// The revision that last wrote the pair.
     pub revision: u64,
 }
@@ -124,6 +130,9 @@ pub struct Field {
 pub struct Container {
     /// Sorted by key.
     pub fields: Vec<Field>,
+    /// What the document must be. Every change of the container or of a pair that it refers to is
+    /// checked.
+    pub schema: Option<Arc<Schema>>,
     /// The revision that last wrote the container itself.
     pub revision: u64,
     /// The last revision that wrote the container or a pair that it refers to.
@@ -224,6 +233,14 @@ pub enum Change {
     },
     /// Removes a pair or a container.
     Delete(Item),
+    /// Sets or removes the schema of a pair or a container, which must exist after all changes.
+    /// Changes of its content keep the schema that it has.
+    SetSchema {
+        /// What gets the schema.
+        item: Item,
+        /// `None`: it has no schema any more.
+        schema: Option<Arc<Schema>>,
+    },
 }
 
 /// A change of one namespace, as the log holds it. Answered by [`ConfigWritten`] or a
@@ -362,6 +379,18 @@ pub enum Query {
         /// Only what comes later; `None`: the present state.
         after: Option<WatchPosition>,
     },
+    /// What a change would do to the namespace: [`ConfigReply::Preview`], or the error that the
+    /// change would have.
+    Preview(Box<Preview>),
+}
+
+/// A change whose effect is to be shown, as in a [`ConfigWrite`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preview {
+    /// The revision that the change would expect.
+    pub expected: Option<u64>,
+    /// What the change would do.
+    pub operation: ConfigOperation,
 }
 
 impl ConfigRead {
@@ -370,6 +399,7 @@ impl ConfigRead {
         let of_query = match self.query {
             Query::NamespaceChanges { .. } => ClusterVersion::WITH_NAMESPACE_WATCHES,
             Query::Search(_) | Query::Users { .. } | Query::Blame { .. } => ClusterVersion::WITH_LEAVES,
+            Query::Preview(_) => ClusterVersion::WITH_SCHEMAS,
             Query::Namespace
             | Query::Pairs(_)
             | Query::Pair { .. }
@@ -440,7 +470,14 @@ impl ConfigWrite {
         if self.stamp.message.chars().count() > limits::CONFIG_MESSAGE_CHARACTERS_MAX {
             return Err(ShardRefusal::invalid("a message longer than 1,024 characters"));
         }
-        match &self.operation {
+        self.operation.validate()
+    }
+}
+
+impl ConfigOperation {
+    /// Checks the limits that do not depend on state.
+    pub(crate) fn validate(&self) -> Result<(), ShardRefusal> {
+        match self {
             ConfigOperation::Create | ConfigOperation::Delete { .. } | ConfigOperation::Rollback { .. } => {
                 Ok(())
             }
@@ -482,6 +519,10 @@ fn validate_changes(changes: &[Change]) -> Result<(), ShardRefusal> {
                 bytes += key.len() + fields_bytes(fields);
             }
             Change::Delete(item) => bytes += item.key().len(),
+            Change::SetSchema { item, schema } => {
+                valid_key(item.key())?;
+                bytes += item.key().len() + schema.as_ref().map_or(0, |schema| schema.json_bytes());
+            }
         }
     }
     if bytes > limits::CONFIG_WRITE_BYTES_MAX {

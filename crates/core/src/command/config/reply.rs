@@ -9,8 +9,8 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::value::{Datatype, write_json_text};
-use super::{Container, Item, Pair, Policy, Refers, Stamp};
+use super::value::{Datatype, Value, write_json_text};
+use super::{Container, Field, Item, Pair, Policy, Refers, Stamp};
 
 /// The answer to a change: it was applied, or there was nothing to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,10 +77,23 @@ pub enum ConfigReply {
     Changes(Changes),
     /// Answer to [`Query::NamespaceChanges`](super::Query::NamespaceChanges).
     NamespaceChanges(NamespaceChanges),
+    /// Answer to [`Query::Preview`](super::Query::Preview).
+    Preview(ConfigPreview),
 }
 
 fn counted(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn named(item: &Item) -> String {
+    match item {
+        Item::Pair(key) => format!("pair {key:?}"),
+        Item::Container(key) => format!("container {key:?}"),
+    }
+}
+
+fn at_path(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!(" at {path:?}") }
 }
 
 /// Why a change or a read of configuration is refused.
@@ -151,6 +164,19 @@ pub enum ConfigError {
         /// The datatype to which it would resolve.
         wanted: Datatype,
     },
+    /// A pair or a container would not have its schema.
+    #[error("{} would violate its schema{}: {rule}", named(item), at_path(path))]
+    SchemaViolated {
+        /// The pair or container whose schema it is.
+        item: Item,
+        /// The path in the value or the document, such as `server.ports[0]`; empty for all of it.
+        path: Arc<str>,
+        /// The rule that would not hold.
+        rule: Arc<str>,
+    },
+    /// See [`crate::limits::CONFIG_SCHEMA_STEPS_MAX`].
+    #[error("checking the schemas takes more than {} steps", crate::limits::CONFIG_SCHEMA_STEPS_MAX)]
+    SchemasTooCostly,
     /// The namespace does not have the expected revision.
     #[error("the namespace is at revision {current}")]
     RevisionMismatch {
@@ -281,6 +307,14 @@ fn write_resolved<'a>(refers: &Refers, pair: &impl Fn(&str) -> Option<&'a Pair>,
             out.push('}');
         }
     }
+}
+
+/// The document of a container, whose pairs `pair` looks up. Unlike in a value, a list or a dict of
+/// pairs may mix datatypes, and contain null.
+pub fn document_tree<'a>(fields: &[Field], pair: impl Fn(&str) -> Option<&'a Pair>) -> Value {
+    let value = |key: &Arc<str>| Some(pair(key).map_or(Value::Empty, |pair| pair.value.clone()));
+    let fields = fields.iter().filter_map(|field| Some((field.key.clone(), field.refers.value(&value)?)));
+    Value::Dict(fields.collect())
 }
 
 /// A page of revisions, the newest first.
@@ -440,4 +474,28 @@ pub struct NamespaceEvent {
     pub container: Arc<str>,
     /// The container; `None`: it was deleted.
     pub found: Option<Found>,
+}
+
+/// What a change would do to a namespace, had it been applied instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigPreview {
+    /// The namespace's revision, before the change; 0 if it does not exist.
+    pub revision: u64,
+    /// Whether the change would alter anything.
+    pub changed: bool,
+    /// The items that would change, each once, as the history would show them.
+    pub changes: Vec<ChangeView>,
+    /// The containers that would resolve to another document, sorted by key.
+    pub documents: Vec<PreviewedDocument>,
+}
+
+/// A document that a change would replace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreviewedDocument {
+    /// Key of the container.
+    pub container: Arc<str>,
+    /// The canonical JSON to which it resolves now; `None`: it does not exist.
+    pub before: Option<Arc<str>>,
+    /// The canonical JSON to which it would resolve; `None`: it would be deleted.
+    pub after: Option<Arc<str>>,
 }

@@ -49,7 +49,12 @@ impl Datatype {
         Self::ALL.into_iter().find(|datatype| *datatype as u64 == number)
     }
 
-    /// Its name in messages.
+    /// The datatype of this name; `None` if there is none.
+    pub fn of_name(name: &str) -> Option<Datatype> {
+        Self::ALL.into_iter().find(|datatype| datatype.name() == name)
+    }
+
+    /// Its name in messages and in the API.
     pub fn name(self) -> &'static str {
         match self {
             Datatype::Empty => "empty",
@@ -320,13 +325,15 @@ impl Value {
 
     /// Decodes a value. The caller checks its limits with [`Value::validate`].
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Value, DecodeError> {
-        Value::decode_at(decoder, 0)
+        Value::decode_within(decoder, limits::CONFIG_VALUE_DEPTH_MAX)
     }
 
-    fn decode_at(decoder: &mut Decoder<'_>, depth: usize) -> Result<Value, DecodeError> {
-        if depth > limits::CONFIG_VALUE_DEPTH_MAX {
-            return Err(DecodeError::Invalid("depth of a value"));
-        }
+    /// Decodes a value of at most so many levels of lists and dicts inside.
+    pub(super) fn decode_within(decoder: &mut Decoder<'_>, levels: usize) -> Result<Value, DecodeError> {
+        let inside = |decoder: &mut Decoder<'_>| {
+            let levels = levels.checked_sub(1).ok_or(DecodeError::Invalid("depth of a value"))?;
+            Value::decode_within(decoder, levels)
+        };
         let datatype = Datatype::of(decoder.u8()?.into()).ok_or(DecodeError::UnknownTag("datatype"))?;
         Ok(match datatype {
             Datatype::Empty => Value::Empty,
@@ -341,7 +348,7 @@ impl Value {
                 let count = decoder.varint()? as usize;
                 let mut items = Vec::with_capacity(count.min(decoder.rest().len()));
                 for _ in 0..count {
-                    items.push(Value::decode_at(decoder, depth + 1)?);
+                    items.push(inside(decoder)?);
                 }
                 Value::List(items)
             }
@@ -349,7 +356,7 @@ impl Value {
                 let mut entries = BTreeMap::new();
                 for _ in 0..decoder.varint()? {
                     let key: Arc<str> = decoder.text()?.into();
-                    entries.insert(key, Value::decode_at(decoder, depth + 1)?);
+                    entries.insert(key, inside(decoder)?);
                 }
                 Value::Dict(entries)
             }

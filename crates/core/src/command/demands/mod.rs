@@ -16,7 +16,7 @@ mod tests;
 
 use alloc::vec::Vec;
 
-use super::config::{ConfigOperation, Item, Policy, Query, Search, Selection};
+use super::config::{ConfigOperation, Item, Policy, Preview, Query, Search, Selection};
 use super::{
     AccessChange, AccessWrite, AdminAction, AuthorityChange, AuthorityWrite, Comparison, Condition,
     ConditionalTransaction, ConfigRead, ConfigRestoration, ConfigWrite, Discard, Expiry, ExpiryCondition,
@@ -398,6 +398,17 @@ fn of_read<'a, F: FnMut(&Demand<'a>) -> bool>(read: &'a Read, covers: &mut F) ->
     }
 }
 
+/// Every previewed operation shows only its own namespace, as [`of_config_write`] says.
+fn of_previewed(operation: &ConfigOperation) {
+    match operation {
+        ConfigOperation::Create
+        | ConfigOperation::Delete { force: _ }
+        | ConfigOperation::Publish { changes: _, create: _ }
+        | ConfigOperation::Rollback { to: _, item: None | Some(Item::Pair(_) | Item::Container(_)) }
+        | ConfigOperation::SetPolicy(Policy { revisions: _, age_ms: _ }) => {}
+    }
+}
+
 /// Every query shows only its own namespace. The match makes a new query prove that.
 fn of_query(query: &Query) {
     match query {
@@ -414,5 +425,10 @@ fn of_query(query: &Query) {
         // These serve watchers, who are shown what a read shows.
         | Query::Changes { key: _, after: _ }
         | Query::NamespaceChanges { after: _ } => {}
+        // It changes nothing, and shows content that the namespace holds or that the caller sent.
+        Query::Preview(preview) => {
+            let Preview { expected: _, operation } = &**preview;
+            of_previewed(operation);
+        }
     }
 }

@@ -173,6 +173,12 @@ fn queries() -> Vec<(&'static str, Query)> {
         Query::Blame { .. } => ["read who wrote what of a container": Query::Blame { key: "a".into() }],
         Query::Changes { .. } => ["watch a container": Query::Changes { key: "a".into(), after: 0 }],
         Query::NamespaceChanges { .. } => ["watch a namespace": Query::NamespaceChanges { after: None }],
+        Query::Preview(_) => [
+            "preview the deletion of a namespace": Query::Preview(Box::new(Preview {
+                expected: Some(1),
+                operation: ConfigOperation::Delete { force: true },
+            })),
+        ],
     })
 }
 

@@ -6,6 +6,7 @@
 //!
 //! - `namespace`: content, and what is derived from it (references, sizes, checksums).
 //! - `publish`: how a change becomes a revision, atomically.
+//! - `preview`: what a change would do.
 //! - `history`: what each revision replaced, earlier states, and how much of it is kept.
 //! - `moving`: namespaces that move to another shard.
 //! - `read`: replies to queries; `changes`: those that watchers get.
@@ -19,6 +20,7 @@ mod changes;
 mod history;
 pub mod moving;
 mod namespace;
+mod preview;
 mod publish;
 mod read;
 mod records;
@@ -34,8 +36,9 @@ use crc::{CRC_64_XZ, Crc};
 use crate::codec::DecodeError;
 use crate::command::config::block::{ConfigRecord, of_block};
 pub use crate::command::config::block::{NamespaceBlock, is_block, split_block};
-use crate::command::config::{ConfigError, ConfigOperation, ConfigUpdate, ConfigWritten, Name};
+use crate::command::config::{ConfigError, ConfigOperation, ConfigUpdate, ConfigWritten, Name, Query};
 use crate::command::{ConfigRead, ConfigReply, ConfigWrite, Item, Page};
+use crate::deliberate::Faults;
 use crate::limits;
 use crate::slots;
 use crate::types::Version;
@@ -54,6 +57,8 @@ pub struct Config {
     /// Changes since [`Config::take_updates`] was last called.
     news: Vec<ConfigUpdate>,
     copy_on_write: Option<Blocks>,
+    /// Deliberate faults.
+    pub(super) faults: Faults,
 }
 
 impl Config {
@@ -71,7 +76,7 @@ impl Config {
         if current == 0 && creates {
             let mut namespace = self.new_namespace()?;
             if let ConfigOperation::Publish { changes, .. } = operation {
-                namespace.publish(changes, stamp.clone())?;
+                namespace.publish(changes, stamp.clone(), self.faults)?;
             }
             if namespace.revision == 0 {
                 namespace.create(stamp);
@@ -92,8 +97,8 @@ impl Config {
         let namespace = Arc::make_mut(shared);
         match operation {
             ConfigOperation::Create => return Err(ConfigError::NamespaceExists),
-            ConfigOperation::Publish { changes, .. } => namespace.publish(changes, stamp)?,
-            ConfigOperation::Rollback { to, item } => namespace.roll_back(to, item, stamp)?,
+            ConfigOperation::Publish { changes, .. } => namespace.publish(changes, stamp, self.faults)?,
+            ConfigOperation::Rollback { to, item } => namespace.roll_back((to, item), stamp, self.faults)?,
             ConfigOperation::SetPolicy(policy) => namespace.set_policy(policy, stamp),
             ConfigOperation::Delete { .. } => unreachable!("invariant: handled above"),
         }
@@ -165,6 +170,9 @@ impl Config {
 
     /// Answers a read of a namespace.
     pub fn read(&self, read: &ConfigRead) -> Result<ConfigReply, ConfigError> {
+        if let Query::Preview(change) = &read.query {
+            return preview::preview(self, &read.namespace, change).map(ConfigReply::Preview);
+        }
         match self.namespaces.get(&read.namespace) {
             Some(namespace) => namespace.answer(&read.query),
             None => read::without_namespace(&read.query),

@@ -11,7 +11,9 @@ use alloc::vec::Vec;
 use sha2::{Digest, Sha256};
 
 use super::history::{Revision, Undo};
-use crate::command::config::{Action, ConfigError, Container, Content, Field, Item, Pair, Policy, Stamp};
+use crate::command::config::{
+    Action, ConfigError, Container, Content, Field, Item, Pair, Policy, Schema, Stamp,
+};
 use crate::command::config::{fields_bytes, write_document};
 
 /// A namespace of the configuration centre.
@@ -179,15 +181,27 @@ pub fn resolve<'a>(container: &mut Container, pair: impl Fn(&str) -> Option<&'a 
 
 /// Size of a pair in bytes, as limits count it.
 pub fn pair_bytes(key: &str, pair: &Pair) -> usize {
-    key.len() + pair.value.json_bytes()
+    key.len() + pair.value.json_bytes() + schema_bytes(pair.schema.as_ref())
+}
+
+fn schema_bytes(schema: Option<&Arc<Schema>>) -> usize {
+    schema.map_or(0, |schema| schema.json_bytes())
 }
 
 /// Size of a container in bytes, as limits count it.
 pub fn container_bytes(key: &str, container: &Container) -> usize {
-    key.len() + fields_bytes(&container.fields)
+    key.len() + fields_bytes(&container.fields) + schema_bytes(container.schema.as_ref())
 }
 
 /// A container without the length and checksum of its document.
 pub fn unresolved(fields: Vec<Field>, revision: u64) -> Container {
-    Container { fields, revision, touched: revision, changed: revision, checksum: [0; 32], document_bytes: 0 }
+    Container {
+        fields,
+        schema: None,
+        revision,
+        touched: revision,
+        changed: revision,
+        checksum: [0; 32],
+        document_bytes: 0,
+    }
 }

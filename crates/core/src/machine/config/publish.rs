@@ -13,8 +13,10 @@ use alloc::vec::Vec;
 use super::history::{Revision, Undo};
 use super::namespace::{Contents, Namespace, container_bytes, pair_bytes, resolve, unresolved};
 use crate::command::config::{
-    Action, Change, ConfigError, Container, Content, Datatype, Field, Item, Pair, Stamp,
+    Action, Change, CheckError, ConfigError, Container, Content, Datatype, Field, Item, Pair, Schema,
+    SchemaChecker, Stamp, document_tree,
 };
+use crate::deliberate::{Fault, Faults};
 use crate::limits;
 
 /// New content of keys; `None` removes the key.
@@ -24,6 +26,8 @@ struct Staged {
     containers: BTreeMap<Arc<str>, Option<Arc<Container>>>,
     /// Pairs and containers that must keep their datatypes.
     typed: BTreeSet<Item>,
+    /// New schemas of pairs and containers; `None` removes the schema.
+    schemas: BTreeMap<Item, Option<Arc<Schema>>>,
 }
 
 impl Staged {
@@ -46,25 +50,20 @@ impl Staged {
 
 impl Namespace {
     /// Applies all of `changes`, or none.
-    pub fn publish(&mut self, changes: Vec<Change>, stamp: Stamp) -> Result<(), ConfigError> {
+    pub fn publish(&mut self, changes: Vec<Change>, stamp: Stamp, faults: Faults) -> Result<(), ConfigError> {
         let staged = self.stage(changes)?;
-        self.commit(staged, Action::Publish, stamp)
+        self.commit(staged, (Action::Publish, stamp), faults)
     }
 
     /// Restores the content of an earlier revision, or one item of it.
-    pub fn roll_back(&mut self, to: u64, item: Option<Item>, stamp: Stamp) -> Result<(), ConfigError> {
+    pub fn roll_back(
+        &mut self,
+        (to, item): (u64, Option<Item>),
+        stamp: Stamp,
+        faults: Faults,
+    ) -> Result<(), ConfigError> {
         let target = self.at(to)?;
-        let put = |item: &Item| match target.get(item) {
-            Some(Content::Pair(pair)) => {
-                Change::PutPair { key: item.key().clone(), value: pair.value.clone(), retype: true }
-            }
-            Some(Content::Container(container)) => Change::PutContainer {
-                key: item.key().clone(),
-                fields: container.fields.clone(),
-                retype: true,
-            },
-            None => Change::Delete(item.clone()),
-        };
+        let put = |item: &Item| restoration(item, target.get(item));
         let items: BTreeSet<Item> = match item {
             Some(item) => {
                 if target.get(&item).is_none() && self.contents.get(&item).is_none() {
@@ -82,9 +81,9 @@ impl Namespace {
         };
         // Items that exist neither then nor now were created and deleted in between.
         let matters = |item: &&Item| target.get(item).is_some() || self.contents.get(item).is_some();
-        let changes = items.iter().filter(matters).map(put).collect();
+        let changes = items.iter().filter(matters).flat_map(put).collect();
         let staged = self.stage(changes)?;
-        self.commit(staged, Action::Rollback { to }, stamp)
+        self.commit(staged, (Action::Rollback { to }, stamp), faults)
     }
 
     /// Stages `changes`, without those that equal the current content.
@@ -95,7 +94,8 @@ impl Namespace {
             match change {
                 Change::PutPair { key, value, retype } => {
                     staged.hold_type(Item::Pair(key.clone()), retype);
-                    staged.pairs.insert(key, Some(Arc::new(Pair { value, revision: number })));
+                    let pair = Pair { value, schema: None, revision: number };
+                    staged.pairs.insert(key, Some(Arc::new(pair)));
                 }
                 Change::PutContainer { key, fields, retype } => {
                     staged.hold_type(Item::Container(key.clone()), retype);
@@ -116,22 +116,77 @@ impl Namespace {
                     }
                     staged.containers.insert(key, None);
                 }
+                Change::SetSchema { item, schema } => {
+                    staged.schemas.insert(item, schema);
+                }
             }
         }
         self.hold_pair_types(&mut staged)?;
+        self.stage_schemas(&mut staged)?;
         staged.pairs.retain(|key, pair| {
-            let now = self.contents.pairs.get(key);
-            now.map(|now| &now.value) != pair.as_ref().map(|pair| &pair.value)
+            let now = self.contents.pairs.get(key).map(|now| (&now.value, &now.schema));
+            now != pair.as_ref().map(|pair| (&pair.value, &pair.schema))
         });
         staged.containers.retain(|key, container| {
-            let now = self.contents.containers.get(key);
-            now.map(|now| &now.fields) != container.as_ref().map(|container| &container.fields)
+            let now = self.contents.containers.get(key).map(|now| (&now.fields, &now.schema));
+            now != container.as_ref().map(|container| (&container.fields, &container.schema))
         });
         Ok(staged)
     }
 
+    /// Gives every staged pair and container its schema: the one that the change sets, or else the
+    /// one that it has. Stages those of which only the schema changes.
+    fn stage_schemas(&self, staged: &mut Staged) -> Result<(), ConfigError> {
+        let revision = self.numbered + 1;
+        for item in staged.schemas.keys() {
+            match item {
+                Item::Pair(key) if !staged.pairs.contains_key(key) => {
+                    let now = self.contents.pairs.get(key);
+                    let pair = now.map(|now| Arc::new(Pair { revision, ..Pair::clone(now) }));
+                    staged.pairs.insert(key.clone(), pair);
+                }
+                Item::Container(key) if !staged.containers.contains_key(key) => {
+                    let now = self.contents.containers.get(key);
+                    let container = now.map(|now| Arc::new(unresolved(now.fields.clone(), revision)));
+                    staged.containers.insert(key.clone(), container);
+                }
+                _ => {}
+            }
+        }
+        let schema_of = |item: Item, now: Option<&Arc<Schema>>| match staged.schemas.get(&item) {
+            Some(schema) => schema.clone(),
+            None => now.cloned(),
+        };
+        for (key, pair) in &mut staged.pairs {
+            let now = self.contents.pairs.get(key).and_then(|now| now.schema.as_ref());
+            let item = Item::Pair(key.clone());
+            match pair {
+                Some(pair) => Arc::make_mut(pair).schema = schema_of(item, now),
+                None if staged.schemas.contains_key(&item) => return Err(ConfigError::NoPair(key.clone())),
+                None => {}
+            }
+        }
+        for (key, container) in &mut staged.containers {
+            let now = self.contents.containers.get(key).and_then(|now| now.schema.as_ref());
+            let item = Item::Container(key.clone());
+            match container {
+                Some(container) => Arc::make_mut(container).schema = schema_of(item, now),
+                None if staged.schemas.contains_key(&item) => {
+                    return Err(ConfigError::NoContainer(key.clone()));
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Checks the staged changes and applies them as one revision.
-    fn commit(&mut self, mut staged: Staged, action: Action, stamp: Stamp) -> Result<(), ConfigError> {
+    fn commit(
+        &mut self,
+        mut staged: Staged,
+        (action, stamp): (Action, Stamp),
+        faults: Faults,
+    ) -> Result<(), ConfigError> {
         if staged.pairs.is_empty() && staged.containers.is_empty() {
             return Ok(());
         }
@@ -145,6 +200,7 @@ impl Namespace {
         let items = items.chain(staged.containers.keys().cloned().map(Item::Container));
         let undo = items.map(|item| Undo { before: self.contents.get(&item), item }).collect();
         self.resolve_affected(&mut staged, number)?;
+        self.judge_schemas(&staged, faults)?;
         for (key, pair) in staged.pairs {
             self.set_pair(&key, pair);
         }
@@ -166,7 +222,7 @@ impl Namespace {
             }
             match pair.value.int_as_float() {
                 Some(value) if now == Datatype::Float => {
-                    *pair = Arc::new(Pair { value, revision: pair.revision });
+                    Arc::make_mut(pair).value = value;
                 }
                 _ => return Err(ConfigError::PairRetyped { pair: key.clone(), now, wanted }),
             }
@@ -287,4 +343,58 @@ impl Namespace {
         staged.containers.extend(resolved);
         Ok(())
     }
+}
+
+impl Namespace {
+    /// Checks the schemas of all pairs that change, and of all containers whose documents may
+    /// change.
+    fn judge_schemas(&self, staged: &Staged, faults: Faults) -> Result<(), ConfigError> {
+        let mut checker = SchemaChecker::default();
+        for (key, pair) in &staged.pairs {
+            if let Some(pair) = pair
+                && let Some(schema) = &pair.schema
+            {
+                let checked = checker.check(schema, &pair.value);
+                checked.map_err(|error| violated(Item::Pair(key.clone()), error))?;
+            }
+        }
+        for (key, container) in &staged.containers {
+            let Some(container) = container else { continue };
+            let Some(schema) = &container.schema else { continue };
+            let is_written = container.revision == container.touched;
+            if !is_written && faults.has(Fault::ContainerSchemaIgnored) {
+                continue;
+            }
+            let document = document_tree(&container.fields, |pair| staged.pair(&self.contents, pair));
+            let checked = checker.check(schema, &document);
+            checked.map_err(|error| violated(Item::Container(key.clone()), error))?;
+        }
+        Ok(())
+    }
+}
+
+fn violated(item: Item, error: CheckError) -> ConfigError {
+    match error {
+        CheckError::Violated { path, rule } => {
+            ConfigError::SchemaViolated { item, path: path.into(), rule: rule.into() }
+        }
+        CheckError::TooMuchWork => ConfigError::SchemasTooCostly,
+    }
+}
+
+/// The changes that restore earlier content of an item.
+fn restoration(item: &Item, content: Option<Content>) -> Vec<Change> {
+    let key = item.key().clone();
+    let (put, schema) = match content {
+        Some(Content::Pair(pair)) => {
+            let value = pair.value.clone();
+            (Change::PutPair { key, value, retype: true }, pair.schema.clone())
+        }
+        Some(Content::Container(container)) => {
+            let fields = container.fields.clone();
+            (Change::PutContainer { key, fields, retype: true }, container.schema.clone())
+        }
+        None => return Vec::from([Change::Delete(item.clone())]),
+    };
+    Vec::from([put, Change::SetSchema { item: item.clone(), schema }])
 }

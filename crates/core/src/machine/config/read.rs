@@ -85,6 +85,7 @@ impl Namespace {
             Query::NamespaceChanges { after } => {
                 ConfigReply::NamespaceChanges(self.namespace_changes(after.as_ref()))
             }
+            Query::Preview(_) => unreachable!("invariant: `Config` answers it"),
         })
     }
 

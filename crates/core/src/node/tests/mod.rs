@@ -7,6 +7,7 @@ mod force_new_cluster;
 mod key_reports;
 mod membership;
 mod permissions;
+mod previews;
 mod publications;
 mod scans;
 mod silence;

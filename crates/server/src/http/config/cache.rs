@@ -113,6 +113,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded() {
         let container = Container {
+            schema: None,
             fields: vec![],
             revision: 1,
             touched: 1,

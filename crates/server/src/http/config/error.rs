@@ -10,7 +10,7 @@ use hyper::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use tidelock_core::clients::import::ImportFailure;
 use tidelock_core::clients::watcher::WatchError;
 use tidelock_core::command::Refusal;
-use tidelock_core::command::config::ConfigError;
+use tidelock_core::command::config::{ConfigError, SchemaError};
 
 use super::super::problem::Problem;
 use super::super::response::{self, Response};
@@ -105,6 +105,7 @@ impl From<ConfigError> for ApiError {
     fn from(error: ConfigError) -> ApiError {
         let (status, errcode) = match &error {
             ConfigError::MissingPair { .. } => (StatusCode::BAD_REQUEST, 40003),
+            ConfigError::SchemaViolated { .. } => (StatusCode::BAD_REQUEST, 40005),
             ConfigError::NoNamespace => (StatusCode::NOT_FOUND, 40401),
             ConfigError::NoPair(_) => (StatusCode::NOT_FOUND, 40402),
             ConfigError::NoContainer(_) => (StatusCode::NOT_FOUND, 40403),
@@ -121,6 +122,7 @@ impl From<ConfigError> for ApiError {
             ConfigError::TooManyContainers => (StatusCode::PAYLOAD_TOO_LARGE, 41312),
             ConfigError::NamespaceFull => (StatusCode::PAYLOAD_TOO_LARGE, 41313),
             ConfigError::DocumentsTooLong => (StatusCode::PAYLOAD_TOO_LARGE, 41314),
+            ConfigError::SchemasTooCostly => (StatusCode::PAYLOAD_TOO_LARGE, 41315),
         };
         let mut errmsg = error.to_string();
         match &error {
@@ -134,10 +136,16 @@ impl From<ConfigError> for ApiError {
             }
             _ => {}
         }
-        if (40900..41000).contains(&errcode) || status == StatusCode::PAYLOAD_TOO_LARGE {
+        if (40900..41000).contains(&errcode) || errcode == 40005 || status == StatusCode::PAYLOAD_TOO_LARGE {
             errmsg.push_str("; nothing was changed");
         }
         ApiError::new(status, errcode, errmsg)
+    }
+}
+
+impl From<SchemaError> for ApiError {
+    fn from(error: SchemaError) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, 40006, format!("invalid schema: {error}"))
     }
 }
 
@@ -219,7 +227,7 @@ impl From<Refusal> for ApiError {
             Refusal::UnknownOutcome => 50400,
             Refusal::Unauthenticated => 40100,
             Refusal::Forbidden(_) => 40300,
-            Refusal::VersionTooLow => 40900,
+            Refusal::VersionTooLow => 40905,
             Refusal::Invalid(_) | Refusal::CrossShard => 40000,
         };
         let denied = DeniedReason::of(&refusal);

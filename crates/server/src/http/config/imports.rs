@@ -5,11 +5,10 @@
 
 use std::sync::Arc;
 
-use tidelock_api::config::Done;
 use tidelock_core::clients::import::{
-    ContainerDocument, ImportAction, ImportContent, ImportRequest, ImportTarget,
+    ContainerDocument, ImportAction, ImportContent, ImportOutcome, ImportRequest, ImportTarget,
 };
-use tidelock_core::command::config::{ConfigWritten, Name, Value};
+use tidelock_core::command::config::{Name, Value};
 use tidelock_core::deliberate::Faults;
 use tidelock_core::limits;
 
@@ -20,7 +19,7 @@ use super::formats::{Document, Format, Notes};
 use super::show;
 use super::transfer::format;
 use super::values::FILE_VALUES_MAX;
-use super::writes::{WriteOptions, check_stamp, read_body};
+use super::writes::{WriteOptions, check_stamp, is_dry_run, read_body, show_preview};
 use super::{measured_export, offload};
 use crate::store::Store;
 
@@ -55,10 +54,11 @@ async fn import<S: Store>(
     create: bool,
     file: ParsedFile,
 ) -> Result<Response, ApiError> {
-    let WriteOptions { stamp, expected } = WriteOptions::of(call)?;
+    let WriteOptions { stamp, expected, .. } = WriteOptions::of(call)?;
     check_stamp(&stamp)?;
     let ParsedFile { content, notes, bytes } = file;
-    let target = ImportTarget { namespace, create, stamp, expected };
+    let is_dry_run = is_dry_run(call)?;
+    let target = ImportTarget { namespace, create, stamp, expected, is_dry_run };
     let (mut import, mut action) = ImportRequest::begin(target, content, Faults::NONE);
     loop {
         action = match action {
@@ -71,8 +71,11 @@ async fn import<S: Store>(
                 }
             }
             ImportAction::Done(result) => {
-                let ConfigWritten { revision, changed } = result?;
-                return Ok(show::respond(Done { revision, changed, notes: notes.into_lines() }));
+                let notes = notes.into_lines();
+                return match result? {
+                    ImportOutcome::Written(written) => Ok(show::respond(show::written(written, notes))),
+                    ImportOutcome::Previewed(preview) => show_preview(call, preview, notes).await,
+                };
             }
         }
     }

@@ -36,7 +36,7 @@ mod writes;
 use std::sync::Arc;
 
 use tidelock_core::clients::watcher::WatchScope;
-use tidelock_core::command::config::{Export, Item, Name, Stamp};
+use tidelock_core::command::config::{ConfigPreview, Content, Export, Item, Name, Stamp};
 use tidelock_core::command::{ConfigRead, Consistency};
 use tidelock_core::limits;
 
@@ -70,12 +70,18 @@ pub(super) enum Config {
     RollBackPair,
     PairHistory,
     PairContainers,
+    PairSchema,
+    PutPairSchema,
+    DeletePairSchema,
     Containers,
     Container,
     PutContainer,
     DeleteContainer,
     RollBackContainer,
     ContainerHistory,
+    ContainerSchema,
+    PutContainerSchema,
+    DeleteContainerSchema,
     ContainerDiff,
     Blame,
     DownloadContainer,
@@ -152,6 +158,12 @@ async fn dispatch<S: Store>(
         Config::PutContainer => Box::pin(writes::put(call, namespace, container()?)).await,
         Config::DeletePair => Box::pin(writes::delete(call, namespace, pair()?)).await,
         Config::DeleteContainer => Box::pin(writes::delete(call, namespace, container()?)).await,
+        Config::PairSchema => Box::pin(reads::schema(call, namespace, pair()?)).await,
+        Config::ContainerSchema => Box::pin(reads::schema(call, namespace, container()?)).await,
+        Config::PutPairSchema => Box::pin(writes::set_schema(call, namespace, pair()?)).await,
+        Config::PutContainerSchema => Box::pin(writes::set_schema(call, namespace, container()?)).await,
+        Config::DeletePairSchema => Box::pin(writes::delete_schema(call, namespace, pair()?)).await,
+        Config::DeleteContainerSchema => Box::pin(writes::delete_schema(call, namespace, container()?)).await,
         Config::Publish => Box::pin(writes::publish(call, namespace)).await,
         Config::RollBack => Box::pin(writes::roll_back(call, namespace, None)).await,
         Config::RollBackPair => Box::pin(writes::roll_back(call, namespace, Some(pair()?))).await,
@@ -217,6 +229,17 @@ fn number(parameters: Parameters<'_>, name: &str) -> Result<Option<u64>, ApiErro
     let Some(digits) = parameters.get(name)? else { return Ok(None) };
     let number = uri::parse_u64(&digits);
     number.map(Some).ok_or_else(|| ApiError::invalid(format!("{name} must be a whole number, 0 or more")))
+}
+
+/// The size of what a preview shows, exact only up to what matters to [`offload`].
+fn measured_preview(preview: &ConfigPreview) -> usize {
+    let content = |content: &Content| match content {
+        Content::Pair(pair) => pair.value.json_bytes(),
+        Content::Container(container) => container.document_bytes,
+    };
+    let sides = preview.changes.iter().flat_map(|change| [&change.before, &change.after]);
+    let texts = preview.documents.iter().flat_map(|document| [&document.before, &document.after]);
+    measured(sides.flatten().map(content).chain(texts.flatten().map(|text| text.len())))
 }
 
 /// `limit` of a page.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    Blame, ConfigReply, Container, Export, Found, HistoryPage, Item, NamespaceView, Pair, Query, Search,
-    SearchPage, Selection,
+    Blame, ConfigOperation, ConfigPreview, ConfigReply, Container, Export, Found, HistoryPage, Item,
+    NamespaceView, Pair, Preview, Query, Search, SearchPage, Selection,
 };
 
 /// A query that is answered by an `A`.
@@ -88,4 +88,11 @@ pub(super) fn blame(key: Arc<str>) -> TypedQuery<Blame> {
 
 pub(super) fn export(at: Option<u64>) -> TypedQuery<Export> {
     query!(Query::Export { at }, ConfigReply::Export(export) => export)
+}
+
+pub(super) fn preview(operation: ConfigOperation, expected: Option<u64>) -> TypedQuery<ConfigPreview> {
+    query!(
+        Query::Preview(Preview { expected, operation }.into()),
+        ConfigReply::Preview(preview) => preview,
+    )
 }

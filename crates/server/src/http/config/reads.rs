@@ -114,6 +114,22 @@ pub(super) async fn pair<S: Store>(
     Ok(show::respond(show::pair(&namespace, &key, &pair)))
 }
 
+/// `GET …/schema?revision=` of a pair or a container: null if it has none.
+pub(super) async fn schema<S: Store>(
+    call: Call<'_, S>,
+    namespace: Name,
+    item: Item,
+) -> Result<Response, ApiError> {
+    let at = number(call.parameters(), "revision")?;
+    let schema = match item {
+        Item::Pair(key) => ask(&call, &namespace, queries::pair(key, at)).await?.schema.clone(),
+        Item::Container(key) => {
+            ask(&call, &namespace, queries::container(key, at)).await?.container.schema.clone()
+        }
+    };
+    Ok(show::respond(schema.as_deref().map(show::schema)))
+}
+
 /// `GET /namespaces/:ns/containers/:key?revision=`. The entity tag is the checksum.
 pub(super) async fn container<S: Store>(
     call: Call<'_, S>,
@@ -251,8 +267,12 @@ fn show_namespace_diff(before: &AtRevision<Export>, after: &AtRevision<Export>) 
 /// Compares the content that is shown, not the revision that wrote it.
 fn is_same(before: Option<&Content>, after: Option<&Content>) -> bool {
     match (before, after) {
-        (Some(Content::Pair(was)), Some(Content::Pair(is))) => was.value == is.value,
-        (Some(Content::Container(was)), Some(Content::Container(is))) => was.fields == is.fields,
+        (Some(Content::Pair(was)), Some(Content::Pair(is))) => {
+            was.value == is.value && was.schema == is.schema
+        }
+        (Some(Content::Container(was)), Some(Content::Container(is))) => {
+            was.fields == is.fields && was.schema == is.schema
+        }
         (was, is) => was.is_none() && is.is_none(),
     }
 }

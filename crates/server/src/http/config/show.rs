@@ -8,8 +8,8 @@ use serde::Serialize;
 use tidelock_api::config as api;
 use tidelock_core::clients::watcher::{WatchEvent, WatchScope};
 use tidelock_core::command::config::{
-    Action, Blame, Container, Content, Field, Found, HistoryPage, Item, Name, NamespaceView, Pair, Refers,
-    RevisionView, SearchMatch, Value,
+    Action, Blame, ConfigPreview, ConfigWritten, Container, Content, Field, Found, HistoryPage, Item, Name,
+    NamespaceView, Pair, Refers, RevisionView, Schema, SearchMatch, Value,
 };
 
 use super::super::response::{self, Response};
@@ -213,6 +213,33 @@ fn kind(item: &Item) -> &'static str {
     }
 }
 
+/// What a change would do.
+pub(super) fn preview(preview: &ConfigPreview, notes: Vec<String>) -> api::Done {
+    let changes = preview.changes.iter().map(|change| {
+        let (before, after) = (change.before.as_ref(), change.after.as_ref());
+        item_change(&change.item, before, after, HistoryDetail::Contents)
+    });
+    let text = |side: &Option<Arc<str>>| side.as_deref().map_or_else(|| value(None), |text| raw(text.into()));
+    let documents = preview.documents.iter().map(|document| api::PreviewedDocument {
+        container: document.container.to_string(),
+        before: text(&document.before),
+        after: text(&document.after),
+    });
+    api::Done {
+        revision: preview.revision,
+        changed: preview.changed,
+        notes,
+        changes: Some(changes.collect()),
+        documents: Some(documents.collect()),
+    }
+}
+
+/// What a change did.
+pub(super) fn written(written: ConfigWritten, notes: Vec<String>) -> api::Done {
+    let ConfigWritten { revision, changed } = written;
+    api::Done { revision, changed, notes, changes: None, documents: None }
+}
+
 /// The content of a pair or container, as a client would send it.
 fn content(content: Option<&Content>) -> api::Content {
     let key = |key: &Arc<str>| api::Key(key.to_string());
@@ -226,11 +253,19 @@ fn content(content: Option<&Content>) -> api::Content {
         Some(Content::Pair(pair)) => api::Content::Pair(api::PairContent {
             value: Some(value(Some(&pair.value))),
             datatype: Some(pair.value.datatype() as u8),
+            type_name: Some(pair.value.datatype().name().into()),
+            schema: pair.schema.as_deref().map(schema),
         }),
         Some(Content::Container(container)) => api::Content::Container(api::ContainerContent {
             fields: container.fields.iter().map(field).collect(),
+            schema: container.schema.as_deref().map(schema),
         }),
     }
+}
+
+/// A schema, as a client would send it.
+pub(super) fn schema(schema: &Schema) -> api::Json {
+    value(Some(schema.source()))
 }
 
 /// An event of a container or of a whole namespace, as a watcher receives it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_DISPOSITION, HeaderValue};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tidelock_core::command::config::{Export, Field, Found, Name, Value};
+use tidelock_core::command::config::{Export, Field, Found, Name, Value, document_tree};
 
 use super::super::response::{self, Response};
 use super::super::service::Call;
@@ -22,13 +22,9 @@ pub(super) fn format<S: Store>(call: &Call<'_, S>) -> Result<Format, ApiError> {
     Format::of(&text(call.parameters(), "format")?.unwrap_or_else(|| "json".into()))
 }
 
-/// What a container resolves to, as a tree. Unlike in a value, a list or a dict of pairs may mix
-/// datatypes.
+/// What a container resolves to, as a tree.
 pub(super) fn tree(found: &Found) -> Value {
-    let value = |key: &Arc<str>| Some(found.pairs.get(key).map_or(Value::Empty, |pair| pair.value.clone()));
-    let fields = found.container.fields.iter();
-    let fields = fields.filter_map(|field| Some((field.key.clone(), field.refers.value(&value)?)));
-    Value::Dict(fields.collect())
+    document_tree(&found.container.fields, |key| found.pairs.get(key).map(|pair| &**pair))
 }
 
 /// `GET …/containers/:key/dl?format=&filename=&revision=`.
@@ -98,11 +94,15 @@ fn export_tree(namespace: &Name, export: &Export) -> Value {
         Value::Dict(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
     };
     let pair = |(key, pair): (&Arc<str>, &Arc<tidelock_core::command::config::Pair>)| {
-        dict(vec![
+        let datatype = pair.value.datatype();
+        let mut entries = vec![
             ("key", Value::Text(key.clone())),
             ("value", pair.value.clone()),
-            ("datatype", Value::Int(pair.value.datatype() as i64)),
-        ])
+            ("datatype", Value::Int(datatype as i64)),
+            ("type", Value::text(datatype.name())),
+        ];
+        entries.extend(pair.schema.as_ref().map(|schema| ("schema", schema.source().clone())));
+        dict(entries)
     };
     let field = |field: &Field| {
         let value = field.refers.value(&|key| Some(Value::Text(key.clone()))).unwrap_or(Value::Empty);
@@ -111,7 +111,9 @@ fn export_tree(namespace: &Name, export: &Export) -> Value {
     };
     let containers = export.containers.iter().map(|(key, container)| {
         let fields = container.fields.iter().map(field).collect();
-        dict(vec![("key", Value::Text(key.clone())), ("fields", Value::List(fields))])
+        let mut entries = vec![("key", Value::Text(key.clone())), ("fields", Value::List(fields))];
+        entries.extend(container.schema.as_ref().map(|schema| ("schema", schema.source().clone())));
+        dict(entries)
     });
     dict(vec![
         ("namespace", Value::text(namespace.as_str())),

@@ -129,14 +129,10 @@ impl<'de> Visitor<'de> for Builder<'_> {
 }
 
 /// Gives a value the named datatype, or the one that its form implies.
-pub(super) fn typed(value: Value, datatype: Option<u64>) -> Result<Value, ApiError> {
+pub(super) fn typed(value: Value, datatype: Option<Datatype>) -> Result<Value, ApiError> {
     let value = match datatype {
         None => value,
-        Some(number) => {
-            let datatype = Datatype::of(number)
-                .ok_or_else(|| ApiError::value(format!("there is no datatype {number}: they are 0 to 6")))?;
-            cast(value, datatype)?
-        }
+        Some(datatype) => cast(value, datatype)?,
     };
     value.validate().map_err(|error| ApiError::value(error.to_string()))?;
     Ok(value)
@@ -182,20 +178,19 @@ mod tests {
 
     #[test]
     fn datatypes_are_held_to() {
-        assert_eq!(typed(Value::Int(1), Some(3)).ok(), Value::float(1.0));
+        assert_eq!(typed(Value::Int(1), Some(Datatype::Float)).ok(), Value::float(1.0));
         assert_eq!(typed(Value::Int(1), None).ok(), Some(Value::Int(1)));
-        assert_eq!(typed(Value::Empty, Some(0)).ok(), Some(Value::Empty));
+        assert_eq!(typed(Value::Empty, Some(Datatype::Empty)).ok(), Some(Value::Empty));
         for (value, datatype) in [
-            (Value::Int(i64::MAX), 3),
-            (Value::text("1"), 1),
-            (Value::Int(1), 2),
-            (Value::Int(1), 4),
-            (Value::Empty, 1),
-            (Value::Int(0), 0),
-            (Value::Int(1), 7),
-            (Value::List(vec![Value::Int(1), Value::Bool(true)]), 5),
+            (Value::Int(i64::MAX), Datatype::Float),
+            (Value::text("1"), Datatype::Int),
+            (Value::Int(1), Datatype::Text),
+            (Value::Int(1), Datatype::Bool),
+            (Value::Empty, Datatype::Int),
+            (Value::Int(0), Datatype::Empty),
+            (Value::List(vec![Value::Int(1), Value::Bool(true)]), Datatype::List),
         ] {
-            assert!(typed(value.clone(), Some(datatype)).is_err(), "{value:?} as {datatype}");
+            assert!(typed(value.clone(), Some(datatype)).is_err(), "{value:?} as {datatype:?}");
         }
     }
 }

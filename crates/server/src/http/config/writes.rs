@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use tidelock_api::config::Done;
-use tidelock_core::command::ConfigWrite;
-use tidelock_core::command::config::{Change, ConfigOperation, ConfigWritten, Item, Name, Policy, Stamp};
+use tidelock_core::command::config::{
+    Change, ConfigOperation, ConfigPreview, Item, Name, Policy, Schema, Stamp,
+};
+use tidelock_core::command::{ConfigWrite, Consistency};
 use tidelock_core::limits;
 
 use super::super::body::BodyLimit;
-use super::super::response::Response;
+use super::super::response::{self, Response};
 use super::super::service::Call;
 use super::error::ApiError;
 use super::input::{self, Object};
 use super::queries;
 use super::show;
-use super::{number, offload, stamp, state_author};
+use super::{ask_store, measured_preview, number, offload, stamp, state_author};
 use crate::requests;
 use crate::store::Store;
 
@@ -25,11 +26,14 @@ const DAY_MS: u64 = 24 * 3600 * 1000;
 pub(super) struct WriteOptions {
     pub stamp: Stamp,
     pub expected: Option<u64>,
+    /// What the answer says of the body.
+    notes: Vec<String>,
 }
 
 impl WriteOptions {
     pub fn of<S: Store>(call: &Call<'_, S>) -> Result<WriteOptions, ApiError> {
-        Ok(WriteOptions { stamp: stamp(call)?, expected: number(call.parameters(), "expected")? })
+        let expected = number(call.parameters(), "expected")?;
+        Ok(WriteOptions { stamp: stamp(call)?, expected, notes: Vec::new() })
     }
 
     /// Takes them from the body, or else from the parameters.
@@ -63,18 +67,9 @@ impl BodyTerms {
     }
 }
 
-/// Submits a change.
-pub(super) async fn submit<S: Store>(
-    store: &S,
-    namespace: Name,
-    options: WriteOptions,
-    operation: ConfigOperation,
-) -> Result<Done, ApiError> {
-    let WriteOptions { stamp, expected } = options;
-    check_stamp(&stamp)?;
-    let write = ConfigWrite { namespace, stamp, expected, operation };
-    let ConfigWritten { revision, changed } = store.ask(requests::write_config(write)).await??;
-    Ok(Done { revision, changed, notes: Vec::new() })
+/// Whether a request only asks what its change would do.
+pub(super) fn is_dry_run<S: Store>(call: &Call<'_, S>) -> Result<bool, ApiError> {
+    Ok(call.parameters().flag("dry_run")?)
 }
 
 /// Checks the lengths of author and message.
@@ -91,13 +86,34 @@ pub(super) fn check_stamp(stamp: &Stamp) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// Submits a change, or asks what it would do, and shows the answer.
 async fn submit_and_show<S: Store>(
     call: &Call<'_, S>,
     namespace: Name,
     options: WriteOptions,
     operation: ConfigOperation,
 ) -> Result<Response, ApiError> {
-    Ok(show::respond(submit(call.store(), namespace, options, operation).await?))
+    let WriteOptions { stamp, expected, notes } = options;
+    check_stamp(&stamp)?;
+    if is_dry_run(call)? {
+        let query = queries::preview(operation, expected);
+        let preview = ask_store(call.store(), &namespace, query, Consistency::Linearizable).await?;
+        return show_preview(call, preview, notes).await;
+    }
+    let write = ConfigWrite { namespace, stamp, expected, operation };
+    let written = call.store().ask(requests::write_config(write)).await???;
+    Ok(show::respond(show::written(written, notes)))
+}
+
+/// Shows what a change would do.
+pub(super) async fn show_preview<S: Store>(
+    call: &Call<'_, S>,
+    preview: ConfigPreview,
+    notes: Vec<String>,
+) -> Result<Response, ApiError> {
+    let bytes = measured_preview(&preview);
+    let write = move || Ok(show::success(show::preview(&preview, notes)));
+    Ok(response::json(offload(call, bytes, write).await?))
 }
 
 pub(super) async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<bytes::Bytes, ApiError> {
@@ -135,19 +151,22 @@ pub(super) async fn put<S: Store>(
     namespace: Name,
     item: Item,
 ) -> Result<Response, ApiError> {
-    let options = WriteOptions::of(&call)?;
+    let mut options = WriteOptions::of(&call)?;
     let retype = call.parameters().flag("retype")?;
     let body = read_body(&mut call).await?;
     let read = move |body: &[u8]| match item {
-        Item::Pair(key) => Ok(input::put_pair(key, input::pair(Object::of_json("a pair", body)?)?, retype)),
+        Item::Pair(key) => {
+            let (value, notes) = input::json("a pair", body)?;
+            Ok((input::pair(key, Object::of("a pair", value)?, retype)?, notes.into_lines()))
+        }
         Item::Container(key) => {
-            let fields = input::container(Object::of_json("a container", body)?)?;
-            Ok(Change::PutContainer { key, fields, retype })
+            let changes = input::container(key, Object::of_json("a container", body)?, retype)?;
+            Ok((changes, Vec::new()))
         }
     };
-    let change = offload(&call, body.len(), move || read(&body)).await?;
-    let operation =
-        ConfigOperation::Publish { changes: vec![change], create: call.parameters().flag("create")? };
+    let changes;
+    (changes, options.notes) = offload(&call, body.len(), move || read(&body)).await?;
+    let operation = ConfigOperation::Publish { changes, create: call.parameters().flag("create")? };
     submit_and_show(&call, namespace, options, operation).await
 }
 
@@ -162,6 +181,38 @@ pub(super) async fn delete<S: Store>(
     submit_and_show(&call, namespace, options, operation).await
 }
 
+/// `POST …/schema`: sets the schema of a pair or a container.
+pub(super) async fn set_schema<S: Store>(
+    mut call: Call<'_, S>,
+    namespace: Name,
+    item: Item,
+) -> Result<Response, ApiError> {
+    let options = WriteOptions::of(&call)?;
+    let body = read_body(&mut call).await?;
+    let schema = offload(&call, body.len(), move || input::schema(input::json("a schema", &body)?.0)).await?;
+    change_schema(&call, (namespace, item), options, Some(schema)).await
+}
+
+/// `DELETE …/schema`.
+pub(super) async fn delete_schema<S: Store>(
+    call: Call<'_, S>,
+    namespace: Name,
+    item: Item,
+) -> Result<Response, ApiError> {
+    let options = WriteOptions::of(&call)?;
+    change_schema(&call, (namespace, item), options, None).await
+}
+
+async fn change_schema<S: Store>(
+    call: &Call<'_, S>,
+    (namespace, item): (Name, Item),
+    options: WriteOptions,
+    schema: Option<Arc<Schema>>,
+) -> Result<Response, ApiError> {
+    let changes = vec![Change::SetSchema { item, schema }];
+    submit_and_show(call, namespace, options, ConfigOperation::Publish { changes, create: false }).await
+}
+
 /// `POST /namespaces/:ns/publish {"changes":[…],"author","message","expected","create","retype"}`.
 pub(super) async fn publish<S: Store>(mut call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
     let body = read_body(&mut call).await?;
@@ -169,8 +220,8 @@ pub(super) async fn publish<S: Store>(mut call: Call<'_, S>, namespace: Name) ->
         let retype = call.parameters().flag("retype")?;
         move || Publication::of_body(&body, retype)
     });
-    let Publication { options, changes, create } = publication.await?;
-    let options = WriteOptions::with_body(&call, options)?;
+    let Publication { options, changes, create, notes } = publication.await?;
+    let options = WriteOptions { notes, ..WriteOptions::with_body(&call, options)? };
     let create = create || call.parameters().flag("create")?;
     submit_and_show(&call, namespace, options, ConfigOperation::Publish { changes, create }).await
 }
@@ -179,11 +230,13 @@ struct Publication {
     options: BodyTerms,
     changes: Vec<Change>,
     create: bool,
+    notes: Vec<String>,
 }
 
 impl Publication {
     fn of_body(body: &[u8], retype: bool) -> Result<Publication, ApiError> {
-        let mut object = Object::of_json("a publication", body)?;
+        let (value, notes) = input::json("a publication", body)?;
+        let mut object = Object::of("a publication", value)?;
         let options = BodyTerms::take(&mut object)?;
         let changes =
             object.list("changes")?.ok_or_else(|| ApiError::invalid("a publication has no changes"))?;
@@ -193,7 +246,8 @@ impl Publication {
         let numbered = changes.into_iter().enumerate().map(|(position, change)| {
             input::change(change, retype).map_err(|error| error.at(&format!("change {position}")))
         });
-        Ok(Publication { options, changes: numbered.collect::<Result<_, _>>()?, create })
+        let changes = numbered.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+        Ok(Publication { options, changes, create, notes: notes.into_lines() })
     }
 }
 

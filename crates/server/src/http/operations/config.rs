@@ -23,6 +23,7 @@ pub(super) fn operations() -> Vec<Operation> {
     all.extend(pairs());
     all.extend(containers());
     all.extend(watches());
+    all.extend(schemas());
     all.extend(changes_of_many());
     all.extend(histories());
     all
@@ -60,12 +61,13 @@ fn if_none_match() -> Parameter {
     header("If-None-Match", text(), "304 if the content still has this checksum, quoted")
 }
 
-/// Author, message and expected revision of a change.
-fn terms() -> [Parameter; 3] {
+/// Author, message and expected revision of a change, and whether it is only previewed.
+fn terms() -> [Parameter; 4] {
     [
         query("author", short(limits::CONFIG_AUTHOR_CHARACTERS_MAX), "Who changes it"),
         query("message", short(limits::CONFIG_MESSAGE_CHARACTERS_MAX), "Why"),
         query("expected", number(), "Only while the namespace is at this revision; 0: is not there"),
+        query("dry_run", flag(), "Change nothing, and answer what would change"),
     ]
 }
 
@@ -88,7 +90,10 @@ fn envelope<T: JsonSchema>() -> Value {
 
 /// The answer to a change.
 fn done(operation: Operation) -> Operation {
-    operation.gives_json(envelope::<api::Done>(), "The namespace's revision, and whether it is a new one")
+    operation.gives_json(
+        envelope::<api::Done>(),
+        "The namespace's revision, and whether it is a new one; of a dry run, what would change",
+    )
 }
 
 /// A file of any of these formats.
@@ -310,6 +315,62 @@ fn watches() -> Vec<Operation> {
         ])
         .gives_json(envelope::<api::Readers>(), "The clients, and the nodes that did not answer")
         .fails([404]),
+    ]
+}
+
+fn schemas() -> Vec<Operation> {
+    let get = |route, endpoint, id, summary| {
+        operation(route, endpoint, id, summary)
+            .asks([revision(), stale()])
+            .gives_json(envelope::<Option<api::Json>>(), "The schema, or null")
+            .fails([404])
+    };
+    let put = |route, endpoint, id, summary| {
+        done(operation(route, endpoint, id, summary))
+            .asks(terms())
+            .takes_json(json!({ "type": ["object", "boolean"] }))
+            .fails([404, 409, 413])
+    };
+    let delete = |route, endpoint, id, summary| {
+        done(operation(route, endpoint, id, summary)).asks(terms()).fails([404, 409])
+    };
+    vec![
+        get(
+            "get /api/namespaces/{namespace}/pairs/{key}/schema",
+            Config::PairSchema,
+            "getPairSchema",
+            "What the value of a pair must be",
+        ),
+        put(
+            "post /api/namespaces/{namespace}/pairs/{key}/schema",
+            Config::PutPairSchema,
+            "putPairSchema",
+            "Sets what the value of a pair must be",
+        ),
+        delete(
+            "delete /api/namespaces/{namespace}/pairs/{key}/schema",
+            Config::DeletePairSchema,
+            "deletePairSchema",
+            "Removes the schema of a pair",
+        ),
+        get(
+            "get /api/namespaces/{namespace}/containers/{key}/schema",
+            Config::ContainerSchema,
+            "getContainerSchema",
+            "What the document of a container must be",
+        ),
+        put(
+            "post /api/namespaces/{namespace}/containers/{key}/schema",
+            Config::PutContainerSchema,
+            "putContainerSchema",
+            "Sets what the document of a container must be",
+        ),
+        delete(
+            "delete /api/namespaces/{namespace}/containers/{key}/schema",
+            Config::DeleteContainerSchema,
+            "deleteContainerSchema",
+            "Removes the schema of a container",
+        ),
     ]
 }
 

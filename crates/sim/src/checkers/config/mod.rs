@@ -7,6 +7,7 @@
 //! Revisions that are no longer kept are only judged by their numbers.
 
 mod imports;
+pub(super) mod previews;
 pub(super) mod search;
 
 use std::collections::BTreeMap;
@@ -14,8 +15,8 @@ use std::sync::Arc;
 
 use tidelock_core::clients::watcher::WatchScope;
 use tidelock_core::command::config::{
-    Action, Blame, Change, ConfigOperation, ConfigReply, ConfigWritten, Content, Datatype, Item, Name, Query,
-    RevisionView, Value,
+    Action, Blame, Change, ChangeView, ConfigOperation, ConfigReply, ConfigWritten, Content, Datatype, Item,
+    Name, Query, RevisionView, Schema, Value,
 };
 use tidelock_core::command::config::{Container, Found, Pair, Refers};
 use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply};
@@ -24,7 +25,7 @@ use tidelock_core::types::Token;
 use super::namespace_watches::{self, KnownLife};
 use super::replay::{judge_event_order, judge_missing_events, watches};
 use super::{Checker, FinishedRun, Violation};
-use crate::config::is_fleeting;
+use crate::config::{ClientSchema, is_fleeting};
 use crate::history::{Happened, History, ImportedDocument, Incarnation, Moment, Operation};
 use crate::watcher::{WatchedContent, WatchingClient};
 
@@ -64,6 +65,7 @@ pub fn check(
         let states = account.replay(name, history)?;
         imports::judge(name, account, imports, &states)?;
         account.judge_reads(name, &states)?;
+        previews::judge(name, account, &states)?;
         for watcher in watchers.iter().filter(|watcher| watcher.namespace == *name) {
             watches(&watcher.received)
                 .try_for_each(|watch| judge_watch(&watcher.scope, watch, (name, &states)))
@@ -132,6 +134,7 @@ impl<'a> Account<'a> {
             ConfigReply::Search(page) => page.revision,
             ConfigReply::Users { revision, .. } => *revision,
             ConfigReply::Blame(blame) => blame.found.revision,
+            ConfigReply::Preview(preview) => preview.revision,
             _ => return Ok(()),
         };
         if let (ConfigReply::History(page), true) = (reply, operation.is_final) {
@@ -296,7 +299,7 @@ impl<'a> Account<'a> {
         let mut expected = before.clone();
         match (&write.operation, view.action) {
             (ConfigOperation::Publish { changes, .. }, Action::Publish) => {
-                changes.iter().for_each(|change| expected.change(change));
+                expected.publish(changes);
                 if !expected.hold_types(before, changes) {
                     let text =
                         format!("revision {} of {author} gave away a datatype: {write:?}", view.number);
@@ -319,6 +322,10 @@ impl<'a> Account<'a> {
             (operation, action) => {
                 return violation(name, format!("revision {}: {action:?} for {operation:?}", view.number));
             }
+        }
+        if !after.has_its_schemas() {
+            let text = format!("revision {} of {author} violates a schema: {after:?}", view.number);
+            return violation(name, text);
         }
         if expected != *after {
             let text = format!("revision {} of {author} is {after:?}, not {expected:?}", view.number);
@@ -460,6 +467,7 @@ impl States {
 pub(super) struct ConfigState {
     pub pairs: BTreeMap<Arc<str>, Value>,
     pub containers: BTreeMap<Arc<str>, Vec<(Arc<str>, Refers)>>,
+    pub schemas: BTreeMap<Item, Arc<Schema>>,
 }
 
 impl ConfigState {
@@ -470,7 +478,12 @@ impl ConfigState {
         let fields = |container: &Container| {
             container.fields.iter().map(|field| (field.key.clone(), field.refers.clone())).collect()
         };
+        let of_pairs = pairs.iter().map(|(key, pair)| (Item::Pair(key.clone()), &pair.schema));
+        let of_containers =
+            containers.iter().map(|(key, container)| (Item::Container(key.clone()), &container.schema));
+        let schemas = of_pairs.chain(of_containers);
         ConfigState {
+            schemas: schemas.filter_map(|(item, schema)| Some((item, schema.clone()?))).collect(),
             pairs: pairs.iter().map(|(key, pair)| (key.clone(), pair.value.clone())).collect(),
             containers: containers.iter().map(|(key, container)| (key.clone(), fields(container))).collect(),
         }
@@ -478,16 +491,21 @@ impl ConfigState {
 
     /// The content after a revision that was applied to this one.
     fn apply(&self, name: &Name, view: &RevisionView) -> Result<ConfigState, Violation> {
+        let number = view.number;
+        self.changed(&view.changes)
+            .or_else(|text| violation(name, format!("revision {number} says that {text}")))
+    }
+
+    /// The content after the changes that a revision or a preview shows.
+    fn changed(&self, changes: &[ChangeView]) -> Result<ConfigState, String> {
         let mut state = self.clone();
-        for change in &view.changes {
+        for change in changes {
             let mut was = ConfigState::default();
             was.put(&change.item, change.before.as_ref());
             let mut is = ConfigState::default();
             is.copy(self, &change.item);
             if was != is {
-                let text =
-                    format!("revision {} says that {:?} was {was:?}, not {is:?}", view.number, change.item);
-                return violation(name, text);
+                return Err(format!("{:?} was {was:?}, not {is:?}", change.item));
             }
             state.put(&change.item, change.after.as_ref());
         }
@@ -495,6 +513,12 @@ impl ConfigState {
     }
 
     fn put(&mut self, item: &Item, content: Option<&Content>) {
+        let schema = match content {
+            Some(Content::Pair(pair)) => pair.schema.as_ref(),
+            Some(Content::Container(container)) => container.schema.as_ref(),
+            None => None,
+        };
+        self.set_schema(item, schema);
         match (item, content) {
             (Item::Pair(key), Some(Content::Pair(pair))) => {
                 self.pairs.insert(key.clone(), pair.value.clone());
@@ -512,6 +536,59 @@ impl ConfigState {
         }
     }
 
+    fn set_schema(&mut self, item: &Item, schema: Option<&Arc<Schema>>) {
+        match schema {
+            Some(schema) => self.schemas.insert(item.clone(), schema.clone()),
+            None => self.schemas.remove(item),
+        };
+    }
+
+    /// Applies changes in order. What is there afterwards keeps its schema, or gets the one that the
+    /// changes set, wherever among them.
+    pub fn publish(&mut self, changes: &[Change]) {
+        let schemas = self.schemas.clone();
+        changes.iter().for_each(|change| self.change(change));
+        self.schemas = schemas.into_iter().filter(|(item, _)| self.has(item)).collect();
+        for change in changes {
+            if let Change::SetSchema { item, schema } = change {
+                self.set_schema(item, schema.as_ref());
+            }
+        }
+    }
+
+    /// Whether a pair or container is there.
+    pub fn has(&self, item: &Item) -> bool {
+        match item {
+            Item::Pair(key) => self.pairs.contains_key(key),
+            Item::Container(key) => self.containers.contains_key(key),
+        }
+    }
+
+    /// Whether everything has the schema that is set for it, judged independently of the core.
+    pub fn has_its_schemas(&self) -> bool {
+        let is_integer = |value: &Value| match value {
+            Value::Int(_) => true,
+            Value::Float(float) => float.get().fract() == 0.0,
+            _ => false,
+        };
+        self.schemas.iter().all(|(item, schema)| match (item, ClientSchema::of(schema)) {
+            (Item::Pair(key), ClientSchema::Integer) => self.pairs.get(key).is_some_and(is_integer),
+            (Item::Container(key), ClientSchema::IntegerField) => {
+                let fields = self.containers.get(key).into_iter().flatten();
+                fields.filter(|(field, _)| &**field == "a").all(|(_, refers)| match refers {
+                    Refers::One(pair) => self.pairs.get(pair).is_some_and(is_integer),
+                    _ => false,
+                })
+            }
+            (Item::Container(key), ClientSchema::RequiredField) => {
+                let mut fields = self.containers.get(key).into_iter().flatten();
+                fields.any(|(field, _)| &**field == "b")
+            }
+            _ => false,
+        })
+    }
+
+    /// Applies the content of a change, without schemas.
     pub fn change(&mut self, change: &Change) {
         match change {
             Change::PutPair { key, value, .. } => {
@@ -522,6 +599,7 @@ impl ConfigState {
                 self.containers.insert(key.clone(), fields.collect());
             }
             Change::Delete(item) => self.put(item, None),
+            Change::SetSchema { .. } => {}
         }
     }
 
@@ -537,6 +615,7 @@ impl ConfigState {
                     may_differ.insert(Item::Container(key.clone()), *retype)
                 }
                 Change::Delete(item) => may_differ.insert(item.clone(), true),
+                Change::SetSchema { .. } => None,
             };
         }
         let held: Vec<&Item> =
@@ -593,6 +672,7 @@ impl ConfigState {
 
     /// Replaces an item by its state in other content.
     pub fn copy(&mut self, other: &ConfigState, item: &Item) {
+        self.set_schema(item, other.schemas.get(item));
         match item {
             Item::Pair(key) => match other.pairs.get(key) {
                 Some(value) => {

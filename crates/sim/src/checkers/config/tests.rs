@@ -1,7 +1,10 @@
 //! One test with a violation for each property.
 
 use tidelock_core::clients::watcher::WatchScope;
-use tidelock_core::command::config::{ChangeView, ConfigWritten, Export, HistoryPage, Policy, Stamp};
+use tidelock_core::command::config::{
+    ChangeView, ConfigError, ConfigPreview, ConfigWritten, Export, HistoryPage, Policy, Preview,
+    PreviewedDocument, Stamp,
+};
 use tidelock_core::command::{ConfigRead, ReadReply, WriteReply};
 use tidelock_core::types::NodeId;
 
@@ -21,7 +24,7 @@ fn name() -> Name {
 }
 
 fn pair(number: i64) -> Arc<Pair> {
-    Arc::new(Pair { value: Value::Int(number), revision: 1 })
+    Arc::new(Pair { value: Value::Int(number), schema: None, revision: 1 })
 }
 
 fn container() -> Arc<Container> {
@@ -29,6 +32,7 @@ fn container() -> Arc<Container> {
     let (revision, touched, changed) = (1, 1, 1);
     Arc::new(Container {
         fields: vec![field],
+        schema: None,
         revision,
         touched,
         changed,
@@ -232,7 +236,7 @@ fn a_pair_that_did_not_keep_its_datatype_is_noticed() {
         let change = ChangeView {
             item: Item::Pair("p".into()),
             before: Some(Content::Pair(pair(20))),
-            after: Some(Content::Pair(Arc::new(Pair { value, revision: 3 }))),
+            after: Some(Content::Pair(Arc::new(Pair { value, schema: None, revision: 3 }))),
         };
         history.revisions.push(RevisionView {
             number: 3,
@@ -244,6 +248,35 @@ fn a_pair_that_did_not_keep_its_datatype_is_noticed() {
     };
     assert_eq!(history(true).judge(), Ok(()));
     blamed(history(false), "gave away a datatype");
+}
+
+/// Revision 3 sets the schema of an integer for `p`, or does not, and gives it a value.
+fn with_schema(value: Value, stays: bool) -> ConfigHistory {
+    let mut history = ConfigHistory::two();
+    let token = history.history.next_token();
+    let stamp = Stamp { author: token.0.to_string().into(), ..Stamp::default() };
+    let item = Item::Pair("p".into());
+    let schema = Some(ClientSchema::Integer.schema());
+    let changes = vec![
+        Change::SetSchema { item: item.clone(), schema: schema.clone() },
+        Change::PutPair { key: "p".into(), value: value.clone(), retype: true },
+    ];
+    let operation = ConfigOperation::Publish { changes, create: false };
+    let write = ConfigWrite { namespace: name(), stamp: stamp.clone(), expected: None, operation };
+    history.ask(Request::Write(write.into()));
+    history.done(token, 3);
+    let schema = schema.filter(|_| stays);
+    let after = Some(Content::Pair(Arc::new(Pair { value, schema, revision: 3 })));
+    let changes = vec![ChangeView { item, before: Some(Content::Pair(pair(20))), after }];
+    history.revisions.push(RevisionView { number: 3, stamp, action: Action::Publish, changes });
+    history
+}
+
+#[test]
+fn a_schema_that_is_lost_or_violated_is_noticed() {
+    assert_eq!(with_schema(Value::Int(30), true).judge(), Ok(()));
+    blamed(with_schema(Value::text("x"), true), "violates a schema");
+    blamed(with_schema(Value::Int(30), false), "revision 3 of");
 }
 
 #[test]
@@ -288,4 +321,80 @@ fn an_import_is_a_conditional_write_of_exactly_its_document() {
     blamed(import("{\"f\":21}", 2, Some(1)), "which has");
     blamed(import("{\"f\":20}", 2, None), "and is Some");
     blamed(import("{\"f\":10}", 1, Some(1)), "and is Some");
+}
+
+/// The preview at revision 2 of a change that gives `p` the value 30, as the store answers it.
+fn shown() -> ConfigPreview {
+    let content = |number| Some(Content::Pair(pair(number)));
+    let item = Item::Pair("p".into());
+    let changes = vec![ChangeView { item, before: content(20), after: content(30) }];
+    let document = |number| Some(format!("{{\"f\":{number}}}").as_str().into());
+    let documents =
+        vec![PreviewedDocument { container: "c".into(), before: document(20), after: document(30) }];
+    ConfigPreview { revision: 2, changed: true, changes, documents }
+}
+
+impl ConfigHistory {
+    fn previews(&mut self, number: i64, shown: ConfigPreview) {
+        let changes = vec![Change::PutPair { key: "p".into(), value: Value::Int(number), retype: false }];
+        let operation = ConfigOperation::Publish { changes, create: false };
+        let query = Query::Preview(Preview { expected: None, operation }.into());
+        let token = self.query(query, Consistency::Linearizable);
+        let reply = Reply::Read(ReadReply::Config(Ok(ConfigReply::Preview(shown))));
+        assert!(self.history.answer(token, reply));
+    }
+}
+
+#[test]
+fn previews_come_true() {
+    let mut history = ConfigHistory::two();
+    history.previews(30, shown());
+    let token = history.publish_at(30, Some(2));
+    history.done(token, 3);
+    history.revision(3, token, (20, 30));
+    history.judge().expect("what was shown happened");
+}
+
+#[test]
+fn previews_of_another_effect_are_caught() {
+    let wrong: [fn(&mut ConfigPreview); 5] = [
+        |shown| shown.documents.clear(),
+        |shown| shown.documents[0].after = Some("{\"f\":31}".into()),
+        |shown| shown.documents[0].before = None,
+        |shown| shown.changes[0].before = None,
+        |shown| shown.changes.clear(),
+    ];
+    for change in wrong {
+        let mut history = ConfigHistory::two();
+        let mut shown = shown();
+        change(&mut shown);
+        history.previews(30, shown);
+        let violation = history.judge().expect_err("another effect was shown");
+        assert!(violation.to_string().contains("preview"), "{violation}");
+    }
+}
+
+#[test]
+fn a_change_with_another_effect_than_its_preview_is_caught() {
+    // The change of the preview is refused although its revision is there.
+    let mut history = ConfigHistory::two();
+    history.previews(30, shown());
+    let token = history.publish_at(30, Some(2));
+    let refused = Reply::Write(WriteReply::Config(Err(ConfigError::NoNamespace)));
+    assert!(history.history.answer(token, refused));
+    assert!(history.judge().expect_err("it is refused").to_string().contains("is not what"));
+    // It changes nothing.
+    let mut history = ConfigHistory::two();
+    history.previews(30, shown());
+    let token = history.publish_at(30, Some(2));
+    let written = Ok(ConfigWritten { revision: 2, changed: false });
+    assert!(history.history.answer(token, Reply::Write(WriteReply::Config(written))));
+    assert!(history.judge().expect_err("it changes nothing").to_string().contains("is not what"));
+}
+
+#[test]
+fn a_preview_at_another_revision_than_expected_is_caught() {
+    let mut history = ConfigHistory::two();
+    history.previews(30, ConfigPreview { revision: 1, ..shown() });
+    assert!(history.judge().is_err());
 }

@@ -17,10 +17,13 @@ mod model;
 use std::collections::BTreeMap;
 
 use tidelock_core::clients::watcher::WatchScope;
-use tidelock_core::command::config::{ConfigError, ConfigReply, ConfigWritten, Name, Pair, Query, Stamp};
+use tidelock_core::command::config::{
+    ConfigError, ConfigOperation, ConfigReply, ConfigWritten, Name, Pair, Preview, Query, Stamp,
+};
 use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply};
 use tidelock_core::types::{ShardId, Token};
 
+use super::config::previews::predict;
 use super::config::{ConfigState, checksum_holds, search};
 use super::namespace_watches::{self, KnownLife};
 use super::operations::Ledger;
@@ -160,6 +163,9 @@ fn judge_reads(history: &History, name: &Name, judged: &ReplayedConfig) -> Resul
 
 /// Whether an answer follows from a namespace at one of its revisions, or from its absence.
 fn explains(state: Option<(&Lifetime, u64)>, query: &Query, answer: &Answer) -> bool {
+    if let Query::Preview(asked) = query {
+        return explains_preview(state, asked, answer);
+    }
     let Some((life, newest)) = state else {
         return *answer == Err(ConfigError::NoNamespace);
     };
@@ -220,6 +226,21 @@ fn explains(state: Option<(&Lifetime, u64)>, query: &Query, answer: &Answer) -> 
         }
         (Query::Export { .. }, Ok(ConfigReply::Export(export))) => {
             export.revision == revision && *content == ConfigState::of(&export.pairs, &export.containers)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a preview shows what the model would do in this state.
+fn explains_preview(state: Option<(&Lifetime, u64)>, asked: &Preview, answer: &Answer) -> bool {
+    let revision = state.map_or(0, |(_, revision)| revision);
+    let before = state.and_then(|(life, newest)| life.content(newest)).cloned().unwrap_or_default();
+    match (model::previewed(state, asked), answer) {
+        (None, Err(_)) => true,
+        (Some(after), Ok(ConfigReply::Preview(shown))) => {
+            let is_made = state.is_none() || matches!(asked.operation, ConfigOperation::Delete { .. });
+            (shown.revision, shown.changed) == (revision, is_made || after != before)
+                && predict(&before, shown).is_ok_and(|predicted| predicted == after)
         }
         _ => false,
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use tidelock_core::command::ConfigWrite;
-use tidelock_core::command::config::{Change, ConfigOperation, Item, Name, Policy, Stamp};
+use tidelock_core::command::config::{Change, ConfigOperation, Name, Policy, Preview, Stamp};
 
 use super::super::config::ConfigState;
 use super::super::namespace_watches::KnownLife;
@@ -198,6 +198,29 @@ impl NamespaceModel {
     }
 }
 
+/// The content after a change of a namespace in this state; `None` if the change is refused.
+pub fn previewed(state: Option<(&Lifetime, u64)>, preview: &Preview) -> Option<ConfigState> {
+    let revision = state.map_or(0, |(_, revision)| revision);
+    if preview.expected.is_some_and(|expected| expected != revision) {
+        return None;
+    }
+    match (state, &preview.operation) {
+        (None, ConfigOperation::Create) => Some(ConfigState::default()),
+        (None, ConfigOperation::Publish { changes, create: true }) => {
+            published(&ConfigState::default(), changes)
+        }
+        (None, _) | (Some(_), ConfigOperation::Create) => None,
+        (Some((life, newest)), ConfigOperation::Delete { force }) => {
+            let is_empty = life.content(newest).is_none_or(|state| *state == ConfigState::default());
+            (*force || is_empty).then(ConfigState::default)
+        }
+        (Some((life, newest)), operation) => {
+            let after = outcome(life, newest, operation)?;
+            after.or_else(|| life.content(newest).cloned())
+        }
+    }
+}
+
 /// The result of a change of an existing namespace: refused, unchanged, or new content.
 fn outcome(life: &Lifetime, newest: u64, operation: &ConfigOperation) -> Option<Option<ConfigState>> {
     let before = life.content(newest)?;
@@ -222,7 +245,7 @@ fn outcome(life: &Lifetime, newest: u64, operation: &ConfigOperation) -> Option<
             return None;
         }
     };
-    after.is_whole().then(|| (after != *before).then_some(after))
+    (after.is_whole() && after.has_its_schemas()).then(|| (after != *before).then_some(after))
 }
 
 /// The content after these changes, or `None` if they are invalid.
@@ -236,17 +259,17 @@ fn published(before: &ConfigState, changes: &[Change]) -> Option<ConfigState> {
         }
         after.change(change);
     }
-    (after.hold_types(before, changes) && after.is_whole()).then_some(after)
+    let mut after = before.clone();
+    after.publish(changes);
+    let is_missing = |change: &Change| matches!(change, Change::SetSchema { item, .. } if !after.has(item));
+    if changes.iter().any(is_missing) {
+        return None;
+    }
+    let is_valid = after.hold_types(before, changes) && after.is_whole() && after.has_its_schemas();
+    is_valid.then_some(after)
 }
 
 impl ConfigState {
-    fn has(&self, item: &Item) -> bool {
-        match item {
-            Item::Pair(key) => self.pairs.contains_key(key),
-            Item::Container(key) => self.containers.contains_key(key),
-        }
-    }
-
     /// Whether every container refers only to existing pairs.
     fn is_whole(&self) -> bool {
         let fields = self.containers.values().flatten();

@@ -47,12 +47,15 @@ fn values_get_the_present_datatype_if_nothing_is_lost() {
 
 /// A namespace with pairs 0 to 2, and containers that refer to pairs by field.
 fn export(containers: &[(&str, &[(&str, &str)])]) -> Export {
-    let pair = |(key, value)| (Arc::from(key), Arc::new(Pair { value: Value::Int(value), revision: 1 }));
+    let pair = |(key, value)| {
+        (Arc::from(key), Arc::new(Pair { value: Value::Int(value), schema: None, revision: 1 }))
+    };
     let container = |&(key, fields): &(&str, &[(&str, &str)])| {
         let field = |&(key, pair): &(&str, &str)| Field { key: key.into(), refers: Refers::One(pair.into()) };
         let fields = fields.iter().map(field).collect();
         let (checksum, document_bytes) = ([0; 32], 0);
-        let container = Container { fields, revision: 1, touched: 1, changed: 1, checksum, document_bytes };
+        let container =
+            Container { fields, schema: None, revision: 1, touched: 1, changed: 1, checksum, document_bytes };
         (Arc::from(key), Arc::new(container))
     };
     Export {
@@ -106,13 +109,21 @@ fn what_other_containers_resolve_to_does_not_change() {
 /// A namespace in which container `c` has these fields, and `other` refers to `used_elsewhere`.
 fn nested_export(pairs: &[(&str, Value)], fields: &[(&str, Refers)], used_elsewhere: &[&str]) -> Export {
     let pair = |(key, value): &(&str, Value)| {
-        (Arc::from(*key), Arc::new(Pair { value: value.clone(), revision: 1 }))
+        (Arc::from(*key), Arc::new(Pair { value: value.clone(), schema: None, revision: 1 }))
     };
     let own = fields.iter().map(|(key, refers)| Field { key: (*key).into(), refers: refers.clone() });
     let others = used_elsewhere.iter().map(|key| Field { key: (*key).into(), refers: one(key) });
     let container = |fields| {
         let (checksum, document_bytes) = ([0; 32], 0);
-        Arc::new(Container { fields, revision: 1, touched: 1, changed: 1, checksum, document_bytes })
+        Arc::new(Container {
+            fields,
+            schema: None,
+            revision: 1,
+            touched: 1,
+            changed: 1,
+            checksum,
+            document_bytes,
+        })
     };
     Export {
         revision: 1,
@@ -137,6 +148,7 @@ fn imported(document: &Value, export: &Export) -> Result<Vec<String>, ImportFail
     let shown = |change: &Change| match change {
         Change::PutPair { key, value, .. } => format!("{key}={}", value.to_json()),
         Change::Delete(item) => format!("-{}", item.key()),
+        Change::SetSchema { .. } => panic!("an import sets no schema"),
         Change::PutContainer { fields, .. } => {
             let key = |key: &Arc<str>| Some(Value::Text(key.clone()));
             let field = |field: &Field| (field.key.clone(), field.refers.value(&key).unwrap());

@@ -1,6 +1,8 @@
 //! Tests of configuration. `random` compares it with a model.
 
+mod previews;
 mod random;
+mod schemas;
 mod search;
 
 use alloc::string::String;
