@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use tidelock_core::clients::watcher::WatchScope;
 use tidelock_core::command::config::{
-    Action, Blame, Change, ChangeView, ConfigOperation, ConfigReply, ConfigWritten, Content, Datatype, Item,
-    Name, Query, RevisionView, Schema, Value,
+    Action, Blame, Change, ChangeView, ConfigOperation, ConfigPreview, ConfigReply, ConfigWritten, Content,
+    Datatype, Item, Name, Query, RevisionView, Schema, Value,
 };
 use tidelock_core::command::config::{Container, Found, Pair, Refers};
 use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply};
@@ -134,6 +134,8 @@ impl<'a> Account<'a> {
             ConfigReply::Search(page) => page.revision,
             ConfigReply::Users { revision, .. } => *revision,
             ConfigReply::Blame(blame) => blame.found.revision,
+            // The namespace did not exist. `lives` judges these.
+            ConfigReply::Preview(ConfigPreview { revision: 0, .. }) => return Ok(()),
             ConfigReply::Preview(preview) => preview.revision,
             _ => return Ok(()),
         };
