@@ -64,6 +64,8 @@ fn run_examples_on(cluster: &Cluster, name: &str, document: &str) {
     // In a terminal curl shows no progress for such short answers; here its output goes to a pipe.
     let curl_home = tempfile::tempdir().expect("a temporary directory");
     std::fs::write(curl_home.path().join(".curlrc"), "silent\nshow-error\n").expect("a file");
+    // Files that the examples write go here.
+    let directory = tempfile::tempdir().expect("a temporary directory");
     for Example { command, output } in examples {
         let mut line = command.clone();
         for number in cluster.numbers() {
@@ -73,6 +75,7 @@ fn run_examples_on(cluster: &Cluster, name: &str, document: &str) {
         }
         let run = Command::new("sh")
             .args(["-c", &line])
+            .current_dir(directory.path())
             .env("PATH", &path)
             .env("CURL_HOME", curl_home.path())
             .env("TIDELOCK_URL", cluster.url(1, ""))
