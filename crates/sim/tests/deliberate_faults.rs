@@ -160,12 +160,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::DefaultIgnoredByNewShards | Fault::SpanningTransactionsIgnored => {
             provoke_more_hosts(plan, fault);
         }
-        // A founder with followers that have no vote.
-        Fault::LedBeforeDurable => {
-            plan.nodes = 1;
-            plan.operator_actions =
-                [1, 2].map(|second| operator_action(second * 500, OperatorAction::Join)).to_vec();
-        }
+        Fault::LedBeforeDurable => provoke_lone_founder(plan),
         Fault::MembershipNotPersisted => provoke_leaving(plan),
         // Followers that fall behind apply many entries at once, and other snapshots do not
         // interfere.
@@ -176,6 +171,12 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         }
         _ => {}
     }
+}
+
+/// A founder with followers that have no vote.
+fn provoke_lone_founder(plan: &mut Plan) {
+    plan.nodes = 1;
+    plan.operator_actions = [1, 2].map(|second| operator_action(second * 500, OperatorAction::Join)).to_vec();
 }
 
 /// A second entry is in flight only under load, and the first meets the empty one of the next
