@@ -312,8 +312,8 @@ pub struct ContainerContent {
 pub struct FieldContent {
     /// Its key.
     pub key: Key,
-    /// What it refers to: 1 one pair, 2 a list of pairs, 3 a dict of pairs. A request may also state
-    /// it as kv, list or dict, or leave it out: then the form of the value decides.
+    /// What it refers to: 1 one pair, 2 a list of pairs, 3 a dict of pairs. A request may also
+    /// state it as kv, list or dict, or leave it out: then the form of the value decides.
     #[schemars(range(min = 1, max = 3))]
     pub field_type: u8,
     /// The keys of the pairs.
@@ -590,8 +590,8 @@ pub struct Event {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub key: Option<String>,
-    /// The revision that changed it. In the state of a namespace, that of the state, if the container
-    /// has changed again while the client was sent the state.
+    /// The revision that changed it. In the state of a namespace, that of the state, if the
+    /// container has changed again while the client was sent the state.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64")]
     pub revision: Option<u64>,

@@ -166,8 +166,8 @@ enum Source {
 }
 
 impl Watcher {
-    /// A watcher whose client has received events up to `last`, or has received nothing. `faults` is
-    /// for tests of the simulator.
+    /// A watcher whose client has received events up to `last`, or has received nothing. `faults`
+    /// is for tests of the simulator.
     pub fn new(scope: WatchScope, last: Option<WatchPosition>, faults: Faults) -> Watcher {
         let subject = if last.is_some() { Subject::Changes } else { Subject::Present };
         let mut cursor = last.unwrap_or_default();

@@ -4,8 +4,8 @@
 //! The content is replaced by a rename, so a reader sees the old document or the new one, never a
 //! part of one, whenever the agent is killed.
 //!
-//! The state says up to which revision the file is written, and whether its command has to run. That
-//! is stored before the file is replaced. So a command is not forgotten if the agent is killed
+//! The state says up to which revision the file is written, and whether its command has to run.
+//! That is stored before the file is replaced. So a command is not forgotten if the agent is killed
 //! between the two, and may run once more than needed.
 
 use std::ffi::OsString;

@@ -2,8 +2,8 @@
 //! change.
 //!
 //! One thread owns all files and decides; a thread for each file polls a node and sends what it
-//! finds, and a thread runs the command that is due. So a slow node or command delays no other file.
-//! Nothing is written but whole files and their states, so the process may end at any moment.
+//! finds, and a thread runs the command that is due. So a slow node or command delays no other
+//! file. Nothing is written but whole files and their states, so the process may end at any moment.
 //!
 //! - `settings`: what to do, from arguments or a file.
 //! - `managed_file`: one file, its lock and its state.

@@ -450,8 +450,8 @@ pub struct DocumentChange {
 pub struct NamespaceChanges {
     /// The namespace's revision; 0 if there is no such namespace.
     pub revision: u64,
-    /// Whether some revisions since then are no longer kept. In that case the events are the present
-    /// state.
+    /// Whether some revisions since then are no longer kept. In that case the events are the
+    /// present state.
     pub has_gap: bool,
     /// The events are the state as of this revision. `None`: they are changes.
     pub state: Option<u64>,
@@ -466,8 +466,8 @@ pub struct NamespaceChanges {
 /// The document to which one container of a namespace resolved from a revision on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceEvent {
-    /// The revision that changed the document. That of the state, if the container has changed again
-    /// while the client was sent the state.
+    /// The revision that changed the document. That of the state, if the container has changed
+    /// again while the client was sent the state.
     pub revision: u64,
     /// The key of the container. Empty: the namespace was deleted and created again, and the
     /// containers from before do not exist.

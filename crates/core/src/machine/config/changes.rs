@@ -96,8 +96,8 @@ impl Namespace {
         page.finish(revision, None)
     }
 
-    /// The containers behind `after` as of revision `state`. What changes while a client is sent the
-    /// state comes afterwards.
+    /// The containers behind `after` as of revision `state`. What changes while a client is sent
+    /// the state comes afterwards.
     fn state(&self, state: u64, after: Option<&Arc<str>>) -> NamespaceChanges {
         if self.has_gap_after(state) {
             return NamespaceChanges { has_gap: true, ..self.state(self.revision, None) };

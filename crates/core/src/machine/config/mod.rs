@@ -160,7 +160,8 @@ impl Config {
             let since = known.map_or(0, |known| known.revision);
             keys.extend(now.into_iter().flat_map(|now| now.containers_written_since(since)));
             let containers: Vec<_> = keys.into_iter().cloned().collect();
-            // An empty namespace that was deleted or created again concerns those who watch all of it.
+            // An empty namespace that was deleted or created again concerns those who watch all of
+            // it.
             let is_other_life = known.map(|known| known.began) != now.map(|now| now.began);
             let update = ConfigUpdate { namespace: name.clone(), containers };
             (is_other_life || !update.containers.is_empty()).then_some(update)

@@ -545,8 +545,8 @@ impl ConfigState {
         };
     }
 
-    /// Applies changes in order. What is there afterwards keeps its schema, or gets the one that the
-    /// changes set, wherever among them.
+    /// Applies changes in order. What is there afterwards keeps its schema, or gets the one that
+    /// the changes set, wherever among them.
     pub fn publish(&mut self, changes: &[Change]) {
         let schemas = self.schemas.clone();
         changes.iter().for_each(|change| self.change(change));

@@ -2,8 +2,8 @@
 //!
 //! Every value of a document that is not a dict is a leaf, and gets one pair: `<container>.<path>`,
 //! the path being the names of the dicts around it and its own, with points between them. Lists are
-//! leaves. What is unchanged keeps the pairs that it refers to, so that an import never changes what
-//! other containers resolve to.
+//! leaves. What is unchanged keeps the pairs that it refers to, so that an import never changes
+//! what other containers resolve to.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
