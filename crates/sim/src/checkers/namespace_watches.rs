@@ -15,7 +15,7 @@ type Documents = BTreeMap<Arc<str>, String>;
 
 /// A namespace from its creation to its deletion, as far as a checker knows it.
 #[derive(Debug)]
-pub struct KnownLife {
+pub struct KnownIncarnation {
     /// The number before its first revision, if it is known.
     began: Option<u64>,
     /// Every change after this revision is known.
@@ -27,10 +27,10 @@ pub struct KnownLife {
     changes: BTreeMap<(u64, Arc<str>), Option<String>>,
 }
 
-impl KnownLife {
+impl KnownIncarnation {
     /// A life of which every state is known.
-    pub fn of<'a>(began: u64, states: impl Iterator<Item = (u64, &'a ConfigState)>) -> KnownLife {
-        let mut life = KnownLife {
+    pub fn of<'a>(began: u64, states: impl Iterator<Item = (u64, &'a ConfigState)>) -> KnownIncarnation {
+        let mut life = KnownIncarnation {
             began: Some(began),
             oldest: began,
             newest: began,
@@ -42,8 +42,8 @@ impl KnownLife {
     }
 
     /// A life of which the state as of `oldest` is known, and every later one.
-    pub fn since<'a>(oldest: u64, states: impl Iterator<Item = (u64, &'a ConfigState)>) -> KnownLife {
-        let mut life = KnownLife::of(oldest, states);
+    pub fn since<'a>(oldest: u64, states: impl Iterator<Item = (u64, &'a ConfigState)>) -> KnownIncarnation {
+        let mut life = KnownIncarnation::of(oldest, states);
         life.began = None;
         life.changes.retain(|(revision, _), _| *revision > oldest);
         life
@@ -83,7 +83,11 @@ struct KnownNamespace<'a> {
 }
 
 /// Judges one watch, over all connections that continued it. `exists`: the last life goes on.
-pub(super) fn judge(watch: &[WatchedContent], lives: &[KnownLife], exists: bool) -> Result<(), String> {
+pub(super) fn judge(
+    watch: &[WatchedContent],
+    lives: &[KnownIncarnation],
+    exists: bool,
+) -> Result<(), String> {
     let mut known = KnownNamespace::default();
     for event in watch {
         known.take(event, lives, exists).map_err(|text| format!("{text}: {event:?}"))?;
@@ -93,7 +97,12 @@ pub(super) fn judge(watch: &[WatchedContent], lives: &[KnownLife], exists: bool)
 }
 
 impl<'a> KnownNamespace<'a> {
-    fn take(&mut self, event: &'a WatchedContent, lives: &[KnownLife], exists: bool) -> Result<(), String> {
+    fn take(
+        &mut self,
+        event: &'a WatchedContent,
+        lives: &[KnownIncarnation],
+        exists: bool,
+    ) -> Result<(), String> {
         if event.revision == 0 && !event.is_current {
             return self.take_absence(lives.last().filter(|_| exists));
         }
@@ -114,7 +123,7 @@ impl<'a> KnownNamespace<'a> {
     }
 
     /// The namespace does not exist.
-    fn take_absence(&mut self, present_life: Option<&KnownLife>) -> Result<(), String> {
+    fn take_absence(&mut self, present_life: Option<&KnownIncarnation>) -> Result<(), String> {
         if self.is_absent {
             return Err("received twice that the namespace does not exist".into());
         }
@@ -126,7 +135,7 @@ impl<'a> KnownNamespace<'a> {
     }
 
     /// The namespace was deleted and created again.
-    fn take_new_life(&mut self, event: &WatchedContent, life: &KnownLife) -> Result<(), String> {
+    fn take_new_life(&mut self, event: &WatchedContent, life: &KnownIncarnation) -> Result<(), String> {
         let is_first = match life.began {
             Some(began) => event.revision == began + 1 && self.place.0 <= began,
             None => event.revision <= life.oldest,
@@ -141,7 +150,12 @@ impl<'a> KnownNamespace<'a> {
     }
 
     /// A part of the state.
-    fn take_state(&mut self, event: &WatchedContent, key: &Arc<str>, life: &KnownLife) -> Result<(), String> {
+    fn take_state(
+        &mut self,
+        event: &WatchedContent,
+        key: &Arc<str>,
+        life: &KnownIncarnation,
+    ) -> Result<(), String> {
         let state = event.position.revision;
         let place = (state, Some(key.clone()));
         if self.state.is_some() && place <= self.place {
@@ -163,7 +177,7 @@ impl<'a> KnownNamespace<'a> {
     }
 
     /// The state is complete.
-    fn take_current(&mut self, revision: u64, life: &KnownLife) -> Result<(), String> {
+    fn take_current(&mut self, revision: u64, life: &KnownIncarnation) -> Result<(), String> {
         if self.state.is_some_and(|state| state != revision) {
             return Err("received the end of another state".into());
         }
@@ -178,7 +192,7 @@ impl<'a> KnownNamespace<'a> {
         &mut self,
         event: &WatchedContent,
         key: &Arc<str>,
-        life: &KnownLife,
+        life: &KnownIncarnation,
     ) -> Result<(), String> {
         if self.state.is_some() {
             return Err("received a change before the end of the state".into());
@@ -211,7 +225,12 @@ impl<'a> KnownNamespace<'a> {
     }
 
     /// Checks that an event is a change, and its document.
-    fn judge_document(&self, event: &WatchedContent, key: &Arc<str>, life: &KnownLife) -> Result<(), String> {
+    fn judge_document(
+        &self,
+        event: &WatchedContent,
+        key: &Arc<str>,
+        life: &KnownIncarnation,
+    ) -> Result<(), String> {
         if event.revision <= life.oldest {
             return Ok(());
         }
@@ -240,9 +259,9 @@ mod tests {
     }
 
     /// Revision 1 creates two containers, revision 2 changes both, revision 3 deletes one.
-    fn life() -> KnownLife {
+    fn life() -> KnownIncarnation {
         let states = [state(&[("a", 1), ("b", 1)]), state(&[("a", 2), ("b", 2)]), state(&[("b", 2)])];
-        KnownLife::of(0, (1..).zip(&states))
+        KnownIncarnation::of(0, (1..).zip(&states))
     }
 
     fn event(revision: u64, key: &str, number: Option<i64>, state: Option<u64>) -> WatchedContent {
@@ -314,7 +333,7 @@ mod tests {
     #[test]
     fn lives_of_a_namespace_follow_each_other() {
         let second = state(&[("a", 9)]);
-        let lives = || [life(), KnownLife::of(3, [(4, &second)].into_iter())];
+        let lives = || [life(), KnownIncarnation::of(3, [(4, &second)].into_iter())];
         let absent = WatchedContent::default();
         let again = WatchedContent {
             revision: 4,

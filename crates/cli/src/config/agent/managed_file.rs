@@ -42,7 +42,7 @@ pub struct ManagedFile {
 
 /// What a document did to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Applied {
+pub enum ApplyOutcome {
     /// The file has new content.
     Changed,
     /// The file had this content already.
@@ -119,9 +119,9 @@ impl ManagedFile {
 
     /// Writes a document, unless the file has this content or a newer one. A revision of another
     /// cluster state (`is_gap`) may be lower than that of the file.
-    pub fn apply(&mut self, revision: u64, document: &[u8], is_gap: bool) -> io::Result<Applied> {
+    pub fn apply(&mut self, revision: u64, document: &[u8], is_gap: bool) -> io::Result<ApplyOutcome> {
         if revision < self.state.revision && !is_gap {
-            return Ok(Applied::Outdated);
+            return Ok(ApplyOutcome::Outdated);
         }
         let is_same = fs::read(self.path()).is_ok_and(|content| content == document);
         if is_same {
@@ -133,7 +133,7 @@ impl ManagedFile {
             replace(self.path(), document, self.settings.mode)?;
         }
         self.store(FileState { revision, ..self.state.clone() })?;
-        Ok(if is_same { Applied::Same } else { Applied::Changed })
+        Ok(if is_same { ApplyOutcome::Same } else { ApplyOutcome::Changed })
     }
 
     /// Deletes the file. Returns whether it existed.
@@ -238,16 +238,16 @@ mod tests {
     fn a_file_changes_only_with_its_content_and_never_goes_back() {
         let directory = tempfile::tempdir().unwrap();
         let mut file = open(directory.path()).unwrap();
-        assert_eq!(file.apply(3, b"three", false).unwrap(), Applied::Changed);
+        assert_eq!(file.apply(3, b"three", false).unwrap(), ApplyOutcome::Changed);
         assert!(file.is_command_due());
         let metadata = fs::metadata(file.path()).unwrap();
         assert_eq!(metadata.permissions().mode() & 0o777, 0o640);
         file.command_done().unwrap();
-        assert_eq!(file.apply(4, b"three", false).unwrap(), Applied::Same);
+        assert_eq!(file.apply(4, b"three", false).unwrap(), ApplyOutcome::Same);
         assert!(!file.is_command_due());
-        assert_eq!(file.apply(2, b"two", false).unwrap(), Applied::Outdated);
+        assert_eq!(file.apply(2, b"two", false).unwrap(), ApplyOutcome::Outdated);
         assert_eq!(fs::read(file.path()).unwrap(), b"three");
-        assert_eq!(file.apply(2, b"two", true).unwrap(), Applied::Changed, "of another cluster state");
+        assert_eq!(file.apply(2, b"two", true).unwrap(), ApplyOutcome::Changed, "of another cluster state");
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
         fs::write(beside(&path, "new"), "half of a docu").unwrap();
         let mut file = open(directory.path()).unwrap();
         assert_eq!(file.revision(), 0);
-        assert_eq!(file.apply(1, b"new", false).unwrap(), Applied::Changed);
+        assert_eq!(file.apply(1, b"new", false).unwrap(), ApplyOutcome::Changed);
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert!(!beside(&path, "new").exists());
     }

@@ -26,7 +26,7 @@ use tidelock_client::{CliError, Client};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::command::DueCommands;
-use self::managed_file::{Applied, ManagedFile};
+use self::managed_file::{ApplyOutcome, ManagedFile};
 use self::settings::AgentSettings;
 use self::source::{Found, Polled, Source};
 use crate::args::{AgentArgs, ClientArgs};
@@ -169,9 +169,10 @@ impl AgentFile {
         let path = self.file.path().display().to_string();
         let applied = match &found {
             Found::Document { revision, content } => self.file.apply(*revision, content, is_gap),
-            Found::Missing if self.file.settings().delete => {
-                self.file.delete().map(|existed| if existed { Applied::Changed } else { Applied::Same })
-            }
+            Found::Missing if self.file.settings().delete => self
+                .file
+                .delete()
+                .map(|existed| if existed { ApplyOutcome::Changed } else { ApplyOutcome::Same }),
             Found::Missing => {
                 let text = format!("{} does not exist; {path} stays as it is", self.name());
                 self.complain(text);
@@ -181,14 +182,14 @@ impl AgentFile {
         match applied {
             Ok(applied) => {
                 self.complaint = None;
-                if applied == Applied::Changed {
+                if applied == ApplyOutcome::Changed {
                     log(&match found {
                         Found::Document { revision, .. } => format!("{path} is at revision {revision}"),
                         Found::Missing => format!("{} does not exist; {path} was deleted", self.name()),
                     });
                 }
-                self.changed |= applied == Applied::Changed;
-                applied == Applied::Changed
+                self.changed |= applied == ApplyOutcome::Changed;
+                applied == ApplyOutcome::Changed
             }
             Err(error) => {
                 self.complain(format!("{path} cannot be written: {error}; trying again"));

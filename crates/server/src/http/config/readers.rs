@@ -54,7 +54,7 @@ pub(super) async fn readers<S: Store>(call: Call<'_, S>, namespace: Name) -> Res
         missing: Vec::new(),
     };
     if !is_local {
-        let question = Question {
+        let question = ReadersQuery {
             cluster: answer.cluster.clone(),
             target: target(&namespace, container.as_deref(), listed_max),
         };
@@ -107,7 +107,7 @@ fn row(node: NodeId, reader: &Arc<Reader>) -> api::Reader {
 
 /// What the other nodes are asked.
 #[derive(Clone)]
-struct Question {
+struct ReadersQuery {
     /// The cluster to which they must belong.
     cluster: String,
     target: String,
@@ -129,7 +129,7 @@ fn target(namespace: &Name, container: Option<&str>, listed_max: usize) -> Strin
 async fn ask_others<S: Store>(
     call: &Call<'_, S>,
     own: NodeId,
-    question: Question,
+    question: ReadersQuery,
 ) -> Result<Vec<(NodeId, Option<api::Readers>)>, ApiError> {
     // The client needs no permission to read the registry: it learns only who reads the namespace.
     let view = call.store().for_caller(Caller::Node).ask(requests::cluster()).await?;
@@ -164,7 +164,7 @@ async fn ask_others<S: Store>(
     Ok(answers.await)
 }
 
-async fn ask(node: NodeId, endpoint: &PeerEndpoint, question: &Question) -> Result<api::Readers, String> {
+async fn ask(node: NodeId, endpoint: &PeerEndpoint, question: &ReadersQuery) -> Result<api::Readers, String> {
     let answer = peer_http::send(endpoint, Method::GET, &question.target).await;
     let answer = answer.map_err(|error| error.to_string())?;
     let status = answer.status;

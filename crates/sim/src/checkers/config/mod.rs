@@ -22,7 +22,7 @@ use tidelock_core::command::config::{Container, Found, Pair, Refers};
 use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply};
 use tidelock_core::types::Token;
 
-use super::namespace_watches::{self, KnownLife};
+use super::namespace_watches::{self, KnownIncarnation};
 use super::replay::{judge_event_order, judge_missing_events, watches};
 use super::{Checker, FinishedRun, Violation};
 use crate::config::{ClientSchema, is_fleeting};
@@ -418,7 +418,7 @@ fn judge_watch(
     let Some((&oldest, first)) = states.by_revision.first_key_value() else { return Ok(()) };
     let WatchScope::Container(container) = scope else {
         let states = states.by_revision.iter().map(|(revision, state)| (*revision, state));
-        return namespace_watches::judge(watch, &[KnownLife::since(oldest, states)], false);
+        return namespace_watches::judge(watch, &[KnownIncarnation::since(oldest, states)], false);
     };
     // Every change after the oldest kept state, computed from the states.
     let mut document = first.document(container);

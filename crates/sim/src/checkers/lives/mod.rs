@@ -25,7 +25,7 @@ use tidelock_core::types::{ShardId, Token};
 
 use super::config::previews::predict;
 use super::config::{ConfigState, checksum_holds, search};
-use super::namespace_watches::{self, KnownLife};
+use super::namespace_watches::{self, KnownIncarnation};
 use super::operations::Ledger;
 use super::replay::{AnsweredRead, LogJudge, LogOrder, judge_event_order, judge_missing_events, watches};
 use super::{Checker, FinishedRun, Violation};
@@ -255,7 +255,7 @@ fn judge_watch(
 ) -> Result<(), String> {
     let lives = model.lives(name);
     let WatchScope::Container(key) = scope else {
-        let lives: Vec<KnownLife> = lives.iter().map(Lifetime::known).collect();
+        let lives: Vec<KnownIncarnation> = lives.iter().map(Lifetime::known).collect();
         return namespace_watches::judge(watch, &lives, model.exists(name));
     };
     judge_event_order(watch)?;

@@ -11,7 +11,7 @@ use tidelock_core::command::ConfigWrite;
 use tidelock_core::command::config::{Change, ConfigOperation, Name, Policy, Preview, Stamp};
 
 use super::super::config::ConfigState;
-use super::super::namespace_watches::KnownLife;
+use super::super::namespace_watches::KnownIncarnation;
 
 /// The answer to a command, as far as the model determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +66,9 @@ impl Lifetime {
     }
 
     /// Its states, for the judgement of watches.
-    pub fn known(&self) -> KnownLife {
+    pub fn known(&self) -> KnownIncarnation {
         let states = self.states.iter().map(|(revision, (state, _))| (*revision, state));
-        KnownLife::of(self.began, states)
+        KnownIncarnation::of(self.began, states)
     }
 
     /// The revisions that changed a container's document.
