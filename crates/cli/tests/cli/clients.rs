@@ -1,7 +1,7 @@
 //! `cluster clients` and `cluster top`: the busiest connections, and what clients ask for.
 
 use crate::harness::client::Raw;
-use crate::harness::{Cluster, eventually, resp, tidelock};
+use crate::harness::{Cluster, resp, tidelock};
 
 #[test]
 fn the_connections_that_take_most_are_listed() {
@@ -46,11 +46,7 @@ fn the_connections_that_take_most_are_listed() {
 #[test]
 fn the_requests_of_all_nodes_are_shown_by_host_and_shard_and_key() {
     let cluster = Cluster::start(3);
-    eventually("all nodes have announced where they listen", || {
-        let view = cluster.view(2);
-        let hosts = view["hosts"].as_array()?;
-        hosts.iter().all(|host| host["http_address"] != "").then_some(())
-    });
+    cluster.await_registered();
     for node in 1..=3 {
         let address = resp::address_of(cluster.address(node));
         let mut redis = resp::Client::connect(address).expect("the node accepts");

@@ -260,6 +260,7 @@ fn audit() {
 fn run_page(page: &str) -> String {
     let cluster = Cluster::start(3);
     cluster.await_newest_version();
+    cluster.await_registered();
     let script = script(page).replace("127.0.0.1:8001", &cluster.address(1).to_string());
     let directory = tempfile::tempdir().expect("a temporary directory");
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_tidelock"));

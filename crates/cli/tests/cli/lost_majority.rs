@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::harness::load::{addresses, assert_nothing_is_lost, await_acknowledged, under_load};
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
-use crate::membership::{await_registered, text, voters};
+use crate::membership::{text, voters};
 
 /// A start that must fail; returns its output.
 fn refused(cluster: &mut Cluster, number: usize) -> String {
@@ -35,7 +35,7 @@ fn hosts(cluster: &Cluster, number: usize) -> Vec<u64> {
 #[test]
 fn a_survivor_goes_on_alone_once_and_takes_new_nodes_in() {
     let mut cluster = Cluster::start(3);
-    await_registered(&cluster);
+    cluster.await_registered();
     let counters = under_load(addresses(&cluster), |acknowledged| await_acknowledged(acknowledged, 2_000));
     // It answers linearizably, so it has applied everything that was acknowledged.
     assert_nothing_is_lost(&cluster, 3, &counters);

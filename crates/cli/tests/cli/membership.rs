@@ -26,17 +26,6 @@ fn other_than(cluster: &Cluster, number: usize) -> usize {
     cluster.numbers().into_iter().find(|&other| other != number).expect("another node")
 }
 
-/// Waits until every host has registered its addresses, so that commands can use any of them.
-pub fn await_registered(cluster: &Cluster) {
-    for number in cluster.numbers() {
-        eventually("every host is registered and connected", || {
-            let view = cluster.view(number);
-            let known = |host: &Value| host["http_address"] != "" && host["connected"] == true;
-            view["hosts"].as_array().expect("hosts").iter().all(known).then_some(())
-        });
-    }
-}
-
 #[test]
 fn a_drained_node_leads_nothing_until_that_is_undone() {
     let cluster = Cluster::start(3);
@@ -128,7 +117,7 @@ fn remove_under_load(cluster: &mut Cluster, node: usize, shell: &Shell) {
 #[test]
 fn a_leader_that_is_asked_itself_is_removed_under_load() {
     let mut cluster = Cluster::start(3);
-    await_registered(&cluster);
+    cluster.await_registered();
     let chief = cluster.chief();
     // The command knows only this node, and switches to those that it has named.
     let shell = Shell::by_way_of(&cluster, &[chief]);
@@ -147,7 +136,7 @@ fn a_leader_that_is_asked_itself_is_removed_under_load() {
 #[test]
 fn a_follower_is_removed_under_load_and_one_more_then_the_last_stays() {
     let mut cluster = Cluster::start(3);
-    await_registered(&cluster);
+    cluster.await_registered();
     let chief = cluster.chief();
     let follower = other_than(&cluster, chief);
     let shell = Shell::by_way_of(&cluster, &[chief]);
@@ -182,7 +171,7 @@ fn a_dead_node_is_removed_and_learns_it_when_it_comes_back() {
 #[test]
 fn a_new_node_takes_the_place_of_a_running_one_in_one_step() {
     let mut cluster = Cluster::start(3);
-    await_registered(&cluster);
+    cluster.await_registered();
     let chief = cluster.chief();
     let shell = Shell::of(&cluster);
     assert_eq!(cluster.put(1, "/v1/keys/k", b"v").status, 201);

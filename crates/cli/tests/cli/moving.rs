@@ -15,7 +15,7 @@ use crate::harness::history::{self, History, Nodes};
 use crate::harness::load::addresses;
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
-use crate::membership::{await_registered, text, voters};
+use crate::membership::{text, voters};
 
 /// The slots that one of four shards gives away in a rebalance to five: its last fifth.
 const FIRST_TO_MOVE: std::ops::Range<u16> = 3_300..4_096;
@@ -107,7 +107,7 @@ fn giver(cluster: &Cluster) -> usize {
 #[test]
 fn slots_move_and_nobody_notices() {
     let mut cluster = Cluster::start(3);
-    await_registered(&cluster);
+    cluster.await_registered();
     let shell = Shell::of(&cluster);
     let history = History::begin(&cluster);
     let (name, watchers) = watched(&cluster);
@@ -219,7 +219,7 @@ fn restart_all(cluster: &mut Cluster) {
 #[test]
 fn replicas_move_and_nobody_notices() {
     let mut cluster = Cluster::start(3);
-    await_registered(&cluster);
+    cluster.await_registered();
     let history = History::begin(&cluster);
     let founders: Vec<SocketAddr> = addresses(&cluster);
     let drained = cluster.chief();

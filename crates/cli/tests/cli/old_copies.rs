@@ -6,7 +6,6 @@ use std::path::Path;
 
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually, ports, tidelock};
-use crate::membership::await_registered;
 
 /// Copies the files of a directory into a new one, as `cp` does.
 fn copy(from: &Path, to: &Path) {
@@ -35,7 +34,7 @@ fn refused(cluster: &mut Cluster, number: usize) -> String {
 #[test]
 fn a_directory_that_was_put_back_is_refused_for_good_and_the_current_one_comes_back() {
     let mut cluster = Cluster::start(3);
-    await_registered(&cluster);
+    cluster.await_registered();
     assert_eq!(cluster.put(3, "/v1/keys/k", b"early").status, 201);
     let directory = cluster.directory(3).to_owned();
     let (early, current) = (directory.with_extension("early"), directory.with_extension("current"));
@@ -79,7 +78,7 @@ fn a_directory_that_was_put_back_is_refused_for_good_and_the_current_one_comes_b
 #[test]
 fn a_clone_is_refused_while_the_original_runs_and_disturbs_nobody() {
     let mut cluster = Cluster::start(3);
-    await_registered(&cluster);
+    cluster.await_registered();
     assert_eq!(cluster.put(3, "/v1/keys/k", b"v").status, 201);
     let clone = cluster.directory(3).with_extension("clone");
     copy(cluster.directory(3), &clone);
@@ -118,7 +117,7 @@ fn a_clone_is_refused_while_the_original_runs_and_disturbs_nobody() {
 #[test]
 fn a_node_whose_committed_log_is_contradicted_stops_and_is_shown_to_differ() {
     let mut cluster = Cluster::start(3);
-    await_registered(&cluster);
+    cluster.await_registered();
     let directory = cluster.directory(3).to_owned();
     let early = directory.with_extension("early");
     let put_all = |cluster: &Cluster, number: usize, value: &str| {

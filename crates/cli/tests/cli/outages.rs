@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
-use crate::membership::{await_registered, text};
+use crate::membership::text;
 
 fn await_log(cluster: &Cluster, number: usize, words: &[&str]) {
     eventually(&format!("node {number} logs {words:?}"), || {
@@ -24,7 +24,7 @@ fn connected(cluster: &Cluster, number: usize, other: usize) -> bool {
 #[test]
 fn a_frozen_node_is_shown_as_unreachable_and_logged() {
     let cluster = Cluster::start(3);
-    await_registered(&cluster);
+    cluster.await_registered();
     await_log(&cluster, cluster.chief(), &["this node leads the shard now", "shard=", "term="]);
     cluster.signal(3, Signal::STOP);
     eventually("node 1 notices", || (!connected(&cluster, 1, 3)).then_some(()));
@@ -75,7 +75,7 @@ fn an_outage_is_logged_and_fails_cluster_status() {
 #[test]
 fn a_change_is_asked_for_again_until_there_is_a_leader() {
     let cluster = Cluster::start(3);
-    await_registered(&cluster);
+    cluster.await_registered();
     for number in [2, 3] {
         cluster.signal(number, Signal::STOP);
     }

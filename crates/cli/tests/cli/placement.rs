@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, Options, eventually, ports};
-use crate::membership::{await_registered, text, voters};
+use crate::membership::{text, voters};
 
 const DATA_SHARDS: [u64; 4] = [1, 2, 3, 4];
 
@@ -235,7 +235,7 @@ fn hosts_that_join_help_by_themselves() {
 #[test]
 fn the_default_is_changed_and_new_shards_inherit_it() {
     let cluster = Cluster::start(5);
-    await_registered(&cluster);
+    cluster.await_registered();
     let shell = Shell::of(&cluster);
     assert_eq!(cluster.get(1, "/v1/cluster/default").text(), r#"{"tags":{"placement:member":"3"}}"#);
     for (tag, clue) in [

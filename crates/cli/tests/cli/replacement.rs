@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::harness::load::{addresses, assert_nothing_is_lost, await_acknowledged, under_load};
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually, ports};
-use crate::membership::{assert_gone, await_registered, text, voters};
+use crate::membership::{assert_gone, text, voters};
 
 /// Number of shards: the registry's and the data shards.
 const SHARDS: u64 = 5;
@@ -31,7 +31,7 @@ fn data_replicas(cluster: &Cluster, number: usize, node: usize) -> Vec<(u64, boo
 #[test]
 fn a_host_that_joins_follows_serves_and_comes_back_by_its_own_disk() {
     let mut cluster = Cluster::start(3);
-    await_registered(&cluster);
+    cluster.await_registered();
     assert_eq!(cluster.put(1, "/v1/keys/k", b"before").status, 201);
     // One member that is up is enough, at any position in the list.
     cluster.kill(1);
@@ -69,7 +69,7 @@ fn a_host_that_joins_follows_serves_and_comes_back_by_its_own_disk() {
 #[test]
 fn a_lost_node_is_replaced_under_load_at_its_own_addresses() {
     let mut cluster = Cluster::start(3);
-    await_registered(&cluster);
+    cluster.await_registered();
     let shell = Shell::by_way_of(&cluster, &[1, 2]);
     let counters = under_load(addresses(&cluster), |acknowledged| {
         await_acknowledged(acknowledged, 1_000);
@@ -113,7 +113,7 @@ fn a_lost_node_is_replaced_under_load_at_its_own_addresses() {
 #[test]
 fn the_first_founder_learns_of_its_removal_and_its_host_comes_back_as_another_node() {
     let mut cluster = Cluster::start(3);
-    await_registered(&cluster);
+    cluster.await_registered();
     assert_eq!(cluster.put(1, "/v1/keys/k", b"v").status, 201);
     cluster.kill(1);
     let shell = Shell::by_way_of(&cluster, &[2, 3]);

@@ -9,7 +9,6 @@ use serde_json::json;
 use crate::harness::resp::{Client, address_of};
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
-use crate::membership::await_registered;
 
 const KEYS: usize = 200;
 
@@ -47,7 +46,7 @@ fn connect(address: SocketAddr) -> Client {
 #[test]
 fn a_node_that_has_just_started_misses_no_key() {
     let mut cluster = Cluster::start(3);
-    await_registered(&cluster);
+    cluster.await_registered();
     let shell = Shell::of(&cluster);
     let mut client = connect(address_of(cluster.address(1)));
     let keys: BTreeSet<String> = (0..KEYS).map(|number| format!("key:{number}")).collect();

@@ -244,7 +244,7 @@ const WRITES_BETWEEN_RESTARTS: u64 = 100;
 #[test]
 fn a_rolling_restart_fails_no_request_of_a_client_that_tries_a_second_node() {
     let mut cluster = Cluster::start(3);
-    crate::membership::await_registered(&cluster);
+    cluster.await_registered();
     let clients: Vec<_> = (1..=3).map(|number| (number, cluster.url(number, "/v1/keys/"))).collect();
     let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let failures: Vec<String> = thread::scope(|scope| {

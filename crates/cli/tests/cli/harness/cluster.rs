@@ -439,6 +439,17 @@ impl Cluster {
         });
     }
 
+    /// Waits until every host has registered its addresses, so that requests can use any of them.
+    pub fn await_registered(&self) {
+        for number in self.numbers() {
+            eventually("every host is registered and connected", || {
+                let view = self.view(number);
+                let known = |host: &Value| host["http_address"] != "" && host["connected"] == true;
+                view["hosts"].as_array().expect("hosts").iter().all(known).then_some(())
+            });
+        }
+    }
+
     /// The leaders of all shards as one node knows them; `None` for an unknown one.
     pub fn leaders(&self, number: usize) -> Vec<Option<usize>> {
         let view = self.view(number);

@@ -148,23 +148,25 @@ async fn ask_others<S: Store>(
     let answers = at_all(others, move |(node, endpoint)| {
         let question = question.clone();
         async move {
-            if is_refused || endpoint.address.is_empty() {
-                return (node, None);
-            }
-            match timeout(ANSWER_TIMEOUT, ask(node, &endpoint, &question)).await {
-                Ok(Ok(readers)) => (node, Some(readers)),
-                Ok(Err(reason)) => {
-                    tracing::info!(node = node.0, reason, "a node does not say who watches there");
-                    (node, None)
-                }
-                Err(_) => (node, None),
-            }
+            let answered = if is_refused {
+                Err("the certificate of the client cannot be passed on".to_owned())
+            } else {
+                let late = |_| Err(format!("it did not answer within {} s", ANSWER_TIMEOUT.as_secs()));
+                timeout(ANSWER_TIMEOUT, ask(node, &endpoint, &question)).await.unwrap_or_else(late)
+            };
+            let answered = answered.inspect_err(|reason| {
+                tracing::info!(node = node.0, reason, "a node does not say who watches there");
+            });
+            (node, answered.ok())
         }
     });
     Ok(answers.await)
 }
 
 async fn ask(node: NodeId, endpoint: &PeerEndpoint, question: &ReadersQuery) -> Result<api::Readers, String> {
+    if endpoint.address.is_empty() {
+        return Err("the registry has no HTTP address of it".to_owned());
+    }
     let answer = peer_http::send(endpoint, Method::GET, &question.target).await;
     let answer = answer.map_err(|error| error.to_string())?;
     let status = answer.status;
