@@ -40,6 +40,8 @@ pub enum Fault {
     /// A committed membership change is not persisted before the removed host goes. After a restart
     /// the remaining replicas may ask for its vote.
     MembershipNotPersisted,
+    /// A membership change is written before the commit index that covers the previous one.
+    CommitWrittenAfterChange,
     /// Only the leader notifies clients that watch configuration.
     OnlyLeaderNotifies,
     /// Only the leader removes expired keys; its followers still return them.
@@ -185,6 +187,7 @@ impl Faults {
         Fault::CheckpointTakenLate,
         Fault::LedBeforeDurable,
         Fault::MembershipNotPersisted,
+        Fault::CommitWrittenAfterChange,
         Fault::OnlyLeaderNotifies,
         Fault::OnlyLeaderExpires,
         Fault::OwnedBeforeLastRows,

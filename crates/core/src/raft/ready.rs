@@ -225,10 +225,7 @@ impl Group {
             let is_new = first.index > self.applied.index().0;
             assert!(is_new, "invariant: an applied entry is never replaced");
             self.raft.mut_store().append(&entries);
-            out.records.push(WalRecord::Entries {
-                shard: self.shard(),
-                entries: entries.iter().map(to_log).collect(),
-            });
+            self.write_entries(&entries, out);
         }
         if must_sync {
             self.persist_hard_state(out);
@@ -273,17 +270,35 @@ impl Group {
         self.persisting.remember_when_durable(index);
     }
 
+    /// Writes entries. A log with a membership change must also contain that the previous change is
+    /// committed. Otherwise a restarted replica could stand for election among the voters of two
+    /// changes ago. So the commit index is written before each membership change: if the node fails
+    /// while it writes the batch, the disk may hold only the first records of it.
+    fn write_entries(&mut self, entries: &[Entry], out: &mut Output) {
+        for part in entries.chunk_by(|_, next| !is_change(next)) {
+            let Some(first) = part.first() else { continue };
+            if is_change(first) && !self.faults().has(Fault::CommitWrittenAfterChange) {
+                self.persist_hard_state_up_to(first.index - 1, out);
+            }
+            let entries = part.iter().map(to_log).collect();
+            out.records.push(WalRecord::Entries { shard: self.shard(), entries });
+        }
+    }
+
     /// Writes the hard state if it has changed. A new commit index alone is not written, because a
-    /// restarted replica learns it again. But it is written with every other change: a log with a
-    /// membership change must also contain that the previous change is committed. Otherwise a
-    /// restarted replica could stand for election among the voters of two changes ago.
+    /// restarted replica learns it again. But it is written with every other change.
     fn persist_hard_state(&mut self, out: &mut Output) {
+        self.persist_hard_state_up_to(u64::MAX, out);
+    }
+
+    /// As [`Group::persist_hard_state`], with a commit index of at most `last`.
+    fn persist_hard_state_up_to(&mut self, last: u64, out: &mut Output) {
         let hard = self.raft.raft.hard_state();
         let state = HardState {
             term: Term(hard.term),
             vote: (hard.vote != 0 && !self.faults().has(Fault::VoteNotPersisted))
                 .then_some(ReplicaId(hard.vote)),
-            commit: LogIndex(hard.commit),
+            commit: LogIndex(hard.commit.min(last)),
         };
         if self.persisting.write(state, out.sequence) {
             out.records.push(WalRecord::HardState { shard: self.shard(), state });
@@ -388,4 +403,72 @@ fn is_change(entry: &Entry) -> bool {
 fn to_log(entry: &Entry) -> LogEntry {
     let data = membership::data_of(entry).clone();
     LogEntry { index: LogIndex(entry.index), term: Term(entry.term), data }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{GroupOptions, fixture};
+    use super::*;
+    use crate::event::Timing;
+    use crate::founding::Founding;
+    use crate::machine::Machine;
+    use crate::storage::{RecoveredLog, RecoveredShard};
+    use crate::types::Ticks;
+    use raft::eraftpb::EntryType;
+
+    #[test]
+    fn the_commit_index_is_written_before_a_membership_change() {
+        let mut group = fixture::group(ShardId(1), RecoveredLog::default());
+        let mut out = Output::new();
+        let entry = |(index, kind)| {
+            let mut entry = Entry { index, term: 1, ..Entry::default() };
+            entry.set_entry_type(kind);
+            entry
+        };
+        let (normal, change) = (EntryType::EntryNormal, EntryType::EntryConfChangeV2);
+        let entries = [(2, normal), (3, normal), (4, change), (5, normal), (6, change)].map(entry);
+        group.write_entries(&entries, &mut out);
+        let shape: Vec<(&str, u64)> = out
+            .records
+            .iter()
+            .map(|record| match record {
+                WalRecord::Entries { entries, .. } => ("entries", entries[0].index.0),
+                WalRecord::HardState { .. } => ("state", 0),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(shape, [("entries", 2), ("state", 0), ("entries", 4), ("entries", 6)]);
+    }
+
+    #[test]
+    fn a_single_voter_leads_once_its_vote_is_durable() {
+        let founding = Founding::new(1, 1);
+        let timing = Timing {
+            election_ticks: 10,
+            heartbeat_ticks: 2,
+            request_ticks: 20,
+            dead_ticks: 1_000,
+            balance_ticks: 0,
+            slow_request_ticks: 20,
+            access_stale_ticks: 3_000,
+        };
+        let options = GroupOptions {
+            shard: ShardId(1),
+            replica: founding.voters_of(ShardId(1))[0].0,
+            machine: Machine::new(ShardId(1), &founding),
+            founding: founding.voters_of(ShardId(1)),
+            timing,
+            seed: 1,
+            faults: Faults::NONE,
+        };
+        let mut group = Group::new(options, RecoveredShard::default());
+        let mut out = Output::new();
+        for tick in 1..=40 {
+            group.tick(Ticks(tick), &mut out);
+            group.drive(&mut out);
+        }
+        assert!(group.leads() && !group.status().leads, "its vote is not durable");
+        group.durable(out.sequence, &mut out);
+        assert!(group.status().leads);
+    }
 }
