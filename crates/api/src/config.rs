@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, Value, to_raw_value};
@@ -118,6 +118,10 @@ pub struct Pair {
     pub datatype: u8,
     /// The namespace that it belongs to.
     pub namespace: String,
+    /// The namespace that sets it, if this one inherits it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub inherited_from: Option<String>,
 }
 
 /// The content of a pair.
@@ -226,6 +230,10 @@ pub struct ListedContainer {
     /// SHA-256 of the document to which it resolves.
     #[schemars(regex(pattern = CHECKSUM))]
     pub check_sum: String,
+    /// The namespace that sets it, if this one inherits it.
+    #[serde(rename = "inherited_from", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub inherited_from: Option<String>,
     /// Its fields, ordered by key.
     pub fields: Vec<ListedField>,
 }
@@ -263,6 +271,10 @@ pub struct Container {
     /// SHA-256 of the document to which it resolves.
     #[schemars(regex(pattern = CHECKSUM))]
     pub check_sum: String,
+    /// The namespace that sets it, if this one inherits it.
+    #[serde(rename = "inherited_from", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub inherited_from: Option<String>,
     /// Its fields, ordered by key.
     pub fields: Vec<Field>,
 }
@@ -314,10 +326,17 @@ pub struct FieldContent {
     pub key: Key,
     /// What it refers to: 1 one pair, 2 a list of pairs, 3 a dict of pairs. A request may also
     /// state it as kv, list or dict, or leave it out: then the form of the value decides.
-    #[schemars(range(min = 1, max = 3))]
+    #[serde(default)]
+    #[schemars(schema_with = "field_type")]
     pub field_type: u8,
     /// The keys of the pairs.
     pub value: Refers<Key>,
+}
+
+fn field_type(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "anyOf": [{ "type": "integer", "minimum": 1, "maximum": 3 }, { "enum": ["kv", "list", "dict"] }]
+    })
 }
 
 /// The content of a pair or container, or that there is none.
@@ -459,6 +478,19 @@ pub struct Done {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<PreviewedDocument>")]
     pub documents: Option<Vec<PreviewedDocument>>,
+    /// The namespaces that would inherit a change. Only of a dry run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inherited_by: Vec<Heir>,
+}
+
+/// A namespace that would inherit a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct Heir {
+    /// The namespace.
+    pub namespace: String,
+    /// Keys of its containers that would resolve to another document.
+    pub containers: Vec<String>,
 }
 
 /// A document that a change would replace.
@@ -642,14 +674,37 @@ pub struct Revision {
     /// Why.
     pub message: String,
     /// The operation that made it.
-    #[schemars(extend("enum" = ["create", "publish", "policy", "rollback"]))]
+    #[schemars(extend("enum" = [
+        "create", "publish", "policy", "rollback", "parents", "protect", "unprotect", "inherit", "canary", "withdraw"
+    ]))]
     pub action: Cow<'static, str>,
     /// The revision whose content became current, of a rollback.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64")]
     pub to: Option<u64>,
+    /// The draft that it published, or that a part of the readers began or ceased to see.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub draft: Option<String>,
+    /// Who had approved the draft.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approved_by: Vec<String>,
+    /// The change of another namespace from which this one inherited it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "InheritedRevision")]
+    pub inherited_from: Option<InheritedRevision>,
     /// The pairs and containers that it changed.
     pub changes: Vec<ItemChange>,
+}
+
+/// A revision of the namespace from which another one inherits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct InheritedRevision {
+    /// The namespace that was changed.
+    pub namespace: String,
+    /// Its revision.
+    pub revision: u64,
 }
 
 /// A change of a pair or a container.

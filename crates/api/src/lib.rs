@@ -29,6 +29,8 @@ pub mod checkpoints;
 pub mod clients;
 pub mod cluster;
 pub mod config;
+pub mod drafts;
+pub mod environments;
 pub mod etag;
 pub mod keys;
 pub mod leases;

@@ -40,8 +40,6 @@ pub enum Fault {
     /// A committed membership change is not persisted before the removed host goes. After a restart
     /// the remaining replicas may ask for its vote.
     MembershipNotPersisted,
-    /// A membership change is written before the commit index that covers the previous one.
-    CommitWrittenAfterChange,
     /// Only the leader notifies clients that watch configuration.
     OnlyLeaderNotifies,
     /// Only the leader removes expired keys; its followers still return them.
@@ -108,6 +106,14 @@ pub enum Fault {
     PreviewCommitted,
     /// The schema of a container is not checked when only a pair changes.
     ContainerSchemaIgnored,
+    /// A change of a namespace does not reach those that inherit from its children.
+    GrandchildForgotten,
+    /// A draft of a protected namespace is published without an approval.
+    UnapprovedDraftPublished,
+    /// Readers with any label see a canary.
+    CanaryShownToAll,
+    /// Readers that saw a canary are not told that it was withdrawn.
+    WithdrawalNotReported,
     /// Shards that were added after the founding do not inherit the cluster's default placement.
     DefaultIgnoredByNewShards,
     /// A new command is written before the version of the cluster has risen.
@@ -173,7 +179,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 67] = [
+    pub const ALL: [Fault; 71] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -187,7 +193,6 @@ impl Faults {
         Fault::CheckpointTakenLate,
         Fault::LedBeforeDurable,
         Fault::MembershipNotPersisted,
-        Fault::CommitWrittenAfterChange,
         Fault::OnlyLeaderNotifies,
         Fault::OnlyLeaderExpires,
         Fault::OwnedBeforeLastRows,
@@ -217,6 +222,10 @@ impl Faults {
         Fault::ImportWithoutCondition,
         Fault::PreviewCommitted,
         Fault::ContainerSchemaIgnored,
+        Fault::GrandchildForgotten,
+        Fault::UnapprovedDraftPublished,
+        Fault::CanaryShownToAll,
+        Fault::WithdrawalNotReported,
         Fault::DefaultIgnoredByNewShards,
         Fault::NewCommandBeforeRaise,
         Fault::UnexpectedNodeAccepted,

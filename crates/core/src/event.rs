@@ -388,6 +388,10 @@ pub struct ShardStatus {
     pub leader: Option<NodeId>,
     /// Whether this node leads the shard.
     pub leads: bool,
+    /// Whether a restart would keep the term and the vote in it. A single voter is elected before
+    /// that, and sends and commits nothing until then: if it fails first, another replica may be
+    /// elected in the same term.
+    pub is_term_durable: bool,
     /// The latest term that the replica has seen.
     pub term: Term,
     /// Highest index known to be committed.

@@ -294,6 +294,31 @@ pub const CONFIG_NAMESPACE_CHARACTERS_BEFORE_LEAVES: usize = 32;
 /// Longest key of a pair, a container or a field in such a cluster.
 pub const CONFIG_KEY_CHARACTERS_BEFORE_LEAVES: usize = 64;
 
+/// Namespaces from which one namespace inherits directly.
+pub const CONFIG_PARENTS_MAX: usize = 8;
+
+/// Namespaces on the longest way from a namespace to one that inherits from it, both included.
+pub const CONFIG_LINEAGE_DEPTH_MAX: usize = 8;
+
+/// Namespaces that inherit from one, directly or through others. A change of the one is a change of
+/// them all.
+pub const CONFIG_DESCENDANTS_MAX: usize = 100;
+
+/// Drafts of a namespace.
+pub const CONFIG_DRAFTS_MAX: usize = 32;
+
+/// Bytes of the changes in a draft.
+pub const CONFIG_DRAFT_BYTES_MAX: usize = 1 << 20;
+
+/// Comments on a draft.
+pub const CONFIG_DRAFT_COMMENTS_MAX: usize = 100;
+
+/// Labels that the audience of a canary names.
+pub const CONFIG_AUDIENCE_LABELS_MAX: usize = 64;
+
+/// Longest label of a reader.
+pub const CONFIG_LABEL_CHARACTERS_MAX: usize = 128;
+
 /// Longest key inside a dict.
 pub const CONFIG_DICT_KEY_CHARACTERS_MAX: usize = 256;
 

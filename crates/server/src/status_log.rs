@@ -338,6 +338,7 @@ mod tests {
             replica: ReplicaId(1),
             leader: leader.map(NodeId),
             leads: leader == Some(1),
+            is_term_durable: true,
             term: Term(term),
             committed: LogIndex(1),
             applied: LogIndex(1),

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    Change, ConfigOperation, ConfigReply, ConfigWritten, Field, Item, Name, Policy, Preview, Query, Refers,
-    Schema, Search, Selection, Stamp, Value,
+    Audience, Change, ConfigOperation, ConfigReply, ConfigWritten, DraftAction, DraftStep, Field, Item, Name,
+    Policy, Preview, Query, Refers, Schema, Search, Selection, Stamp, Value,
 };
 use tidelock_core::command::{
     ConfigRead, ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply,
@@ -33,6 +33,18 @@ const FLEETING: &str = "fleeting";
 pub fn is_fleeting(name: &Name) -> bool {
     name.as_str().starts_with(FLEETING)
 }
+
+/// Prefix of the names of namespaces that inherit from each other. Those of a family share a hash
+/// tag.
+const KIN: &str = "kin";
+
+/// Whether a namespace is one of those that inherit from each other.
+pub fn is_kin(name: &Name) -> bool {
+    name.as_str().trim_start_matches('{').starts_with(KIN)
+}
+
+/// The label of readers that see canaries. Others are not among their audience.
+pub const CANARY_LABEL: &str = "early";
 
 /// A schema that clients set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +89,8 @@ pub struct ConfigWorkload {
     names: Vec<Name>,
     /// Namespaces that are created and deleted during a run.
     fleeting: Vec<Name>,
+    /// Families of namespaces that inherit from each other.
+    kin: Vec<Vec<Name>>,
     /// The highest revision of each namespace that any client has seen.
     seen: BTreeMap<Name, u64>,
     /// The change that was previewed last, with the revision at which it was. It is made next.
@@ -88,7 +102,13 @@ impl ConfigWorkload {
     /// Uses two namespaces for each shard: one that stays, and one that is created and deleted.
     pub fn new(data_shards: u64, random: fastrand::Rng) -> ConfigWorkload {
         let (names, fleeting) = (names("ns", data_shards), names(FLEETING, data_shards));
-        ConfigWorkload { names, fleeting, seen: BTreeMap::new(), previewed: None, random }
+        let kin = families(data_shards);
+        ConfigWorkload { names, fleeting, kin, seen: BTreeMap::new(), previewed: None, random }
+    }
+
+    /// The namespaces that inherit from each other.
+    pub fn kin(&self) -> Vec<Name> {
+        self.kin.iter().flatten().cloned().collect()
     }
 
     /// All namespaces, those that stay and those that are created and deleted.
@@ -137,6 +157,9 @@ impl ConfigWorkload {
 
     fn read(&mut self) -> Request {
         let consistency = if self.random.bool() { Consistency::Linearizable } else { Consistency::Stale };
+        if self.random.u8(0..4) == 0 {
+            return Request::Read { read: Read::Config(self.read_of_kin()), consistency };
+        }
         let is_fleeting = self.random.u8(0..3) == 0;
         let names = if is_fleeting { &self.fleeting } else { &self.names };
         let namespace = choose(&mut self.random, names).clone();
@@ -174,8 +197,10 @@ impl ConfigWorkload {
             let expected = Some(revision);
             return Request::Write(Write::from(ConfigWrite { namespace, stamp, expected, operation }));
         }
-        if self.random.u8(0..3) == 0 {
-            return self.write_fleeting(token, stamp);
+        match self.random.u8(0..12) {
+            0..3 => return self.write_fleeting(token, stamp),
+            3..7 => return self.write_kin(token, stamp),
+            _ => {}
         }
         let position = self.random.usize(0..self.names.len());
         let namespace = self.names[position].clone();
@@ -256,6 +281,83 @@ impl ConfigWorkload {
         }
     }
 
+    /// A read of a namespace that may inherit from others.
+    fn read_of_kin(&mut self) -> ConfigRead {
+        let family = choose(&mut self.random, &self.kin).clone();
+        let namespace = choose(&mut self.random, &family).clone();
+        let query = match self.random.u8(0..10) {
+            0 => Query::Lineage,
+            1 => Query::Drafts,
+            2 => Query::Pairs(Selection { contains: "".into(), offset: 0, limit: PAIRS_PAGE }),
+            3 => Query::History { item: None, before: None, limit: 5 },
+            4 => Query::Export { at: None },
+            5 => Query::Pair { key: self.key(), at: None },
+            6 => Query::Container { key: self.container(), at: None, known: None },
+            _ => {
+                let label = if self.random.bool() { CANARY_LABEL } else { "late" };
+                let query = Query::Container { key: self.container(), at: None, known: None };
+                Query::Labelled { label: label.into(), query: query.into() }
+            }
+        };
+        ConfigRead { namespace, query }
+    }
+
+    /// A change of a namespace that may inherit from others.
+    fn write_kin(&mut self, token: Token, stamp: Stamp) -> Request {
+        let family = choose(&mut self.random, &self.kin).clone();
+        let namespace = choose(&mut self.random, &family).clone();
+        let newest = self.seen.get(&namespace).copied().unwrap_or_default();
+        let operation = match self.random.u8(0..26) {
+            0 | 1 => ConfigOperation::Create,
+            2 => ConfigOperation::Delete { force: true },
+            3..6 => {
+                let mut parents = family.clone();
+                self.random.shuffle(&mut parents);
+                parents.truncate(self.random.usize(0..3));
+                ConfigOperation::SetParents { parents }
+            }
+            6 => ConfigOperation::SetProtected(self.random.u8(0..3) == 0),
+            7 => ConfigOperation::SetProtected(false),
+            8 => ConfigOperation::Withdraw,
+            9..16 => {
+                let draft = if self.random.bool() { "d0" } else { "d1" };
+                ConfigOperation::Draft { draft: draft.into(), action: self.draft_action(token, newest) }
+            }
+            16 => ConfigOperation::Rollback { to: self.somewhat_before(newest), item: None },
+            _ => {
+                let changes = (0..self.random.u8(1..4)).map(|_| self.change(token)).collect();
+                ConfigOperation::Publish { changes, create: self.random.u8(0..4) > 0 }
+            }
+        };
+        let is_comment = matches!(&operation, ConfigOperation::Draft { action: DraftAction::Comment, .. });
+        let message = if is_comment && self.random.bool() { "why?" } else { "" };
+        let stamp = Stamp { message: message.into(), ..stamp };
+        let expected = (self.random.u8(0..6) == 0).then_some(newest);
+        Request::Write(Write::from(ConfigWrite { namespace, stamp, expected, operation }))
+    }
+
+    fn draft_action(&mut self, token: Token, newest: u64) -> DraftAction {
+        let edits = (self.random.u8(0..3) == 0).then(|| self.random.u64(1..4));
+        match self.random.u8(0..16) {
+            0..6 => {
+                let changes = (0..self.random.u8(1..3)).map(|_| self.change(token)).collect();
+                DraftAction::Edit(DraftStep::Publish(changes))
+            }
+            6 => {
+                let item = self.random.bool().then(|| Item::Pair(self.key()));
+                DraftAction::Edit(DraftStep::Rollback { to: self.somewhat_before(newest), item })
+            }
+            7 => DraftAction::Comment,
+            8 | 9 => DraftAction::Approve { edits: self.random.u64(1..4) },
+            10 => DraftAction::Discard,
+            11 | 12 => DraftAction::Publish { edits },
+            _ => {
+                let audience = Audience { labels: vec![CANARY_LABEL.into()], percent: 0 };
+                DraftAction::Canary { edits, audience }
+            }
+        }
+    }
+
     fn somewhat_before(&mut self, revision: u64) -> u64 {
         revision.saturating_sub(self.random.u64(0..6))
     }
@@ -300,6 +402,16 @@ impl ConfigWorkload {
             }
         }
     }
+}
+
+/// A family of three namespaces for each shard.
+fn families(data_shards: u64) -> Vec<Vec<Name>> {
+    let family = |first: Name| {
+        let others = ["b", "c"].map(|end| format!("{{{first}}}{end}"));
+        let others = others.map(|name| Name::new(&name).expect("a name"));
+        [first].into_iter().chain(others).collect()
+    };
+    names(KIN, data_shards).into_iter().map(family).collect()
 }
 
 /// One name for each shard.

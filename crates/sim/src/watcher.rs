@@ -15,7 +15,7 @@ use tidelock_core::deliberate::Faults;
 use tidelock_core::event::ConfigUpdate;
 use tidelock_core::types::{NodeId, Token};
 
-use crate::config::CONTAINERS;
+use crate::config::{CANARY_LABEL, CONTAINERS, is_kin};
 use crate::event_queue::Micros;
 use crate::slots::slot_of;
 
@@ -58,6 +58,8 @@ pub struct WatchingClient {
     pub namespace: Name,
     /// What of the namespace it watches.
     pub scope: WatchScope,
+    /// Its label; empty if it has none.
+    pub label: &'static str,
     /// The events that it received, in order.
     pub received: Vec<WatchedContent>,
     /// Its connection, unless it is away.
@@ -96,7 +98,16 @@ impl WatchingClient {
         let containers = CONTAINERS.map(|container| WatchScope::Container(container.into()));
         let scopes = containers.into_iter().chain([WatchScope::Namespace]);
         let all = scopes.flat_map(|scope| names.iter().map(move |name| (name.clone(), scope.clone())));
-        all.map(|(namespace, scope)| WatchingClient::new(namespace, scope, random.fork())).collect()
+        let all: Vec<(Name, WatchScope)> = all.collect();
+        // Of namespaces with canaries, every second client belongs to their audience.
+        let is_early =
+            |(position, (name, _)): &(usize, &(Name, WatchScope))| is_kin(name) && position.is_multiple_of(2);
+        let early: Vec<bool> = all.iter().enumerate().map(|one| is_early(&one)).collect();
+        let clients = all.into_iter().zip(early).map(|((namespace, scope), is_early)| {
+            let label = if is_early { CANARY_LABEL } else { "" };
+            WatchingClient { label, ..WatchingClient::new(namespace, scope, random.fork()) }
+        });
+        clients.collect()
     }
 
     /// A client that has not connected yet.
@@ -104,6 +115,7 @@ impl WatchingClient {
         WatchingClient {
             namespace,
             scope,
+            label: "",
             received: Vec::new(),
             connection: None,
             node: None,
@@ -131,7 +143,7 @@ impl WatchingClient {
             unread: VecDeque::new(),
             begins: last.as_ref().is_none_or(|last| last.revision == 0),
             is_from_present: last.is_none(),
-            watcher: Watcher::new(self.scope.clone(), last, faults),
+            watcher: Watcher::new(self.scope.clone(), last, faults).with_label(self.label),
         });
     }
 
@@ -155,9 +167,16 @@ impl WatchingClient {
         ConfigRead { namespace: self.namespace.clone(), query }
     }
 
+    fn labelled(&self, query: Query) -> ConfigRead {
+        self.read(match self.label {
+            "" => query,
+            label => Query::Labelled { label: label.into(), query: query.into() },
+        })
+    }
+
     /// A read of the present state.
     pub fn present(&self) -> ConfigRead {
-        self.read(match &self.scope {
+        self.labelled(match &self.scope {
             WatchScope::Container(key) => Query::Container { key: key.clone(), at: None, known: None },
             WatchScope::Namespace => Query::NamespaceChanges { after: None },
         })
@@ -166,7 +185,7 @@ impl WatchingClient {
     /// A read of the changes since its last event.
     pub fn missed(&self) -> ConfigRead {
         let after = self.received.last().map(|event| event.position.clone()).unwrap_or_default();
-        self.read(match &self.scope {
+        self.labelled(match &self.scope {
             WatchScope::Container(key) => Query::Changes { key: key.clone(), after: after.revision },
             WatchScope::Namespace => Query::NamespaceChanges { after: Some(after) },
         })

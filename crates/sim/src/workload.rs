@@ -84,9 +84,15 @@ impl Workload {
         &self.keys
     }
 
-    /// Every namespace of configuration that may exist.
+    /// The namespaces of configuration that may exist, apart from those of
+    /// [`Workload::kin_namespaces`].
     pub fn namespaces(&self) -> Vec<Name> {
         self.config.names()
+    }
+
+    /// The namespaces that may exist and inherit from each other.
+    pub fn kin_namespaces(&self) -> Vec<Name> {
+        self.config.kin()
     }
 
     /// How long a client rests before its next step.

@@ -69,12 +69,25 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     let publishes = matches!(fault, Fault::PublicationToOnePeer | Fault::PublicationSentTwice);
     plan.load.publishing_clients = if publishes { 3 } else { 0 };
     plan.load.script_clients = if fault == Fault::ScriptWithoutCondition { 4 } else { 0 };
+    let fault = if is_of_drafts(fault) { Fault::ContainerSchemaIgnored } else { fault };
     provoke(&mut plan, fault);
     // These plans have all their strikes.
     if !matches!(fault, Fault::OutcomeThroughLaterLink | Fault::ReadBeforeMove | Fault::GivenSlotsRead) {
         schedule_strikes(&mut plan, fault);
     }
     plan
+}
+
+/// Faults of inheritance, drafts and canaries, which need the plans of other faults of
+/// configuration.
+fn is_of_drafts(fault: Fault) -> bool {
+    matches!(
+        fault,
+        Fault::GrandchildForgotten
+            | Fault::UnapprovedDraftPublished
+            | Fault::CanaryShownToAll
+            | Fault::WithdrawalNotReported
+    )
 }
 
 /// More hosts than voters a shard, with a new shard or with transactions that span slots.
@@ -749,6 +762,26 @@ fn import_without_condition_is_caught() {
 #[test]
 fn container_schema_ignored_is_caught() {
     caught(Fault::ContainerSchemaIgnored, &["config", "lives"]);
+}
+
+#[test]
+fn grandchild_forgotten_is_caught() {
+    caught(Fault::GrandchildForgotten, &["config", "lives"]);
+}
+
+#[test]
+fn unapproved_draft_published_is_caught() {
+    caught(Fault::UnapprovedDraftPublished, &["lives"]);
+}
+
+#[test]
+fn canary_shown_to_all_is_caught() {
+    caught(Fault::CanaryShownToAll, &["lives"]);
+}
+
+#[test]
+fn withdrawal_not_reported_is_caught() {
+    caught(Fault::WithdrawalNotReported, &["config", "lives"]);
 }
 
 #[test]

@@ -71,6 +71,16 @@ pub enum ConfigCommand {
     },
     /// Show the differences between two revisions
     Diff(DiffArgs),
+    /// Changes that are reviewed before they are published, or shown to a part of the readers first
+    Draft {
+        /// The command.
+        #[command(subcommand)]
+        command: DraftCommand,
+    },
+    /// Show how one namespace would change if it had the content of another one
+    Compare(CompareArgs),
+    /// Give a namespace what another one has, as one revision
+    Promote(PromoteArgs),
     /// Restore the content of an earlier revision, as a new revision
     Rollback(RollbackArgs),
     /// Print a container's document, or those of a whole namespace, and again whenever one changes,
@@ -148,6 +158,153 @@ pub enum NsCommand {
         #[command(flatten)]
         terms: TermsArgs,
     },
+    /// Show from which namespaces one inherits, whether it is protected, and its canary
+    Lineage {
+        /// The name
+        name: String,
+    },
+    /// Set the namespaces from which one inherits every pair and container that it does not set
+    ///
+    /// The first parent that has an item gives it. All of them need the same hash slot: give their
+    /// names the same beginning in braces, such as {shop}/base, {shop}/dev and {shop}/prod.
+    Parents {
+        /// The name
+        name: String,
+        /// The parents; none: it inherits nothing
+        parents: Vec<String>,
+        /// Who and why.
+        #[command(flatten)]
+        terms: TermsArgs,
+    },
+    /// Let only drafts change a namespace that somebody else has approved
+    Protect {
+        /// The name
+        name: String,
+        /// End the protection
+        #[arg(long)]
+        off: bool,
+        /// Who and why.
+        #[command(flatten)]
+        terms: TermsArgs,
+    },
+}
+
+/// The commands of `config draft`.
+#[derive(Debug, Subcommand)]
+pub enum DraftCommand {
+    /// List the drafts of a namespace
+    #[command(visible_alias = "ls")]
+    List {
+        /// The namespace
+        namespace: String,
+    },
+    /// Show a draft with its comments, and how publishing it would change every document
+    Show {
+        /// The namespace
+        namespace: String,
+        /// The draft
+        draft: String,
+    },
+    /// Comment on a draft
+    Comment {
+        /// Which draft.
+        #[command(flatten)]
+        item: DraftItemArgs,
+        /// The comment
+        text: String,
+    },
+    /// Approve a draft that somebody else has edited
+    Approve {
+        /// Which draft.
+        #[command(flatten)]
+        item: DraftItemArgs,
+        /// Its number of edits when you reviewed it, as `draft show` prints it
+        #[arg(long, value_name = "N")]
+        edits: u64,
+    },
+    /// Publish a draft as one revision, to all readers
+    Publish {
+        /// Which draft.
+        #[command(flatten)]
+        item: DraftItemArgs,
+        /// Only if the draft has this many edits
+        #[arg(long, value_name = "N")]
+        edits: Option<u64>,
+    },
+    /// Show a draft to a part of the readers first
+    Canary {
+        /// Which draft.
+        #[command(flatten)]
+        item: DraftItemArgs,
+        /// A label of readers; with * at its end all labels that begin so
+        #[arg(long = "label", value_name = "LABEL", required_unless_present = "percent")]
+        labels: Vec<String>,
+        /// The share of all other labels, chosen by a hash
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        percent: u8,
+        /// Only if the draft has this many edits
+        #[arg(long, value_name = "N")]
+        edits: Option<u64>,
+    },
+    /// Show all readers the newest revision again; the draft stays
+    Withdraw {
+        /// The namespace
+        namespace: String,
+        /// Who and why.
+        #[command(flatten)]
+        terms: TermsArgs,
+    },
+    /// Remove a draft
+    Discard {
+        /// Which draft.
+        #[command(flatten)]
+        item: DraftItemArgs,
+    },
+}
+
+/// A draft, and who acts on it.
+#[derive(Debug, Args)]
+pub struct DraftItemArgs {
+    /// The namespace
+    pub namespace: String,
+    /// The draft
+    pub draft: String,
+    /// Who and why.
+    #[command(flatten)]
+    pub terms: TermsArgs,
+}
+
+/// Arguments of `config compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The namespace
+    pub namespace: String,
+    /// The other namespace
+    pub other: String,
+}
+
+/// Arguments of `config promote`.
+#[derive(Debug, Args)]
+pub struct PromoteArgs {
+    /// The namespace whose content is taken over
+    pub from: String,
+    /// The namespace that is changed
+    pub to: String,
+    /// Take over the content of this revision instead of the newest
+    #[arg(long, value_name = "N")]
+    pub revision: Option<u64>,
+    /// Only this pair or container; may be repeated
+    #[arg(long = "key", value_name = "KEY")]
+    pub keys: Vec<String>,
+    /// Delete what the other namespace does not have
+    #[arg(long)]
+    pub prune: bool,
+    /// Let pairs and fields become ones of other datatypes
+    #[arg(long)]
+    pub retype: bool,
+    /// Who and why.
+    #[command(flatten)]
+    pub terms: ChangeArgs,
 }
 
 /// The commands of `config pair`.
@@ -193,7 +350,7 @@ pub enum PairCommand {
         values: Vec<String>,
         /// Who and why.
         #[command(flatten)]
-        terms: TermsArgs,
+        terms: ChangeArgs,
     },
     /// Delete a pair that no container uses
     #[command(visible_alias = "delete")]
@@ -204,7 +361,7 @@ pub enum PairCommand {
         key: String,
         /// Who and why.
         #[command(flatten)]
-        terms: TermsArgs,
+        terms: ChangeArgs,
     },
 }
 
@@ -232,6 +389,9 @@ pub enum ContainerCommand {
         /// Read this revision instead of the newest
         #[arg(long, value_name = "N")]
         revision: Option<u64>,
+        /// Read as a client with this label, which may be shown a canary
+        #[arg(long)]
+        label: Option<String>,
     },
     /// Create or replace a container
     ///
@@ -254,7 +414,7 @@ pub enum ContainerCommand {
         retype: bool,
         /// Who and why.
         #[command(flatten)]
-        terms: TermsArgs,
+        terms: ChangeArgs,
     },
     /// Delete a container; the pairs stay
     #[command(visible_alias = "delete")]
@@ -265,7 +425,7 @@ pub enum ContainerCommand {
         key: String,
         /// Who and why.
         #[command(flatten)]
-        terms: TermsArgs,
+        terms: ChangeArgs,
     },
 }
 
@@ -290,7 +450,7 @@ pub enum SchemaCommand {
         file: PathBuf,
         /// Who and why.
         #[command(flatten)]
-        terms: TermsArgs,
+        terms: ChangeArgs,
     },
     /// Remove a schema
     #[command(visible_alias = "delete")]
@@ -300,7 +460,7 @@ pub enum SchemaCommand {
         item: SchemaItemArgs,
         /// Who and why.
         #[command(flatten)]
-        terms: TermsArgs,
+        terms: ChangeArgs,
     },
 }
 
@@ -340,6 +500,17 @@ pub struct TermsArgs {
     /// Change nothing, and print how the documents would change
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// Who changes pairs and containers, why, and when.
+#[derive(Debug, Args)]
+pub struct ChangeArgs {
+    /// Who and why.
+    #[command(flatten)]
+    pub terms: TermsArgs,
+    /// Add the change to this draft, which is published later
+    #[arg(long, value_name = "NAME", conflicts_with = "dry_run")]
+    pub draft: Option<String>,
 }
 
 /// A datatype by its name.
@@ -397,7 +568,7 @@ pub struct PublishArgs {
     pub retype: bool,
     /// Who and why.
     #[command(flatten)]
-    pub terms: TermsArgs,
+    pub terms: ChangeArgs,
 }
 
 /// One item of a namespace, or all of it.
@@ -454,7 +625,7 @@ pub struct RollbackArgs {
     pub item: ItemArgs,
     /// Who and why.
     #[command(flatten)]
-    pub terms: TermsArgs,
+    pub terms: ChangeArgs,
 }
 
 /// Arguments of `config watch`.
@@ -497,7 +668,7 @@ pub struct ImportArgs {
     pub retype: bool,
     /// Who and why.
     #[command(flatten)]
-    pub terms: TermsArgs,
+    pub terms: ChangeArgs,
 }
 
 /// Arguments of `config export`.

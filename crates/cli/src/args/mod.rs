@@ -32,9 +32,10 @@ pub use cluster::{
     RemoveShardArgs, SetArgs, StatusArgs, TagTarget, TopArgs, VersionArgs, WaitArgs, WaitForMoves,
 };
 pub use config::{
-    AgentArgs, ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs, ExportArgs, Format,
-    HistoryArgs, ImportArgs, ItemArgs, ItemKind, NsCommand, PairCommand, PublishArgs, ReadersArgs,
-    RollbackArgs, SchemaCommand, SchemaItemArgs, SearchArgs, TermsArgs, WatchArgs,
+    AgentArgs, ChangeArgs, CompareArgs, ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs,
+    DraftCommand, DraftItemArgs, ExportArgs, Format, HistoryArgs, ImportArgs, ItemArgs, ItemKind, NsCommand,
+    PairCommand, PromoteArgs, PublishArgs, ReadersArgs, RollbackArgs, SchemaCommand, SchemaItemArgs,
+    SearchArgs, TermsArgs, WatchArgs,
 };
 pub use coordination::{GrantArgs, LeaseArgs, LeaseCommand, ListLeasesArgs, LockArgs};
 pub use keys::{

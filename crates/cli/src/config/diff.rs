@@ -10,7 +10,7 @@ use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 use similar::TextDiff;
 use tidelock_api::config::{
-    ContainerDiff, Content, Done, ItemChange, Json, NamespaceDiff, PreviewedDocument,
+    ContainerDiff, Content, Done, Heir, ItemChange, Json, NamespaceDiff, PreviewedDocument,
 };
 use tidelock_client::{CliError, keys, output};
 
@@ -42,21 +42,34 @@ pub fn run(session: &Session, args: &DiffArgs) -> Result<(), CliError> {
     output::write(if is_coloured() { coloured(&diff) } else { diff }.as_bytes())
 }
 
+/// Prints the items that differ between two states with these titles.
+pub fn items((from, to): (&str, &str), changes: &[ItemChange]) -> Result<(), CliError> {
+    let before = listing(changes, |change| change.before.as_ref());
+    let after = listing(changes, |change| change.after.as_ref());
+    let diff = unified(Side { title: from, text: &before }, Side { title: to, text: &after });
+    output::write(if is_coloured() { coloured(&diff) } else { diff }.as_bytes())
+}
+
 /// Prints what a change would do: the differences of the documents, and the items that would
 /// change.
-pub fn preview(done: &Done) -> Result<(), CliError> {
-    let Done { revision, changed, changes, documents, .. } = done;
+pub fn preview(what: &str, done: &Done) -> Result<(), CliError> {
+    let Done { revision, changed, changes, documents, inherited_by, .. } = done;
     if !changed {
-        return output::line(&format!("dry run: nothing would change at revision {revision}"));
+        return output::line(&format!("{what}: nothing would change at revision {revision}"));
     }
     let (now, then) = (format!("at revision {revision}"), "after the change");
     let diff: String = documents.iter().flatten().map(|found| previewed(found, &now, then)).collect();
     output::write(if is_coloured() { coloured(&diff) } else { diff }.as_bytes())?;
+    for Heir { namespace, containers } in inherited_by {
+        let containers: Vec<String> = containers.iter().map(|key| show::name(key)).collect();
+        let namespace = show::name(namespace);
+        output::line(&format!("{what}: namespace {namespace} inherits it: {}", containers.join(", ")))?;
+    }
     match changes.as_deref().unwrap_or_default() {
-        [] => output::line(&format!("dry run: would be the next revision after {revision}")),
+        [] => output::line(&format!("{what}: would be the next revision after {revision}")),
         changes => {
             let changes = show::changes(changes);
-            output::line(&format!("dry run: would be the next revision after {revision}: {changes}"))
+            output::line(&format!("{what}: would be the next revision after {revision}: {changes}"))
         }
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! Owns the requests that read and change namespaces, pairs and containers. `show` prints them,
 //! `diff` shows differences, `watch` waits for changes, `agent` keeps files up to date, `readers`
-//! lists who watches. The node decides the type of a value, so that every client gets the same
+//! lists who watches, `drafts` and `environments` are about review and inheritance. The node decides the type of a value, so that every client gets the same
 //! result.
 
 mod agent;
 mod diff;
+mod drafts;
+mod environments;
 mod readers;
 mod show;
 mod watch;
@@ -29,8 +31,8 @@ use tidelock_client::http::Method;
 use tidelock_client::{Call, CliError, Client, Response, keys, output};
 
 use crate::args::{
-    ConfigArgs, ConfigCommand, ContainerCommand, Datatype, ExportArgs, Format, HistoryArgs, ImportArgs,
-    ItemArgs, ItemKind, NsCommand, Output, PairCommand, PublishArgs, RollbackArgs, SchemaCommand,
+    ChangeArgs, ConfigArgs, ConfigCommand, ContainerCommand, Datatype, ExportArgs, Format, HistoryArgs,
+    ImportArgs, ItemArgs, ItemKind, NsCommand, Output, PairCommand, PublishArgs, RollbackArgs, SchemaCommand,
     SchemaItemArgs, SearchArgs, TermsArgs,
 };
 
@@ -67,6 +69,9 @@ pub fn run(args: ConfigArgs) -> Result<(), CliError> {
             values.map_or(Ok(()), |values: Vec<_>| output::line(&show::blame(&values)))
         }
         ConfigCommand::Diff(args) => diff::run(&session, &args),
+        ConfigCommand::Draft { command } => drafts::run(&session, command),
+        ConfigCommand::Compare(args) => environments::compare(&session, &args),
+        ConfigCommand::Promote(args) => environments::promote(&session, args),
         ConfigCommand::Rollback(args) => session.roll_back(&args),
         ConfigCommand::Watch(args) => watch::run(&session, &args),
         ConfigCommand::Readers(args) => readers::run(&session, &args),
@@ -82,9 +87,15 @@ struct Target {
     parameters: Vec<String>,
     /// Whether the change is only previewed.
     is_dry_run: bool,
+    /// The draft to which the change is added.
+    draft: Option<String>,
 }
 
 impl Target {
+    fn at(path: String) -> Target {
+        Target { path, parameters: Vec::new(), is_dry_run: false, draft: None }
+    }
+
     /// `/api/namespaces/…`, of these segments.
     fn of(segments: &[&str]) -> Target {
         let path = segments.iter().fold(String::from("/api/namespaces"), |mut path, segment| {
@@ -92,7 +103,7 @@ impl Target {
             path.push_str(&keys::query_value(segment.as_bytes()));
             path
         });
-        Target { path, parameters: Vec::new(), is_dry_run: false }
+        Target::at(path)
     }
 
     /// The path of one item of a kind, or of all items.
@@ -117,6 +128,11 @@ impl Target {
             .with("message", terms.message.as_ref())
             .with("expected", terms.expected)
             .with("dry_run", terms.dry_run.then_some(true))
+    }
+
+    fn with_change(mut self, change: &ChangeArgs) -> Target {
+        self.draft.clone_from(&change.draft);
+        self.with_terms(&change.terms).with("draft", change.draft.as_ref())
     }
 
     fn into_text(self) -> String {
@@ -156,16 +172,19 @@ impl Session {
 
     /// Sends a change, once.
     fn change(&self, method: Method, target: Target, body: &[u8]) -> Result<(), CliError> {
-        let is_dry_run = target.is_dry_run;
+        let (is_dry_run, draft) = (target.is_dry_run, target.draft.clone());
         let call =
             Call { method, target: target.into_text(), conditions: vec![], body, may_repeat: is_dry_run };
         let answer = self.client.ask(&call)?;
         let Some(done) = self.parse_or_print::<Done>(&answer)? else { return Ok(()) };
         done.notes.iter().for_each(|note| eprintln!("note: {note}"));
         if is_dry_run {
-            return diff::preview(&done);
+            return diff::preview("dry run", &done);
         }
         let revision = done.revision;
+        if let Some(draft) = draft {
+            return output::line(&format!("added to draft {}", show::name(&draft)));
+        }
         match done.changed {
             true => output::line(&format!("revision {revision}")),
             false => output::line(&format!("nothing changed; still revision {revision}")),
@@ -186,6 +205,11 @@ impl Session {
                 let info = self.show(Target::of(&[&name]))?;
                 info.map_or(Ok(()), |info| output::write(show::namespace(&info).as_bytes()))
             }
+            NsCommand::Lineage { name } => environments::lineage(self, &name),
+            NsCommand::Parents { name, parents, terms } => {
+                environments::set_parents(self, &name, parents, &terms)
+            }
+            NsCommand::Protect { name, off, terms } => environments::protect(self, &name, !off, &terms),
             NsCommand::Policy { name, revisions, days, terms } => {
                 let policy = PolicyRequest { revisions, days, ..PolicyRequest::default() };
                 let target = Target::of(&[&name, "policy"]).with_terms(&terms);
@@ -197,7 +221,7 @@ impl Session {
     fn list_namespaces(&self, prefix: &str) -> Result<(), CliError> {
         let mut offset = 0;
         loop {
-            let target = Target { path: "/api/namespaces".to_owned(), parameters: vec![], is_dry_run: false };
+            let target = Target::at("/api/namespaces".to_owned());
             let target = target.with("limit", Some(PAGE_ITEMS)).with("offset", Some(offset));
             let answer = self.client.ask(&Call::get(target.with("key", Some(prefix)).into_text()))?;
             let names: Vec<String> = data(&answer)?;
@@ -255,15 +279,15 @@ impl Session {
                 }
             }
             PairCommand::Set { namespace, key, value, datatype, values, terms } => {
-                let target = Target::of(&[&namespace, "pairs", &key]).with_terms(&terms);
+                let target = Target::of(&[&namespace, "pairs", &key]).with_change(&terms);
                 self.change(Method::POST, target, pair_body(&value, datatype, &values).as_bytes())?;
-                if !terms.dry_run {
+                if !terms.terms.dry_run && terms.draft.is_none() {
                     self.warn_of_unused(&namespace, &key);
                 }
                 Ok(())
             }
             PairCommand::Del { namespace, key, terms } => {
-                let target = Target::of(&[&namespace, "pairs", &key]).with_terms(&terms);
+                let target = Target::of(&[&namespace, "pairs", &key]).with_change(&terms);
                 self.change(Method::DELETE, target, b"")
             }
         }
@@ -285,7 +309,7 @@ impl Session {
         let mut matches: Vec<SearchMatch> = Vec::new();
         let mut after: Option<String> = None;
         loop {
-            let target = Target { path: "/api/search".to_owned(), parameters: vec![], is_dry_run: false };
+            let target = Target::at("/api/search".to_owned());
             let target = target.with("text", Some(&args.text)).with("namespaces", args.namespaces.as_ref());
             let limit = PAGE_ITEMS.min(args.limit.saturating_sub(matches.len())).max(1);
             let target = target.with("limit", Some(limit)).with("after", after.take());
@@ -318,9 +342,10 @@ impl Session {
                 |page: ContainerPage| page.containers,
                 show::containers,
             ),
-            ContainerCommand::Get { namespace, key, format, revision } => {
+            ContainerCommand::Get { namespace, key, format, revision, label } => {
                 let target = Target::of(&[&namespace, "containers", &key, "dl"]);
                 let target = target.with("format", Some(name_of(format))).with("revision", revision);
+                let target = target.with("label", label);
                 output::write(&self.download(target)?)
             }
             ContainerCommand::Set { namespace, key, fields, file, retype, terms } => {
@@ -331,11 +356,11 @@ impl Session {
                         encode(&ContainerContent { fields: fields.collect::<Result<_, _>>()?, schema: None })
                     }
                 };
-                let target = Target::of(&[&namespace, "containers", &key]).with_terms(&terms);
+                let target = Target::of(&[&namespace, "containers", &key]).with_change(&terms);
                 self.change(Method::POST, target.with("retype", retype.then_some(true)), &body)
             }
             ContainerCommand::Del { namespace, key, terms } => {
-                let target = Target::of(&[&namespace, "containers", &key]).with_terms(&terms);
+                let target = Target::of(&[&namespace, "containers", &key]).with_change(&terms);
                 self.change(Method::DELETE, target, b"")
             }
         }
@@ -356,10 +381,10 @@ impl Session {
                 output::line(&serde_json::to_string_pretty(&schema).expect("invariant: it was JSON"))
             }
             SchemaCommand::Set { item, file, terms } => {
-                self.change(Method::POST, target(&item).with_terms(&terms), &read_file(&file)?)
+                self.change(Method::POST, target(&item).with_change(&terms), &read_file(&file)?)
             }
             SchemaCommand::Del { item, terms } => {
-                self.change(Method::DELETE, target(&item).with_terms(&terms), b"")
+                self.change(Method::DELETE, target(&item).with_change(&terms), b"")
             }
         }
     }
@@ -367,7 +392,7 @@ impl Session {
     fn publish(&self, args: &PublishArgs) -> Result<(), CliError> {
         let target = Target::of(&[&args.namespace, "publish"]).with("create", args.create.then_some(true));
         let target = target.with("retype", args.retype.then_some(true));
-        self.change(Method::POST, target.with_terms(&args.terms), &read_file(&args.file)?)
+        self.change(Method::POST, target.with_change(&args.terms), &read_file(&args.file)?)
     }
 
     fn history(&self, args: &HistoryArgs) -> Result<(), CliError> {
@@ -377,7 +402,7 @@ impl Session {
     }
 
     fn roll_back(&self, args: &RollbackArgs) -> Result<(), CliError> {
-        let target = Target::of_item(&args.namespace, &args.item, "rollback").with_terms(&args.terms);
+        let target = Target::of_item(&args.namespace, &args.item, "rollback").with_change(&args.terms);
         let body = RollbackRequest { revision: args.revision, ..RollbackRequest::default() };
         self.change(Method::POST, target, &encode(&body))
     }
@@ -398,7 +423,7 @@ impl Session {
         };
         let target = target.with("format", Some(name_of(args.format.unwrap_or(by_name))));
         let target = target.with("retype", args.retype.then_some(true));
-        self.change(Method::POST, target.with_terms(&args.terms), &read_file(&args.file)?)
+        self.change(Method::POST, target.with_change(&args.terms), &read_file(&args.file)?)
     }
 
     fn export(&self, args: &ExportArgs) -> Result<(), CliError> {

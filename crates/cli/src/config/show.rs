@@ -3,6 +3,8 @@
 use tidelock_api::config::{
     BlamedValue, History, ItemChange, ListedContainer, Namespace, Pair, Policy, Revision, SearchMatch,
 };
+use tidelock_api::drafts::{ListedDraft, Remark};
+use tidelock_api::environments::Lineage;
 use tidelock_client::{keys, output};
 
 use crate::time::rfc3339;
@@ -25,6 +27,65 @@ fn preview(text: &str) -> String {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
     }
+}
+
+/// A name that a client has chosen, without control characters.
+pub fn name(name: &str) -> String {
+    text(name)
+}
+
+/// Table of drafts.
+pub fn drafts(items: &[ListedDraft]) -> String {
+    let row = |draft: &ListedDraft| {
+        let names = |names: &[String]| names.iter().map(|name| text(name)).collect::<Vec<_>>().join(", ");
+        let approvals: Vec<String> = draft.approvals.iter().map(|remark| remark.author.clone()).collect();
+        vec![
+            text(&draft.name),
+            draft.edits.to_string(),
+            preview(&names(&draft.authors)),
+            preview(&names(&approvals)),
+            draft.comments.len().to_string(),
+            preview(&text(&draft.created.message)),
+        ]
+    };
+    let titles = ["DRAFT", "EDITS", "AUTHORS", "APPROVED BY", "COMMENTS", "MESSAGE"];
+    output::table(&titles, items.iter().map(row).collect())
+}
+
+/// What somebody did, in one line.
+pub fn remark(Remark { author, on_behalf_of, time, message }: &Remark) -> String {
+    let author = if author.is_empty() { "somebody".to_owned() } else { text(author) };
+    let for_whom = on_behalf_of.as_ref().map(|name| format!(" for {}", text(name))).unwrap_or_default();
+    let message = if message.is_empty() { String::new() } else { format!(": {}", text(message)) };
+    format!("by {author}{for_whom} at {}{message}", rfc3339(*time))
+}
+
+/// Table of the relations of a namespace.
+pub fn lineage(lineage: &Lineage) -> String {
+    let names = |names: &[String]| match names {
+        [] => "none".to_owned(),
+        names => names.iter().map(|name| text(name)).collect::<Vec<_>>().join(", "),
+    };
+    let canary = lineage.canary.as_ref().map_or_else(
+        || "none".to_owned(),
+        |canary| {
+            let others = if canary.percent > 0 {
+                format!(", {} % of the others", canary.percent)
+            } else {
+                String::new()
+            };
+            format!("draft {} for {}{others}", text(&canary.draft), names(&canary.labels))
+        },
+    );
+    let facts = [
+        ("revision", lineage.revision.to_string()),
+        ("inherits from", names(&lineage.parents)),
+        ("inherited by", names(&lineage.children)),
+        ("protected", if lineage.is_protected { "yes" } else { "no" }.to_owned()),
+        ("canary", canary),
+    ];
+    let rows = facts.into_iter().map(|(name, fact)| vec![name.to_owned(), fact]);
+    output::table(&[], rows.collect()) + "\n"
 }
 
 /// Table of pairs.

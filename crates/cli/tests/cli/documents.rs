@@ -291,6 +291,23 @@ fn recipes() {
     assert!(answers.len() == 2 && answers[0] == answers[1], "{shown}");
 }
 
+/// Namespaces inherit, are compared and promoted.
+#[test]
+fn environments() {
+    let shown = run_page(include_str!("../../../../docs/how-to/environments.md"));
+    assert!(shown.contains(r#"{"db":"postgres://db.example.org/shop","port":8080}"#), "{shown}");
+    assert!(shown.contains(r#"{"db":"postgres://db.example.org/shop","port":9090}"#), "{shown}");
+    assert!(shown.contains("namespace {shop}/prod inherits it: app"), "{shown}");
+}
+
+/// Drafts are reviewed, and shown to a part of the readers first.
+#[test]
+fn reviewing_changes() {
+    let shown = run_page(include_str!("../../../../docs/how-to/review-changes.md"));
+    assert!(shown.contains("why not 45?") || shown.contains("1 edit by ann"), "{shown}");
+    assert!(shown.contains("refused") && shown.contains(r#"{"timeout":75}"#), "{shown}");
+}
+
 /// The agent writes the file and runs its command, and the readers of a namespace are listed.
 #[test]
 fn reading_configuration() {

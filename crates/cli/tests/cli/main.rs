@@ -21,6 +21,7 @@ mod cluster_ca;
 mod commands;
 mod config;
 mod config_agent;
+mod config_environments;
 mod config_files;
 mod config_watches;
 mod coordination;

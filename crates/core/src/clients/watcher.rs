@@ -42,6 +42,8 @@ pub enum WatchScope {
 #[derive(Debug)]
 pub struct Watcher {
     scope: WatchScope,
+    /// The label of the client; empty if it has none.
+    label: Arc<str>,
     /// The last event that the client has seen.
     cursor: WatchPosition,
     phase: WatchPhase,
@@ -176,6 +178,7 @@ impl Watcher {
         }
         Watcher {
             scope,
+            label: "".into(),
             cursor,
             phase: WatchPhase::Planned(Lookup { subject, source: Source::Leader }),
             is_due: false,
@@ -183,6 +186,11 @@ impl Watcher {
             knows_absence: false,
             faults,
         }
+    }
+
+    /// Watches for a client with a label, which may be among the audience of a canary.
+    pub fn with_label(self, label: &str) -> Watcher {
+        Watcher { label: label.into(), ..self }
     }
 
     /// The next step. The shell takes it when the client can take more.
@@ -243,6 +251,10 @@ impl Watcher {
             (WatchScope::Namespace, Subject::Present | Subject::Replacement { .. }) => {
                 Query::NamespaceChanges { after: None }
             }
+        };
+        let query = match &*self.label {
+            "" => query,
+            _ => Query::Labelled { label: self.label.clone(), query: query.into() },
         };
         let is_fresh = lookup.source == Source::Leader && !self.faults.has(Fault::CaughtUpByStaleRead);
         let consistency = if is_fresh { Consistency::Linearizable } else { Consistency::Stale };
@@ -411,6 +423,7 @@ mod tests {
     fn found(revision: u64) -> Found {
         let container = Container {
             schema: None,
+            source: None,
             fields: Vec::new(),
             revision,
             touched: revision,

@@ -548,10 +548,8 @@ impl Group {
             shard: self.shard,
             replica: self.replica(),
             leader: self.leader(),
-            // A single voter is elected before its vote for itself is durable. If it fails before
-            // that, another replica may be elected in the same term.
-            leads: self.raft.raft.state == StateRole::Leader
-                && self.persisting.is_durable(Term(self.raft.raft.term)),
+            leads: self.raft.raft.state == StateRole::Leader,
+            is_term_durable: self.persisting.is_durable(Term(self.raft.raft.term)),
             term: Term(self.raft.raft.term),
             committed: LogIndex(self.raft.raft.raft_log.committed),
             applied: self.applied.index(),

@@ -32,6 +32,8 @@ pub(super) struct Persisting {
     remembering: Option<(WalSequence, LogIndex)>,
     /// A restart does not forget that membership changes up to here are committed.
     remembered: LogIndex,
+    /// The first entry of the present `Ready` that is not passed to the disk yet.
+    first_unwritten: Option<LogIndex>,
 }
 
 /// A `Ready` that waits for its batch.
@@ -47,6 +49,17 @@ impl Persisting {
     /// The initial state after a start, with the hard state on the disk.
     pub(super) fn new(durable_state: HardState) -> Persisting {
         Persisting { durable_state, remembered: durable_state.commit, ..Persisting::default() }
+    }
+
+    /// The entries of a `Ready` begin here; `None` once they are passed to the disk.
+    pub(super) fn begin_entries(&mut self, first: Option<LogIndex>) {
+        self.first_unwritten = first;
+    }
+
+    /// A commit index that is written now must be below this one: the disk may hold other entries
+    /// from here on, or none.
+    pub(super) fn first_unwritten(&self) -> Option<LogIndex> {
+        self.first_unwritten
     }
 
     /// The last hard state written, or the recovered one.

@@ -176,6 +176,7 @@ impl Group {
         if committed.first().is_some_and(|entry| entry.index <= applied) {
             committed.retain(|entry| entry.index > applied);
         }
+        self.persisting.begin_entries(ready.entries().first().map(|first| LogIndex(first.index)));
         self.apply(committed, out);
         self.persist(ready, held, out);
         if self.faults().has(Fault::AcknowledgedBeforeSync) {
@@ -226,6 +227,7 @@ impl Group {
             assert!(is_new, "invariant: an applied entry is never replaced");
             self.raft.mut_store().append(&entries);
             self.write_entries(&entries, out);
+            self.persisting.begin_entries(None);
         }
         if must_sync {
             self.persist_hard_state(out);
@@ -277,7 +279,7 @@ impl Group {
     fn write_entries(&mut self, entries: &[Entry], out: &mut Output) {
         for part in entries.chunk_by(|_, next| !is_change(next)) {
             let Some(first) = part.first() else { continue };
-            if is_change(first) && !self.faults().has(Fault::CommitWrittenAfterChange) {
+            if is_change(first) {
                 self.persist_hard_state_up_to(first.index - 1, out);
             }
             let entries = part.iter().map(to_log).collect();
@@ -286,9 +288,11 @@ impl Group {
     }
 
     /// Writes the hard state if it has changed. A new commit index alone is not written, because a
-    /// restarted replica learns it again. But it is written with every other change.
+    /// restarted replica learns it again. But it is written with every other change. It covers only
+    /// entries that are passed to the disk before it.
     fn persist_hard_state(&mut self, out: &mut Output) {
-        self.persist_hard_state_up_to(u64::MAX, out);
+        let last = self.persisting.first_unwritten().map_or(u64::MAX, |first| first.0 - 1);
+        self.persist_hard_state_up_to(last, out);
     }
 
     /// As [`Group::persist_hard_state`], with a commit index of at most `last`.
@@ -409,6 +413,7 @@ fn to_log(entry: &Entry) -> LogEntry {
 mod tests {
     use super::super::{GroupOptions, fixture};
     use super::*;
+    use crate::deliberate::Faults;
     use crate::event::Timing;
     use crate::founding::Founding;
     use crate::machine::Machine;
@@ -441,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_voter_leads_once_its_vote_is_durable() {
+    fn a_single_voter_says_whether_its_vote_is_durable() {
         let founding = Founding::new(1, 1);
         let timing = Timing {
             election_ticks: 10,
@@ -467,8 +472,9 @@ mod tests {
             group.tick(Ticks(tick), &mut out);
             group.drive(&mut out);
         }
-        assert!(group.leads() && !group.status().leads, "its vote is not durable");
+        let status = group.status();
+        assert!(status.leads && !status.is_term_durable);
         group.durable(out.sequence, &mut out);
-        assert!(group.status().leads);
+        assert!(group.status().is_term_durable);
     }
 }

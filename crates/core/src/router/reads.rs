@@ -98,6 +98,12 @@ impl Router {
         (read, consistency): (Read, Consistency),
         groups: &mut Groups,
     ) {
+        let read = match read {
+            Read::Config(read) if self.version < ClusterVersion::WITH_DRAFTS => {
+                Read::Config(read.without_label())
+            }
+            read => read,
+        };
         match consistency {
             Consistency::Linearizable => self.counters.reads_linearizable += reads_in(&read),
             Consistency::Stale => self.counters.reads_stale += reads_in(&read),

@@ -150,7 +150,20 @@ fn of_config(operation: Config) -> EndpointDemand {
         | Config::Export
         | Config::Import
         | Config::History
-        | Config::Diff => EndpointDemand::ByRequest,
+        | Config::Diff
+        | Config::Lineage
+        | Config::SetParents
+        | Config::SetProtection
+        | Config::Compare
+        | Config::Promote
+        | Config::Drafts
+        | Config::Draft
+        | Config::DiscardDraft
+        | Config::CommentDraft
+        | Config::ApproveDraft
+        | Config::PublishDraft
+        | Config::BeginCanary
+        | Config::WithdrawCanary => EndpointDemand::ByRequest,
     }
 }
 

@@ -517,6 +517,7 @@ mod tests {
             replica: tidelock_core::types::ReplicaId(1),
             leader: Some(NodeId(3)),
             leads: false,
+            is_term_durable: true,
             term: Term(5),
             committed: LogIndex(9),
             applied: LogIndex(8),

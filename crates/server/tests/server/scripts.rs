@@ -70,7 +70,9 @@ scripts! {
     checkpoints_reach_every_shard
     cluster_is_described
     config_containers_follow_their_pairs
+    config_drafts_are_reviewed
     config_dry_runs_change_nothing
+    config_environments_inherit
     config_goes_into_files_and_back
     config_imports_change_no_values
     config_imports_make_a_pair_a_leaf
@@ -367,6 +369,7 @@ fn status() -> NodeStatus {
         replica: ReplicaId(1),
         leader: Some(NodeId(1)),
         leads: true,
+        is_term_durable: true,
         term: Term(2),
         committed: LogIndex(9),
         applied: LogIndex(9),

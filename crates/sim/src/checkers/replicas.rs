@@ -106,6 +106,7 @@ mod tests {
             replica: ReplicaId(1),
             leader: None,
             leads: false,
+            is_term_durable: true,
             term: Term(1),
             committed: LogIndex(committed),
             applied: LogIndex(applied),

@@ -117,7 +117,15 @@ fn of_config(write: &ConfigWrite) -> ClusterVersion {
         }
         _ => false,
     };
+    let is_of_drafts = matches!(
+        write.operation,
+        ConfigOperation::SetParents { .. }
+            | ConfigOperation::SetProtected(_)
+            | ConfigOperation::Draft { .. }
+            | ConfigOperation::Withdraw
+    );
     match &*write.stamp.on_behalf_of {
+        _ if is_of_drafts => ClusterVersion(10),
         _ if sets_schema => ClusterVersion(9),
         "" => ClusterVersion(1),
         _ => ClusterVersion(7),

@@ -161,6 +161,7 @@ impl World<'_> {
             stamp: Stamp::default(),
             expected: None,
             is_dry_run: importer.random.u8(0..6) == 0,
+            draft: None,
         };
         let content = ImportContent::Container(content);
         let (request, action) = ImportRequest::begin(target, content, self.plan.deliberate);

@@ -364,7 +364,10 @@ impl World<'_> {
         for (node, namespace) in self
             .nodes()
             .into_iter()
-            .flat_map(|node| self.workload.namespaces().into_iter().map(move |name| (node, name)))
+            .flat_map(|node| {
+                let names = [self.workload.namespaces(), self.workload.kin_namespaces()].concat();
+                names.into_iter().map(move |name| (node, name))
+            })
             .collect::<Vec<_>>()
         {
             let ask = |query| {

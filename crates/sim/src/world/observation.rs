@@ -30,7 +30,9 @@ impl World<'_> {
             self.ledger.observe(shard.shard, shard.committed, writes);
             if shard.leads {
                 self.ledger.leader(node, shard.shard, shard.term);
-                self.leaders.observe(node, shard.shard, shard.term)?;
+                if shard.is_term_durable {
+                    self.leaders.observe(node, shard.shard, shard.term)?;
+                }
             }
             if let Some(checkpoint) = shard.checkpoint {
                 self.tally.checkpoints +=

@@ -26,7 +26,10 @@ const PAUSE_MAX_HEALED: Micros = Micros(20_000);
 
 /// The clients that watch configuration, if clients write any.
 pub(super) fn watchers(plan: &Plan, workload: &Workload) -> Vec<WatchingClient> {
-    let names = if plan.load.config_per_mille > 0 { workload.namespaces() } else { Vec::new() };
+    if plan.load.config_per_mille == 0 {
+        return Vec::new();
+    }
+    let names = [workload.namespaces(), workload.kin_namespaces()].concat();
     WatchingClient::all(&names, &mut plan.generator("watchers"))
 }
 

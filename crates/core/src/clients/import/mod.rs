@@ -1,4 +1,5 @@
-//! One import of configuration: a document into a container, or an exported namespace.
+//! One import of configuration: a document into a container, an exported namespace, or the content
+//! of another namespace.
 //!
 //! Owns the cycle of an import and its condition. An import reads the namespace, compares its
 //! content with the import, and publishes the changes on the condition that the namespace is
@@ -6,9 +7,11 @@
 //! namespace, so it is a [job](ImportJob): the shell decides where it runs, and may refuse it. A
 //! dry run asks for a preview of the same change instead.
 //!
-//! `document` owns how a document becomes pairs and fields. The shell parses files.
+//! `document` owns how a document becomes pairs and fields, `promotion` what differs between two
+//! namespaces. The shell parses files.
 
 mod document;
+mod promotion;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -16,10 +19,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 pub use self::document::ContainerDocument;
+pub use self::promotion::Promotion;
 use super::asking::{self, Unanswered};
 use crate::command::config::{
-    Change, ConfigError, ConfigOperation, ConfigPreview, ConfigReply, ConfigWritten, Export, Item, Name,
-    NameError, Policy, Preview, Query, Stamp, ValueError,
+    Change, ConfigError, ConfigOperation, ConfigPreview, ConfigReply, ConfigWritten, DraftAction, DraftStep,
+    Export, Item, Name, NameError, Policy, Preview, Query, Stamp, ValueError,
 };
 use crate::command::{ConfigRead, ConfigWrite, Consistency, Read, ReadReply, Reply, Request, WriteReply};
 use crate::deliberate::{Fault, Faults};
@@ -110,6 +114,8 @@ pub enum ImportContent {
     },
     /// A document for one container.
     Container(ContainerDocument),
+    /// The content of another namespace.
+    Promotion(Promotion),
 }
 
 /// Where an import goes, and under which conditions.
@@ -126,6 +132,8 @@ pub struct ImportTarget {
     pub expected: Option<u64>,
     /// Whether the import only shows what it would do.
     pub is_dry_run: bool,
+    /// The draft to which the changes are added instead of being published.
+    pub draft: Option<Arc<str>>,
 }
 
 /// Imports one document or namespace.
@@ -196,11 +204,16 @@ impl ImportRequest {
             Ok(changes) => changes,
             Err(failure) => return ImportAction::Done(Err(failure)),
         };
-        let ImportTarget { namespace, create, stamp, expected, is_dry_run } = &self.target;
+        let ImportTarget { namespace, create, stamp, expected, is_dry_run, draft } = &self.target;
         let namespace = namespace.clone();
         let is_conditional = !self.faults.has(Fault::ImportWithoutCondition);
         let expected = expected.or(is_conditional.then_some(self.compared));
-        let operation = ConfigOperation::Publish { changes, create: *create };
+        let operation = match draft.clone() {
+            Some(draft) => {
+                ConfigOperation::Draft { draft, action: DraftAction::Edit(DraftStep::Publish(changes)) }
+            }
+            None => ConfigOperation::Publish { changes, create: *create },
+        };
         if *is_dry_run {
             self.awaits_preview = true;
             return self.ask(Query::Preview(Preview { expected, operation }.into()));
@@ -244,8 +257,11 @@ impl ImportJob {
     pub fn run(self) -> Result<Vec<Change>, ImportFailure> {
         match &*self.content {
             ImportContent::Container(document) => document.changes(&self.export),
-            ImportContent::Namespace { file, replaces: false } => Ok(file.clone()),
-            ImportContent::Namespace { file, replaces: true } => Ok(replacement(file, &self.export)),
+            ImportContent::Promotion(promotion) => Ok(promotion.changes(&self.export)),
+            ImportContent::Namespace { file, replaces } => {
+                let changes = if *replaces { replacement(file, &self.export) } else { file.clone() };
+                Ok(without_inherited(changes, &self.export))
+            }
         }
     }
 }
@@ -278,6 +294,26 @@ fn replacement(file: &[Change], export: &Export) -> Vec<Change> {
     file.iter().cloned().chain(deletions).chain(removals).collect()
 }
 
+/// The changes without those that repeat what the namespace inherits, which stays inherited, and
+/// without deletions of what it inherits.
+fn without_inherited(changes: Vec<Change>, export: &Export) -> Vec<Change> {
+    let pair = |key: &Arc<str>| export.pairs.get(key).filter(|pair| pair.source.is_some());
+    let container = |key: &Arc<str>| export.containers.get(key).filter(|held| held.source.is_some());
+    let is_needed = |change: &Change| match change {
+        Change::PutPair { key, value, .. } => pair(key).is_none_or(|now| now.value != *value),
+        Change::PutContainer { key, fields, .. } => container(key).is_none_or(|now| now.fields != *fields),
+        Change::Delete(Item::Pair(key)) => pair(key).is_none(),
+        Change::Delete(Item::Container(key)) => container(key).is_none(),
+        Change::SetSchema { item: Item::Pair(key), schema } => {
+            pair(key).is_none_or(|now| now.schema != *schema)
+        }
+        Change::SetSchema { item: Item::Container(key), schema } => {
+            container(key).is_none_or(|now| now.schema != *schema)
+        }
+    };
+    changes.into_iter().filter(is_needed).collect()
+}
+
 fn item_of(change: &Change) -> Item {
     match change {
         Change::PutPair { key, .. } => Item::Pair(key.clone()),
@@ -303,7 +339,7 @@ mod tests {
     fn begin(expected: Option<u64>, replaces: bool) -> ImportRequest {
         let namespace = Name::new("ns").unwrap();
         let (stamp, is_dry_run) = (Stamp::default(), false);
-        let target = ImportTarget { namespace, create: true, stamp, expected, is_dry_run };
+        let target = ImportTarget { namespace, create: true, stamp, expected, is_dry_run, draft: None };
         let content = ImportContent::Namespace { file: vec![put("a", 1)], replaces };
         let (import, action) = ImportRequest::begin(target, content, Faults::NONE);
         assert_reads(&action);
@@ -318,8 +354,9 @@ mod tests {
     }
 
     fn export(revision: u64) -> Reply {
-        let pair =
-            |key: &str| (Arc::from(key), Arc::new(Pair { value: Value::Int(0), schema: None, revision }));
+        let pair = |key: &str| {
+            (Arc::from(key), Arc::new(Pair { value: Value::Int(0), schema: None, revision, source: None }))
+        };
         let pairs = [pair("a"), pair("b")].into();
         Reply::Read(ReadReply::Config(Ok(ConfigReply::Export(Export { revision, pairs, ..absent() }))))
     }
@@ -378,8 +415,13 @@ mod tests {
         assert_reads(&import.answered(refused(ConfigError::RevisionMismatch { current: 8 })));
         let asked = previewed(&mut import, refused(ConfigError::NoNamespace));
         assert_eq!(asked, Preview { expected: Some(0), operation });
-        let preview =
-            ConfigPreview { revision: 0, changed: true, changes: Vec::new(), documents: Vec::new() };
+        let preview = ConfigPreview {
+            revision: 0,
+            changed: true,
+            changes: Vec::new(),
+            documents: Vec::new(),
+            inherited_by: Vec::new(),
+        };
         let reply = Reply::Read(ReadReply::Config(Ok(ConfigReply::Preview(preview.clone()))));
         let done = import.answered(reply);
         let ImportAction::Done(Ok(ImportOutcome::Previewed(done))) = done else { panic!("{done:?}") };

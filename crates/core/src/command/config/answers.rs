@@ -7,19 +7,29 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::layout::{option, put_option, text};
+use super::layout::{decode_names, encode_names, option, put_option, text};
 use super::{
-    Action, Blame, ChangeView, Changes, ConfigError, ConfigOperation, ConfigPreview, ConfigRead, ConfigReply,
-    ConfigWritten, Container, Content, Datatype, DocumentChange, Export, Found, HistoryPage, Item, Name,
-    NamespaceChanges, NamespaceEvent, NamespaceView, Pair, Policy, Preview, PreviewedDocument, Query,
-    RevisionView, Search, SearchMatch, SearchPage, Selection, Stamp, WatchPosition,
+    Action, Audience, Blame, ChangeView, Changes, ConfigError, ConfigOperation, ConfigPreview, ConfigRead,
+    ConfigReply, ConfigWritten, Container, Content, DocumentChange, Draft, DraftView, Export, Found,
+    HistoryPage, Item, Lineage, Name, NamespaceChanges, NamespaceEvent, NamespaceView, Pair, Policy, Preview,
+    PreviewedDocument, Query, RevisionView, Search, SearchMatch, SearchPage, Selection, Stamp, WatchPosition,
 };
 use crate::codec::{self, DecodeError, Decoder};
 
 impl ConfigRead {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_bytes(out, self.namespace.routing_key());
-        match &self.query {
+        self.query.encode(out);
+    }
+
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigRead, DecodeError> {
+        Ok(ConfigRead { namespace: Name::decode(decoder)?, query: Query::decode(decoder)? })
+    }
+}
+
+impl Query {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
             Query::Namespace => out.push(1),
             Query::Pairs(selection) => {
                 out.push(2);
@@ -77,12 +87,22 @@ impl ConfigRead {
                 put_option(out, preview.expected);
                 preview.operation.encode(out);
             }
+            Query::Lineage => out.push(14),
+            Query::Drafts => out.push(15),
+            Query::Draft { draft } => {
+                out.push(16);
+                put_text(out, draft);
+            }
+            Query::Labelled { label, query } => {
+                out.push(17);
+                put_text(out, label);
+                query.encode(out);
+            }
         }
     }
 
-    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigRead, DecodeError> {
-        let namespace = Name::decode(decoder)?;
-        let query = match decoder.u8()? {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Query, DecodeError> {
+        Ok(match decoder.u8()? {
             1 => Query::Namespace,
             2 => Query::Pairs(Selection::decode(decoder)?),
             3 => Query::Pair { key: text(decoder)?, at: option(decoder)? },
@@ -105,9 +125,18 @@ impl ConfigRead {
                 let operation = ConfigOperation::decode(decoder)?;
                 Query::Preview(Box::new(Preview { expected, operation }))
             }
+            14 => Query::Lineage,
+            15 => Query::Drafts,
+            16 => Query::Draft { draft: text(decoder)? },
+            17 => {
+                let (label, query) = (text(decoder)?, Query::decode(decoder)?);
+                if matches!(query, Query::Labelled { .. }) {
+                    return Err(DecodeError::Invalid("question about configuration"));
+                }
+                Query::Labelled { label, query: query.into() }
+            }
             _ => return Err(DecodeError::UnknownTag("question about configuration")),
-        };
-        Ok(ConfigRead { namespace, query })
+        })
     }
 }
 
@@ -236,9 +265,31 @@ impl ConfigReply {
                 out.push(32);
                 changes.encode(out);
             }
-            ConfigReply::Preview(preview) => {
+            ConfigReply::Preview(preview) if preview.inherited_by.is_empty() => {
                 out.push(33);
                 preview.encode(out);
+            }
+            // Earlier releases do not know what inherits a change.
+            ConfigReply::Preview(preview) => {
+                out.push(60);
+                preview.encode(out);
+                preview.encode_heirs(out);
+            }
+            ConfigReply::Lineage(lineage) => {
+                out.push(61);
+                lineage.encode(out);
+            }
+            ConfigReply::Drafts { revision, drafts } => {
+                out.push(62);
+                codec::put_varint(out, *revision);
+                put_all(out, drafts.iter(), |out, (name, draft)| {
+                    put_text(out, name);
+                    draft.encode(out);
+                });
+            }
+            ConfigReply::Draft(view) => {
+                out.push(63);
+                view.encode(out);
             }
         }
     }
@@ -282,6 +333,14 @@ impl ConfigReply {
             31 => ConfigReply::Blame(Blame::decode(decoder)?),
             32 => ConfigReply::NamespaceChanges(NamespaceChanges::decode(decoder)?),
             33 => ConfigReply::Preview(ConfigPreview::decode(decoder)?),
+            60 => ConfigReply::Preview(ConfigPreview::decode_with_heirs(decoder)?),
+            61 => ConfigReply::Lineage(Lineage::decode(decoder)?.into()),
+            62 => {
+                let revision = decoder.varint()?;
+                let drafts = all(decoder, |decoder| Ok((text(decoder)?, Arc::new(Draft::decode(decoder)?))))?;
+                ConfigReply::Drafts { revision, drafts }
+            }
+            63 => ConfigReply::Draft(DraftView::decode(decoder)?.into()),
             tag => return ConfigError::decode(tag, decoder).map(Err),
         }))
     }
@@ -467,92 +526,66 @@ impl ConfigPreview {
             let container = text(decoder)?;
             Ok(PreviewedDocument { container, before: side(decoder)?, after: side(decoder)? })
         })?;
-        Ok(ConfigPreview { revision, changed, changes, documents })
+        Ok(ConfigPreview { revision, changed, changes, documents, inherited_by: Vec::new() })
+    }
+
+    fn encode_heirs(&self, out: &mut Vec<u8>) {
+        put_all(out, self.inherited_by.iter(), |out, (name, containers)| {
+            codec::put_bytes(out, name.routing_key());
+            put_all(out, containers.iter(), |out, key| put_text(out, key));
+        });
+    }
+
+    fn decode_with_heirs(decoder: &mut Decoder<'_>) -> Result<ConfigPreview, DecodeError> {
+        let preview = ConfigPreview::decode(decoder)?;
+        let inherited_by = all(decoder, |decoder| Ok((Name::decode(decoder)?, all(decoder, text)?)))?;
+        Ok(ConfigPreview { inherited_by, ..preview })
     }
 }
 
-impl ConfigError {
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        if let ConfigError::SchemaViolated { item, path, rule } = self {
-            out.push(17);
-            item.encode(out);
-            put_text(out, path);
-            return put_text(out, rule);
+impl Lineage {
+    fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.revision);
+        encode_names(&self.parents, out);
+        encode_names(&self.children, out);
+        out.extend_from_slice(&[u8::from(self.is_protected), u8::from(self.canary.is_some())]);
+        if let Some((draft, audience)) = &self.canary {
+            put_text(out, draft);
+            audience.encode(out);
         }
-        let mut put = |tag: u8, texts: &[&Arc<str>], numbers: &[u64]| {
-            out.push(tag);
-            texts.iter().for_each(|text| codec::put_bytes(out, text.as_bytes()));
-            numbers.iter().for_each(|number| codec::put_varint(out, *number));
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Lineage, DecodeError> {
+        let revision = decoder.varint()?;
+        let (parents, children) = (decode_names(decoder)?, decode_names(decoder)?);
+        let is_protected = decoder.bool()?;
+        let canary = if decoder.bool()? { Some((text(decoder)?, Audience::decode(decoder)?)) } else { None };
+        Ok(Lineage { revision, parents, children, is_protected, canary })
+    }
+}
+
+impl DraftView {
+    fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.revision);
+        self.draft.encode(out);
+        match &self.effect {
+            Ok(preview) => {
+                out.push(0);
+                preview.encode(out);
+                preview.encode_heirs(out);
+            }
+            Err(error) => error.encode(out),
+        }
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<DraftView, DecodeError> {
+        let (revision, draft) = (decoder.varint()?, Arc::new(Draft::decode(decoder)?));
+        let effect = match decoder.u8()? {
+            0 => Ok(ConfigPreview::decode_with_heirs(decoder)?),
+            tag => Err(ConfigError::decode(tag, decoder)?.into()),
         };
-        match self {
-            ConfigError::NoNamespace => put(1, &[], &[]),
-            ConfigError::NamespaceExists => put(2, &[], &[]),
-            ConfigError::NamespaceNotEmpty { pairs, containers } => put(3, &[], &[*pairs, *containers]),
-            ConfigError::NoPair(key) => put(4, &[key], &[]),
-            ConfigError::NoContainer(key) => put(5, &[key], &[]),
-            ConfigError::MissingPair { container, pair } => put(6, &[container, pair], &[]),
-            ConfigError::PairInUse { pair, container } => put(7, &[pair, container], &[]),
-            ConfigError::RevisionMismatch { current } => put(8, &[], &[*current]),
-            ConfigError::NoRevision { revision, oldest, newest } => {
-                put(9, &[], &[*revision, *oldest, *newest]);
-            }
-            ConfigError::TooManyNamespaces => put(10, &[], &[]),
-            ConfigError::TooManyPairs => put(11, &[], &[]),
-            ConfigError::TooManyContainers => put(12, &[], &[]),
-            ConfigError::NamespaceFull => put(13, &[], &[]),
-            ConfigError::DocumentsTooLong => put(14, &[], &[]),
-            ConfigError::PairRetyped { pair, now, wanted } => {
-                put(15, &[pair], &[*now as u64, *wanted as u64]);
-            }
-            ConfigError::SchemaViolated { .. } => unreachable!("invariant: encoded above"),
-            ConfigError::SchemasTooCostly => put(18, &[], &[]),
-            ConfigError::FieldRetyped { container, field, now, wanted } => {
-                put(16, &[container, field], &[*now as u64, *wanted as u64]);
-            }
-        }
+        Ok(DraftView { revision, draft, effect })
     }
-
-    fn decode(tag: u8, decoder: &mut Decoder<'_>) -> Result<ConfigError, DecodeError> {
-        Ok(match tag {
-            1 => ConfigError::NoNamespace,
-            2 => ConfigError::NamespaceExists,
-            3 => ConfigError::NamespaceNotEmpty { pairs: decoder.varint()?, containers: decoder.varint()? },
-            4 => ConfigError::NoPair(text(decoder)?),
-            5 => ConfigError::NoContainer(text(decoder)?),
-            6 => ConfigError::MissingPair { container: text(decoder)?, pair: text(decoder)? },
-            7 => ConfigError::PairInUse { pair: text(decoder)?, container: text(decoder)? },
-            8 => ConfigError::RevisionMismatch { current: decoder.varint()? },
-            9 => {
-                let (revision, oldest) = (decoder.varint()?, decoder.varint()?);
-                ConfigError::NoRevision { revision, oldest, newest: decoder.varint()? }
-            }
-            10 => ConfigError::TooManyNamespaces,
-            11 => ConfigError::TooManyPairs,
-            12 => ConfigError::TooManyContainers,
-            13 => ConfigError::NamespaceFull,
-            14 => ConfigError::DocumentsTooLong,
-            15 => {
-                let (pair, now) = (text(decoder)?, datatype(decoder)?);
-                ConfigError::PairRetyped { pair, now, wanted: datatype(decoder)? }
-            }
-            16 => {
-                let (container, field) = (text(decoder)?, text(decoder)?);
-                let now = datatype(decoder)?;
-                ConfigError::FieldRetyped { container, field, now, wanted: datatype(decoder)? }
-            }
-            17 => {
-                let item = Item::decode(decoder)?;
-                let path = text(decoder)?;
-                ConfigError::SchemaViolated { item, path, rule: text(decoder)? }
-            }
-            18 => ConfigError::SchemasTooCostly,
-            _ => return Err(DecodeError::UnknownTag("refusal of a change")),
-        })
-    }
-}
-
-fn datatype(decoder: &mut Decoder<'_>) -> Result<Datatype, DecodeError> {
-    Datatype::of(decoder.varint()?).ok_or(DecodeError::UnknownTag("datatype"))
 }
 
 fn put_item(out: &mut Vec<u8>, item: Option<&Item>) {
@@ -564,7 +597,7 @@ fn optional_item(decoder: &mut Decoder<'_>) -> Result<Option<Item>, DecodeError>
     if decoder.bool()? { Item::decode(decoder).map(Some) } else { Ok(None) }
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
+pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     codec::put_bytes(out, text.as_bytes());
 }
 
@@ -572,7 +605,11 @@ fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
     numbers.iter().for_each(|number| codec::put_varint(out, *number));
 }
 
-fn put_all<T>(out: &mut Vec<u8>, items: impl ExactSizeIterator<Item = T>, put: impl Fn(&mut Vec<u8>, T)) {
+pub(super) fn put_all<T>(
+    out: &mut Vec<u8>,
+    items: impl ExactSizeIterator<Item = T>,
+    put: impl Fn(&mut Vec<u8>, T),
+) {
     codec::put_varint(out, items.len() as u64);
     items.for_each(|item| put(out, item));
 }
@@ -585,7 +622,7 @@ fn put_pairs(out: &mut Vec<u8>, pairs: &BTreeMap<Arc<str>, Arc<Pair>>) {
 }
 
 /// Reads `count` items. Memory grows with the items actually read, not with the count.
-fn all<T>(
+pub(super) fn all<T>(
     decoder: &mut Decoder<'_>,
     read: impl Fn(&mut Decoder<'_>) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, DecodeError> {
@@ -608,16 +645,18 @@ fn keyed_container(decoder: &mut Decoder<'_>) -> Result<(Arc<str>, Arc<Container
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::config::Datatype;
     use crate::command::config::{Field, Refers, Value};
     use alloc::vec;
     use core::fmt::Debug;
 
     fn found() -> Found {
-        let pair = Arc::new(Pair { revision: 3, schema: None, value: Value::Int(-4) });
+        let pair = Arc::new(Pair { revision: 3, schema: None, source: None, value: Value::Int(-4) });
         let fields = vec![Field { key: "f".into(), refers: Refers::One("p".into()) }];
         let container = Container {
             fields,
             schema: None,
+            source: None,
             revision: 5,
             touched: 6,
             changed: 7,
@@ -699,7 +738,13 @@ mod tests {
             PreviewedDocument { container: "c".into(), before: Some("{}".into()), after: None },
             PreviewedDocument { container: "d".into(), before: None, after: Some("{}".into()) },
         ];
-        let preview = ConfigPreview { revision: 2, changed: true, changes: previewed, documents };
+        let preview = ConfigPreview {
+            revision: 2,
+            changed: true,
+            changes: previewed,
+            documents,
+            inherited_by: Vec::new(),
+        };
         let mut replies = vec![
             ConfigReply::Namespace(view),
             ConfigReply::NamespaceChanges(NamespaceChanges {

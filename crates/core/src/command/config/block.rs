@@ -11,8 +11,11 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Action, Container, Content, Item, Name, Pair, Policy, Stamp, decode_text};
+use super::answers::{all, put_all, put_text};
+use super::layout::decode_names;
+use super::{Action, Audience, Container, Content, Draft, Item, Name, Pair, Policy, Stamp, decode_text};
 use crate::codec::{self, DecodeError, Decoder};
+use crate::version::ClusterVersion;
 
 /// First byte of a block.
 pub(crate) const BLOCK: u8 = 0;
@@ -24,6 +27,9 @@ pub(crate) const PAIR: u8 = 4;
 pub(crate) const CONTAINER: u8 = 5;
 pub(crate) const REVISION: u8 = 6;
 pub(crate) const UNDO: u8 = 7;
+pub(crate) const SETTINGS: u8 = 8;
+pub(crate) const DRAFT: u8 = 9;
+pub(crate) const CANARY: u8 = 10;
 
 /// Whether a block of a snapshot holds configuration.
 pub fn is_block(block: &[u8]) -> bool {
@@ -44,6 +50,12 @@ pub(crate) enum ConfigRecord {
     Revision(Revision),
     /// One change of that revision: its position, and the previous content of the key.
     Undo { revision: u64, position: u64, undo: Undo },
+    /// The parents of the namespace, and whether it is protected.
+    Settings { parents: Vec<Name>, is_protected: bool },
+    /// A draft.
+    Draft { name: Arc<str>, draft: Arc<Draft> },
+    /// The canary. It follows everything else of the namespace.
+    Canary(CanaryRecord),
 }
 
 /// One revision of a namespace.
@@ -66,6 +78,20 @@ pub struct Undo {
     pub item: Item,
     /// The content before the change; `None` if there was none.
     pub before: Option<Content>,
+}
+
+/// A draft that a part of the readers sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CanaryRecord {
+    /// The name of the draft.
+    pub draft: Arc<str>,
+    /// Who sees it.
+    pub audience: Audience,
+    /// Who began it, when and why.
+    pub stamp: Stamp,
+    /// The content that the audience sees under the keys that the draft changes; `None`: nothing.
+    /// Containers are not resolved.
+    pub contents: Vec<(Item, Option<Content>)>,
 }
 
 /// Reads a block, record by record, and passes each with the name of its namespace to `take`.
@@ -117,6 +143,15 @@ fn scan(
                 let (revision, position) = (decoder.varint()?, decoder.varint()?);
                 ConfigRecord::Undo { revision, position, undo: decode_undo(&mut decoder)? }
             }
+            SETTINGS => {
+                let is_protected = decoder.bool()?;
+                ConfigRecord::Settings { parents: decode_names(&mut decoder)?, is_protected }
+            }
+            DRAFT => {
+                let name = decode_text(&mut decoder)?;
+                ConfigRecord::Draft { name, draft: Arc::new(Draft::decode(&mut decoder)?) }
+            }
+            CANARY => ConfigRecord::Canary(CanaryRecord::decode(&mut decoder)?),
             _ => return Err(DecodeError::UnknownTag("record of configuration")),
         };
         if name.is_none() && !matches!(record, ConfigRecord::Shard { .. }) {
@@ -166,24 +201,67 @@ pub(crate) fn check_block(block: &[u8]) -> Result<(), DecodeError> {
     of_block(block, |_, _| Ok(()))
 }
 
-/// Whether a pair or a container in the block, also an earlier one in the history, has a schema.
-pub(crate) fn has_schemas(block: &[u8]) -> bool {
-    let mut has_schemas = false;
-    let in_content = |content: &Content| match content {
-        Content::Pair(pair) => pair.schema.is_some(),
-        Content::Container(container) => container.schema.is_some(),
-    };
+/// The version of the cluster from which on every release can read the records of a block.
+pub(crate) fn needed_version(block: &[u8]) -> ClusterVersion {
+    let mut needed = ClusterVersion::FIRST;
     // Whether the block is one is checked elsewhere.
     let _ = of_block(block, |_, record| {
-        has_schemas |= match record {
-            ConfigRecord::Pair { pair, .. } => pair.schema.is_some(),
-            ConfigRecord::Container { container, .. } => container.schema.is_some(),
-            ConfigRecord::Undo { undo, .. } => undo.before.as_ref().is_some_and(in_content),
-            ConfigRecord::Revision(_) | ConfigRecord::Shard { .. } | ConfigRecord::Namespace { .. } => false,
-        };
+        needed = needed.max(match &record {
+            ConfigRecord::Pair { pair, .. } => of_pair(pair),
+            ConfigRecord::Container { container, .. } => of_container(container),
+            ConfigRecord::Undo { undo, .. } => match &undo.before {
+                Some(Content::Pair(pair)) => of_pair(pair),
+                Some(Content::Container(container)) => of_container(container),
+                None => ClusterVersion::FIRST,
+            },
+            ConfigRecord::Revision(revision) => revision.action.needed_version(),
+            ConfigRecord::Shard { .. } | ConfigRecord::Namespace { .. } => ClusterVersion::FIRST,
+            ConfigRecord::Settings { .. } | ConfigRecord::Draft { .. } | ConfigRecord::Canary(_) => {
+                ClusterVersion::WITH_DRAFTS
+            }
+        });
         Ok(())
     });
-    has_schemas
+    needed
+}
+
+fn of_pair(pair: &Pair) -> ClusterVersion {
+    of_attributes(pair.schema.is_some(), pair.source.is_some())
+}
+
+fn of_container(container: &Container) -> ClusterVersion {
+    of_attributes(container.schema.is_some(), container.source.is_some())
+}
+
+fn of_attributes(has_schema: bool, has_source: bool) -> ClusterVersion {
+    match (has_source, has_schema) {
+        (true, _) => ClusterVersion::WITH_DRAFTS,
+        (false, true) => ClusterVersion::WITH_SCHEMAS,
+        (false, false) => ClusterVersion::FIRST,
+    }
+}
+
+impl CanaryRecord {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_text(out, &self.draft);
+        self.audience.encode(out);
+        self.stamp.encode(out);
+        put_all(out, self.contents.iter(), |out, (item, content)| {
+            item.encode(out);
+            Content::encode(content.as_ref(), out);
+        });
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<CanaryRecord, DecodeError> {
+        let (draft, audience) = (decode_text(decoder)?, Audience::decode(decoder)?);
+        let stamp = Stamp::decode(decoder)?;
+        let contents = all(decoder, |decoder| {
+            let item = Item::decode(decoder)?;
+            let content = Content::decode(&item, decoder)?;
+            Ok((item, content))
+        })?;
+        Ok(CanaryRecord { draft, audience, stamp, contents })
+    }
 }
 
 /// The namespaces in a block.

@@ -7,9 +7,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
+use super::answers::{all, put_all, put_text};
 use super::{
-    Action, Change, ConfigOperation, ConfigRestoration, ConfigWrite, Container, Content, Field, Item, Name,
-    Pair, Policy, Refers, Schema, Stamp, Value, block,
+    Action, Audience, Change, ConfigOperation, ConfigRestoration, ConfigWrite, Container, Content,
+    DraftAction, Field, Item, Name, Pair, Policy, Refers, Schema, Stamp, Value, block,
 };
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
@@ -57,6 +58,19 @@ impl ConfigOperation {
                 out.push(5);
                 policy.encode(out);
             }
+            ConfigOperation::SetParents { parents } => {
+                out.push(6);
+                encode_names(parents, out);
+            }
+            ConfigOperation::SetProtected(is_protected) => {
+                out.extend_from_slice(&[7, u8::from(*is_protected)]);
+            }
+            ConfigOperation::Draft { draft, action } => {
+                out.push(8);
+                codec::put_bytes(out, draft.as_bytes());
+                action.encode(out);
+            }
+            ConfigOperation::Withdraw => out.push(9),
         }
     }
 
@@ -79,6 +93,13 @@ impl ConfigOperation {
                 ConfigOperation::Rollback { to, item }
             }
             5 => ConfigOperation::SetPolicy(Policy::decode(decoder)?),
+            6 => ConfigOperation::SetParents { parents: decode_names(decoder)? },
+            7 => ConfigOperation::SetProtected(decoder.bool()?),
+            8 => {
+                let draft = text(decoder)?;
+                ConfigOperation::Draft { draft, action: DraftAction::decode(decoder)? }
+            }
+            9 => ConfigOperation::Withdraw,
             _ => return Err(DecodeError::UnknownTag("change of a namespace")),
         })
     }
@@ -99,6 +120,22 @@ impl ConfigRestoration {
         let backup = decoder.uuid()?;
         Ok(ConfigRestoration { shard, backup, block: decoder.shared(owner)? })
     }
+}
+
+/// Appends names of namespaces.
+pub(super) fn encode_names(names: &[Name], out: &mut Vec<u8>) {
+    codec::put_varint(out, names.len() as u64);
+    names.iter().for_each(|name| codec::put_bytes(out, name.routing_key()));
+}
+
+/// Reads names of namespaces.
+pub(super) fn decode_names(decoder: &mut Decoder<'_>) -> Result<Vec<Name>, DecodeError> {
+    let count = decoder.varint()? as usize;
+    let mut names = Vec::with_capacity(count.min(decoder.rest().len()));
+    for _ in 0..count {
+        names.push(Name::decode(decoder)?);
+    }
+    Ok(names)
 }
 
 impl Name {
@@ -147,7 +184,7 @@ impl ConfigWrite {
 }
 
 impl ConfigOperation {
-    fn needed_version(&self) -> ClusterVersion {
+    pub(super) fn needed_version(&self) -> ClusterVersion {
         match self {
             ConfigOperation::Publish { changes, .. } => {
                 let versions = changes.iter().map(Change::needed_version);
@@ -156,7 +193,14 @@ impl ConfigOperation {
             ConfigOperation::Rollback { item: Some(item), .. } if is_long(item.key()) => {
                 ClusterVersion::WITH_LEAVES
             }
-            _ => ClusterVersion::FIRST,
+            ConfigOperation::SetParents { .. }
+            | ConfigOperation::SetProtected(_)
+            | ConfigOperation::Draft { .. }
+            | ConfigOperation::Withdraw => ClusterVersion::WITH_DRAFTS,
+            ConfigOperation::Create
+            | ConfigOperation::Delete { .. }
+            | ConfigOperation::Rollback { .. }
+            | ConfigOperation::SetPolicy(_) => ClusterVersion::FIRST,
         }
     }
 }
@@ -192,7 +236,7 @@ fn is_long(key: &str) -> bool {
 impl ConfigRestoration {
     /// See [`Write::needed_version`](crate::command::Write::needed_version).
     pub(crate) fn needed_version(&self) -> ClusterVersion {
-        if block::has_schemas(&self.block) { ClusterVersion::WITH_SCHEMAS } else { ClusterVersion::FIRST }
+        block::needed_version(&self.block)
     }
 }
 
@@ -229,42 +273,61 @@ impl Item {
 /// [`ClusterVersion::WITH_SCHEMAS`] have written neither.
 const HAS_SCHEMA: u64 = 1 << 63;
 
-/// A revision with the mark of a schema.
-fn marked(revision: u64, schema: Option<&Arc<Schema>>) -> u64 {
-    if schema.is_some() { revision | HAS_SCHEMA } else { revision & !HAS_SCHEMA }
+/// Set in the revision of an inherited pair or container, whose source follows it. The releases
+/// before [`ClusterVersion::WITH_DRAFTS`] have written neither.
+const HAS_SOURCE: u64 = 1 << 62;
+
+/// The schema and the source of a pair or a container, which follow it.
+type Attributes = (Option<Arc<Schema>>, Option<Arc<Name>>);
+
+/// A revision with the marks of the attributes that follow.
+fn marked(revision: u64, schema: Option<&Arc<Schema>>, source: Option<&Arc<Name>>) -> u64 {
+    let has_schema = if schema.is_some() { HAS_SCHEMA } else { 0 };
+    let has_source = if source.is_some() { HAS_SOURCE } else { 0 };
+    unmarked(revision) | has_schema | has_source
 }
 
-/// Reads the schema that follows, if the revision has the mark.
-fn marked_schema(marked: u64, decoder: &mut Decoder<'_>) -> Result<Option<Arc<Schema>>, DecodeError> {
-    if marked & HAS_SCHEMA == 0 {
-        return Ok(None);
-    }
-    Ok(Some(Arc::new(Schema::decode(decoder)?)))
+fn unmarked(marked: u64) -> u64 {
+    marked & !(HAS_SCHEMA | HAS_SOURCE)
+}
+
+fn put_attributes(schema: Option<&Arc<Schema>>, source: Option<&Arc<Name>>, out: &mut Vec<u8>) {
+    schema.iter().for_each(|schema| schema.encode(out));
+    source.iter().for_each(|source| codec::put_bytes(out, source.routing_key()));
+}
+
+/// Reads the attributes that follow according to the marks of the revision.
+fn marked_attributes(marked: u64, decoder: &mut Decoder<'_>) -> Result<Attributes, DecodeError> {
+    let schema = if marked & HAS_SCHEMA == 0 { None } else { Some(Arc::new(Schema::decode(decoder)?)) };
+    let source = if marked & HAS_SOURCE == 0 { None } else { Some(Arc::new(Name::decode(decoder)?)) };
+    Ok((schema, source))
 }
 
 impl Pair {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        codec::put_varint(out, marked(self.revision, self.schema.as_ref()));
+        let (schema, source) = (self.schema.as_ref(), self.source.as_ref());
+        codec::put_varint(out, marked(self.revision, schema, source));
         self.value.encode(out);
-        self.schema.iter().for_each(|schema| schema.encode(out));
+        put_attributes(schema, source, out);
     }
 
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Pair, DecodeError> {
         let (marked, value) = (decoder.varint()?, Value::decode(decoder)?);
-        let schema = marked_schema(marked, decoder)?;
-        Ok(Pair { value, schema, revision: marked & !HAS_SCHEMA })
+        let (schema, source) = marked_attributes(marked, decoder)?;
+        Ok(Pair { value, schema, revision: unmarked(marked), source })
     }
 }
 
 impl Container {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         encode_fields(&self.fields, out);
-        let revision = marked(self.revision, self.schema.as_ref());
+        let (schema, source) = (self.schema.as_ref(), self.source.as_ref());
+        let revision = marked(self.revision, schema, source);
         for number in [revision, self.touched, self.changed, self.document_bytes as u64] {
             codec::put_varint(out, number);
         }
         out.extend_from_slice(&self.checksum);
-        self.schema.iter().for_each(|schema| schema.encode(out));
+        put_attributes(schema, source, out);
     }
 
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Container, DecodeError> {
@@ -273,9 +336,9 @@ impl Container {
         let max = limits::CONFIG_DOCUMENTS_BYTES_MAX as u64;
         let document_bytes = decoder.bounded(max, "length of a document")? as usize;
         let checksum = *decoder.raw(32)?.first_chunk().ok_or(DecodeError::Truncated)?;
-        let schema = marked_schema(marked, decoder)?;
-        let revision = marked & !HAS_SCHEMA;
-        Ok(Container { fields, schema, revision, touched, changed, checksum, document_bytes })
+        let (schema, source) = marked_attributes(marked, decoder)?;
+        let revision = unmarked(marked);
+        Ok(Container { fields, schema, revision, touched, changed, checksum, document_bytes, source })
     }
 }
 
@@ -307,15 +370,53 @@ impl Content {
 }
 
 impl Action {
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Action::Create => out.push(1),
             Action::Publish => out.push(2),
             Action::Rollback { to } => {
                 out.push(3);
-                codec::put_varint(out, to);
+                codec::put_varint(out, *to);
             }
             Action::SetPolicy => out.push(4),
+            Action::SetParents => out.push(5),
+            Action::SetProtected(is_protected) => out.extend_from_slice(&[6, u8::from(*is_protected)]),
+            Action::Inherit { from, revision } => {
+                out.push(7);
+                codec::put_bytes(out, from.routing_key());
+                codec::put_varint(out, *revision);
+            }
+            Action::PublishDraft { draft, approved_by } => {
+                out.push(8);
+                put_text(out, draft);
+                put_all(out, approved_by.iter(), |out, name| put_text(out, name));
+            }
+            Action::Canary { draft, audience } => {
+                out.push(9);
+                put_text(out, draft);
+                audience.encode(out);
+            }
+            Action::Withdraw { draft, audience, containers } => {
+                out.push(10);
+                put_text(out, draft);
+                audience.encode(out);
+                put_all(out, containers.iter(), |out, key| put_text(out, key));
+            }
+        }
+    }
+
+    /// The version of the cluster from which on every release knows the action.
+    pub(super) fn needed_version(&self) -> ClusterVersion {
+        match self {
+            Action::Create | Action::Publish | Action::Rollback { .. } | Action::SetPolicy => {
+                ClusterVersion::FIRST
+            }
+            Action::SetParents
+            | Action::SetProtected(_)
+            | Action::Inherit { .. }
+            | Action::PublishDraft { .. }
+            | Action::Canary { .. }
+            | Action::Withdraw { .. } => ClusterVersion::WITH_DRAFTS,
         }
     }
 
@@ -325,13 +426,31 @@ impl Action {
             2 => Action::Publish,
             3 => Action::Rollback { to: decoder.varint()? },
             4 => Action::SetPolicy,
+            5 => Action::SetParents,
+            6 => Action::SetProtected(decoder.bool()?),
+            7 => {
+                let from = Name::decode(decoder)?;
+                Action::Inherit { from, revision: decoder.varint()? }
+            }
+            8 => {
+                let draft = text(decoder)?;
+                Action::PublishDraft { draft, approved_by: all(decoder, text)? }
+            }
+            9 => {
+                let draft = text(decoder)?;
+                Action::Canary { draft, audience: Audience::decode(decoder)? }
+            }
+            10 => {
+                let (draft, audience) = (text(decoder)?, Audience::decode(decoder)?);
+                Action::Withdraw { draft, audience, containers: all(decoder, text)? }
+            }
             _ => return Err(DecodeError::UnknownTag("cause of a revision")),
         })
     }
 }
 
 impl Change {
-    fn encode(&self, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Change::PutPair { key, value, retype } => {
                 out.push(if *retype { 1 } else { 4 });
@@ -359,7 +478,7 @@ impl Change {
         }
     }
 
-    fn decode(decoder: &mut Decoder<'_>) -> Result<Change, DecodeError> {
+    pub(super) fn decode(decoder: &mut Decoder<'_>) -> Result<Change, DecodeError> {
         match decoder.u8()? {
             // Log entries written before pairs kept their datatype have 1 and 2.
             code @ (1 | 4) => {
@@ -505,18 +624,21 @@ mod tests {
     }
 
     #[test]
-    fn schemas_follow_what_they_belong_to() {
-        let pair = Pair { value: Value::Int(1), schema: None, revision: 5 };
+    fn schemas_and_sources_follow_what_they_belong_to() {
+        let pair = Pair { value: Value::Int(1), schema: None, revision: 5, source: None };
         let mut bytes = vec![];
         pair.encode(&mut bytes);
         assert_eq!(bytes, [5, 1, 2], "as before there were schemas");
-        for schema in [None, Some(schema())] {
-            let pair = Pair { schema: schema.clone(), ..pair.clone() };
+        let base = || Some(Arc::new(Name::new("base").unwrap()));
+        for (schema, source) in
+            [(None, None), (Some(schema()), None), (None, base()), (Some(schema()), base())]
+        {
+            let pair = Pair { schema: schema.clone(), source: source.clone(), ..pair.clone() };
             let (touched, changed) = (6, 7);
             let (checksum, document_bytes) = ([9; 32], 8);
             let fields = vec![];
             let container =
-                Container { fields, schema, revision: 5, touched, changed, checksum, document_bytes };
+                Container { fields, schema, revision: 5, touched, changed, checksum, document_bytes, source };
             let mut bytes = vec![];
             pair.encode(&mut bytes);
             container.encode(&mut bytes);
@@ -533,7 +655,7 @@ mod tests {
         let write = write(ConfigOperation::Publish { changes: vec![set], create: false });
         assert_eq!(write.needed_version(), ClusterVersion::WITH_SCHEMAS);
         let restored = |schema| {
-            let pair = Pair { value: Value::Int(1), schema, revision: 5 };
+            let pair = Pair { value: Value::Int(1), schema, revision: 5, source: None };
             let mut block = vec![block::BLOCK, block::NAMESPACE];
             codec::put_bytes(&mut block, b"ns");
             block.extend_from_slice(&[5, 5, 0]);

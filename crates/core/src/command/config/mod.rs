@@ -2,12 +2,15 @@
 //! pairs.
 //!
 //! Owns the queries and changes, and the limits that can be checked without state.
-//! `machine::config` owns the effect of a change, `layout` its encoding in the log.
+//! `machine::config` owns the effect of a change, `layout` its encoding in the log, `answers` and
+//! `refusals` that of replies between nodes.
 
 mod answers;
 pub mod block;
+mod draft;
 mod layout;
 mod refers;
+mod refusals;
 mod reply;
 mod schema;
 mod value;
@@ -24,13 +27,14 @@ use super::ShardRefusal;
 use crate::limits;
 use crate::types::ShardId;
 use crate::version::ClusterVersion;
+pub use draft::{Audience, Draft, DraftAction, DraftStep, DraftView};
 pub(crate) use layout::text as decode_text;
 pub use refers::Refers;
 pub use reply::document_tree;
 pub(crate) use reply::write_document;
 pub use reply::{
     Action, Blame, ChangeView, Changes, ConfigError, ConfigPreview, ConfigReply, ConfigWritten, Content,
-    DocumentChange, Export, Found, HistoryPage, NamespaceChanges, NamespaceEvent, NamespaceView,
+    DocumentChange, Export, Found, HistoryPage, Lineage, NamespaceChanges, NamespaceEvent, NamespaceView,
     PreviewedDocument, RevisionView, SearchMatch, SearchPage,
 };
 pub use schema::{CheckError, Schema, SchemaChecker, SchemaError, is_bytes, is_duration};
@@ -114,6 +118,8 @@ pub struct Pair {
     pub schema: Option<Arc<Schema>>,
     /// The revision that last wrote the pair.
     pub revision: u64,
+    /// The namespace from which it is inherited; `None`: this namespace sets it itself.
+    pub source: Option<Arc<Name>>,
 }
 
 /// A field of a container: its key, and the pairs that it refers to.
@@ -143,6 +149,8 @@ pub struct Container {
     pub checksum: [u8; 32],
     /// Length of that JSON in bytes.
     pub document_bytes: usize,
+    /// The namespace from which it is inherited; `None`: this namespace sets it itself.
+    pub source: Option<Arc<Name>>,
 }
 
 impl Container {
@@ -284,6 +292,25 @@ pub enum ConfigOperation {
     },
     /// Sets how much history the namespace keeps.
     SetPolicy(Policy),
+    /// Sets the namespaces from which this one inherits every pair and container that it does not
+    /// set itself. The first of them that has an item gives it.
+    SetParents {
+        /// Existing namespaces with the same hash slot, each once; at most
+        /// [`limits::CONFIG_PARENTS_MAX`].
+        parents: Vec<Name>,
+    },
+    /// Sets whether the namespace is protected: only drafts change it, and each needs the approval
+    /// of somebody who has not edited it.
+    SetProtected(bool),
+    /// Changes or publishes a draft. Publishing may end a canary of the draft.
+    Draft {
+        /// The name of the draft.
+        draft: Arc<str>,
+        /// What is done to it.
+        action: DraftAction,
+    },
+    /// Ends the canary: its readers are shown the newest revision again. The draft stays.
+    Withdraw,
 }
 
 /// A part of a backup's configuration to restore into one shard, as [`super::Restoration`] is for
@@ -382,6 +409,24 @@ pub enum Query {
     /// What a change would do to the namespace: [`ConfigReply::Preview`], or the error that the
     /// change would have.
     Preview(Box<Preview>),
+    /// From which namespaces it inherits, and whether it is protected:
+    /// [`ConfigReply::Lineage`].
+    Lineage,
+    /// All drafts: [`ConfigReply::Drafts`].
+    Drafts,
+    /// One draft, and what publishing it would do: [`ConfigReply::Draft`].
+    Draft {
+        /// The name of the draft. It must exist.
+        draft: Arc<str>,
+    },
+    /// The answer to another query as a reader with a label gets it: from the canary, if the reader
+    /// is among its audience.
+    Labelled {
+        /// The label of the reader.
+        label: Arc<str>,
+        /// The other query, which is not a `Labelled` one.
+        query: Box<Query>,
+    },
 }
 
 /// A change whose effect is to be shown, as in a [`ConfigWrite`].
@@ -396,10 +441,27 @@ pub struct Preview {
 impl ConfigRead {
     /// The version that a cluster must have so that every node understands the query.
     pub(crate) fn needed_version(&self) -> ClusterVersion {
-        let of_query = match self.query {
+        self.query.needed_version().max(self.namespace.needed_version())
+    }
+
+    /// The same read without a label. A cluster below [`ClusterVersion::WITH_DRAFTS`] has no
+    /// canaries, so both have the same answer, and all its nodes know this one.
+    pub(crate) fn without_label(self) -> ConfigRead {
+        match self.query {
+            Query::Labelled { query, .. } => ConfigRead { query: *query, ..self },
+            _ => self,
+        }
+    }
+}
+
+impl Query {
+    fn needed_version(&self) -> ClusterVersion {
+        match self {
+            Query::Lineage | Query::Drafts | Query::Draft { .. } => ClusterVersion::WITH_DRAFTS,
+            Query::Labelled { query, .. } => query.needed_version(),
             Query::NamespaceChanges { .. } => ClusterVersion::WITH_NAMESPACE_WATCHES,
             Query::Search(_) | Query::Users { .. } | Query::Blame { .. } => ClusterVersion::WITH_LEAVES,
-            Query::Preview(_) => ClusterVersion::WITH_SCHEMAS,
+            Query::Preview(preview) => ClusterVersion::WITH_SCHEMAS.max(preview.operation.needed_version()),
             Query::Namespace
             | Query::Pairs(_)
             | Query::Pair { .. }
@@ -408,8 +470,7 @@ impl ConfigRead {
             | Query::History { .. }
             | Query::Export { .. }
             | Query::Changes { .. } => ClusterVersion::FIRST,
-        };
-        of_query.max(self.namespace.needed_version())
+        }
     }
 }
 
@@ -481,7 +542,16 @@ impl ConfigOperation {
             ConfigOperation::Create | ConfigOperation::Delete { .. } | ConfigOperation::Rollback { .. } => {
                 Ok(())
             }
+            ConfigOperation::SetProtected(_) | ConfigOperation::Withdraw => Ok(()),
             ConfigOperation::Publish { changes, .. } => validate_changes(changes),
+            ConfigOperation::SetParents { parents } if parents.len() > limits::CONFIG_PARENTS_MAX => {
+                Err(ShardRefusal::invalid("more than 8 parents of a namespace"))
+            }
+            ConfigOperation::SetParents { .. } => Ok(()),
+            ConfigOperation::Draft { draft, action } => {
+                valid_key(draft)?;
+                action.validate()
+            }
             ConfigOperation::SetPolicy(policy) => {
                 let range = limits::CONFIG_HISTORY_REVISIONS_MIN..=limits::CONFIG_HISTORY_REVISIONS_MAX;
                 if !range.contains(&policy.revisions) || policy.age_ms == 0 {

@@ -3,6 +3,7 @@
 //! Replies share data with the state machine that produced them. The protocols convert them to
 //! text.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -10,7 +11,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::value::{Datatype, Value, write_json_text};
-use super::{Container, Field, Item, Pair, Policy, Refers, Stamp};
+use super::{Audience, Container, Draft, DraftView, Field, Item, Name, Pair, Policy, Refers, Stamp};
 
 /// The answer to a change: it was applied, or there was nothing to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,17 @@ pub enum ConfigReply {
     NamespaceChanges(NamespaceChanges),
     /// Answer to [`Query::Preview`](super::Query::Preview).
     Preview(ConfigPreview),
+    /// Answer to [`Query::Lineage`](super::Query::Lineage).
+    Lineage(Box<Lineage>),
+    /// Answer to [`Query::Drafts`](super::Query::Drafts).
+    Drafts {
+        /// The namespace's newest revision.
+        revision: u64,
+        /// All drafts, by name.
+        drafts: Vec<(Arc<str>, Arc<Draft>)>,
+    },
+    /// Answer to [`Query::Draft`](super::Query::Draft).
+    Draft(Box<DraftView>),
 }
 
 fn counted(count: u64, what: &str) -> String {
@@ -214,6 +226,83 @@ pub enum ConfigError {
         crate::limits::CONFIG_DOCUMENTS_BYTES_MAX
     )]
     DocumentsTooLong,
+    /// The item to delete is inherited.
+    #[error("{} is inherited from namespace {from:?}: delete it there", named(item))]
+    Inherited {
+        /// The item that is not set in this namespace.
+        item: Item,
+        /// The namespace that sets it.
+        from: Name,
+    },
+    /// The namespace to inherit from does not exist.
+    #[error("there is no namespace {0:?} to inherit from")]
+    NoParent(Name),
+    /// The namespace to inherit from has another hash slot.
+    #[error(
+        "namespace {0:?} has another hash slot: names that begin with the same {{hash tag}} in braces share one"
+    )]
+    ParentElsewhere(Name),
+    /// The namespace to inherit from is named twice, or inherits from this one.
+    #[error("namespace {0:?} is named twice, or inherits from this one")]
+    ParentCycle(Name),
+    /// See [`crate::limits::CONFIG_LINEAGE_DEPTH_MAX`] and [`crate::limits::CONFIG_DESCENDANTS_MAX`].
+    #[error(
+        "at most {} namespaces inherit from each other in a row, and at most {} from one",
+        crate::limits::CONFIG_LINEAGE_DEPTH_MAX,
+        crate::limits::CONFIG_DESCENDANTS_MAX
+    )]
+    LineageTooLarge,
+    /// Another namespace inherits from the one to delete.
+    #[error("namespace {0:?} inherits from it")]
+    HasChildren(Name),
+    /// A namespace that inherits from this one could not follow the change.
+    #[error("namespace {namespace:?} inherits from it: {error}")]
+    InChild {
+        /// The namespace that inherits.
+        namespace: Name,
+        /// What the change would break there.
+        error: Box<ConfigError>,
+    },
+    /// The namespace is protected, and the change is no approved draft.
+    #[error("the namespace is protected: make a draft, and have it approved")]
+    Protected,
+    /// The namespace has no draft of this name.
+    #[error("there is no draft {0:?}")]
+    NoDraft(Arc<str>),
+    /// See [`crate::limits::CONFIG_DRAFTS_MAX`].
+    #[error("a namespace has at most {} drafts", crate::limits::CONFIG_DRAFTS_MAX)]
+    TooManyDrafts,
+    /// See [`crate::limits::CONFIG_DRAFT_BYTES_MAX`] and [`crate::limits::CONFIG_DRAFT_COMMENTS_MAX`].
+    #[error(
+        "a draft has at most {} bytes of changes, and {} comments",
+        crate::limits::CONFIG_DRAFT_BYTES_MAX,
+        crate::limits::CONFIG_DRAFT_COMMENTS_MAX
+    )]
+    DraftFull,
+    /// The draft was edited after the client read it.
+    #[error("the draft has been edited: it is at edit {edits}")]
+    DraftEdited {
+        /// [`Draft::edits`] now.
+        edits: u64,
+    },
+    /// Publishing the draft would change nothing.
+    #[error("the draft changes nothing")]
+    DraftChangesNothing,
+    /// The namespace is protected, and nobody has approved the draft as it is now.
+    #[error("the namespace is protected, and the draft is not approved")]
+    NotApproved,
+    /// An author of the draft approves it, or a client that has not said who it is.
+    #[error("a draft is approved by somebody who is named and has not edited it")]
+    OwnApproval,
+    /// A comment has no message.
+    #[error("a comment needs a message")]
+    EmptyComment,
+    /// The namespace takes no other change while a canary shows this draft.
+    #[error("a canary shows draft {0:?}: publish the draft, or withdraw the canary")]
+    CanaryOpen(Arc<str>),
+    /// The namespace has no canary to withdraw.
+    #[error("the namespace has no canary")]
+    NoCanary,
 }
 
 /// Revisions, size and policy of a namespace.
@@ -344,7 +433,7 @@ pub struct RevisionView {
 }
 
 /// The operation that made a revision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The namespace was created.
     Create,
@@ -357,6 +446,40 @@ pub enum Action {
     },
     /// The history policy changed.
     SetPolicy,
+    /// The namespaces from which this one inherits changed.
+    SetParents,
+    /// The namespace was protected, or is not protected any more.
+    SetProtected(bool),
+    /// A namespace from which this one inherits changed.
+    Inherit {
+        /// The namespace that was changed.
+        from: Name,
+        /// Its new revision.
+        revision: u64,
+    },
+    /// A draft was published.
+    PublishDraft {
+        /// The name of the draft.
+        draft: Arc<str>,
+        /// Who had approved it.
+        approved_by: Vec<Arc<str>>,
+    },
+    /// A part of the readers began to see a draft. The content stayed as it was.
+    Canary {
+        /// The name of the draft.
+        draft: Arc<str>,
+        /// Who saw it.
+        audience: Audience,
+    },
+    /// The canary was withdrawn. The content stayed as it was.
+    Withdraw {
+        /// The name of the draft.
+        draft: Arc<str>,
+        /// Who had seen it.
+        audience: Audience,
+        /// The containers that these readers had seen resolve to other documents.
+        containers: Vec<Arc<str>>,
+    },
 }
 
 /// The change that a revision made to one item.
@@ -487,6 +610,24 @@ pub struct ConfigPreview {
     pub changes: Vec<ChangeView>,
     /// The containers that would resolve to another document, sorted by key.
     pub documents: Vec<PreviewedDocument>,
+    /// The namespaces that would inherit a change, each with the keys of the containers that would
+    /// resolve to another document there.
+    pub inherited_by: Vec<(Name, Vec<Arc<str>>)>,
+}
+
+/// From which namespaces a namespace inherits, and how it may be changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lineage {
+    /// The namespace's revision.
+    pub revision: u64,
+    /// The namespaces from which it inherits, the first that has an item before the others.
+    pub parents: Vec<Name>,
+    /// The namespaces that inherit from it directly, by name.
+    pub children: Vec<Name>,
+    /// Whether only approved drafts change it.
+    pub is_protected: bool,
+    /// The draft that a part of its readers sees, and who they are.
+    pub canary: Option<(Arc<str>, Audience)>,
 }
 
 /// A document that a change would replace.

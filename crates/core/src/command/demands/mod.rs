@@ -16,7 +16,9 @@ mod tests;
 
 use alloc::vec::Vec;
 
-use super::config::{ConfigOperation, Item, Policy, Preview, Query, Search, Selection};
+use super::config::{
+    Audience, ConfigOperation, DraftAction, DraftStep, Item, Name, Policy, Preview, Query, Search, Selection,
+};
 use super::{
     AccessChange, AccessWrite, AdminAction, AuthorityChange, AuthorityWrite, Comparison, Condition,
     ConditionalTransaction, ConfigRead, ConfigRestoration, ConfigWrite, Discard, Expiry, ExpiryCondition,
@@ -278,18 +280,49 @@ fn reads_expiry(expiry: Expiry) -> bool {
 fn of_config_write<'a, F: FnMut(&Demand<'a>) -> bool>(write: &'a ConfigWrite, covers: &mut F) -> Verdict<'a> {
     let ConfigWrite { namespace, stamp: _, expected, operation } = write;
     let scope = Scope::Namespace(namespace.as_str());
-    // Each of them is confined to the namespace: containers refer to pairs of their own namespace,
-    // and a rollback restores what the namespace held.
+    // Each of them is confined to the namespace, and to those that inherit from it: containers refer
+    // to pairs of their own namespace, and a rollback restores what the namespace held.
     match operation {
         ConfigOperation::Create
         | ConfigOperation::Delete { force: _ }
         | ConfigOperation::Publish { changes: _, create: _ }
         | ConfigOperation::Rollback { to: _, item: None | Some(Item::Pair(_) | Item::Container(_)) }
-        | ConfigOperation::SetPolicy(Policy { revisions: _, age_ms: _ }) => {
+        | ConfigOperation::SetPolicy(Policy { revisions: _, age_ms: _ })
+        | ConfigOperation::Withdraw => {
+            demand(Verb::Write, scope, covers)?;
+        }
+        // Whoever reads the namespace reads then what it inherits.
+        ConfigOperation::SetParents { parents } => {
+            demand(Verb::Write, scope, covers)?;
+            of_parents(parents, covers)?;
+        }
+        // Whoever may change a namespace must not be able to remove its protection.
+        ConfigOperation::SetProtected(_) => {
+            demand(Verb::Write, scope, covers)?;
+            demand(Verb::Administer, Scope::Cluster, covers)?;
+        }
+        ConfigOperation::Draft { draft: _, action } => {
+            of_draft_action(action);
             demand(Verb::Write, scope, covers)?;
         }
     }
     if expected.is_some() { demand(Verb::Read, scope, covers) } else { Ok(()) }
+}
+
+fn of_parents<'a, F: FnMut(&Demand<'a>) -> bool>(parents: &'a [Name], covers: &mut F) -> Verdict<'a> {
+    parents.iter().try_for_each(|parent| demand(Verb::Read, Scope::Namespace(parent.as_str()), covers))
+}
+
+/// Every action is confined to the namespace of the draft. The match makes a new action prove that.
+fn of_draft_action(action: &DraftAction) {
+    match action {
+        DraftAction::Edit(DraftStep::Publish(_) | DraftStep::Rollback { to: _, item: _ })
+        | DraftAction::Comment
+        | DraftAction::Approve { edits: _ }
+        | DraftAction::Discard
+        | DraftAction::Publish { edits: _ }
+        | DraftAction::Canary { edits: _, audience: Audience { labels: _, percent: _ } } => {}
+    }
 }
 
 /// Nodes send the steps of a move to each other.
@@ -389,8 +422,8 @@ fn of_read<'a, F: FnMut(&Demand<'a>) -> bool>(read: &'a Read, covers: &mut F) ->
         Read::Leases { prefix, after: _, limit: _ } => demand(Verb::Read, Scope::Keys { prefix }, covers),
         Read::Lock { name } => demand(Verb::Read, Scope::Key(name), covers),
         Read::Config(ConfigRead { namespace, query }) => {
-            of_query(query);
-            demand(Verb::Read, Scope::Namespace(namespace.as_str()), covers)
+            demand(Verb::Read, Scope::Namespace(namespace.as_str()), covers)?;
+            of_query(query, covers)
         }
         Read::ConfigNamespaces { prefix, after: _, limit: _ } => {
             demand(Verb::Read, Scope::Namespaces { prefix }, covers)
@@ -398,21 +431,42 @@ fn of_read<'a, F: FnMut(&Demand<'a>) -> bool>(read: &'a Read, covers: &mut F) ->
     }
 }
 
-/// Every previewed operation shows only its own namespace, as [`of_config_write`] says.
-fn of_previewed(operation: &ConfigOperation) {
+/// Every previewed operation shows only its own namespace, as [`of_config_write`] says, and the names
+/// of those that inherit from it.
+fn of_previewed<'a, F: FnMut(&Demand<'a>) -> bool>(
+    operation: &'a ConfigOperation,
+    covers: &mut F,
+) -> Verdict<'a> {
     match operation {
         ConfigOperation::Create
         | ConfigOperation::Delete { force: _ }
         | ConfigOperation::Publish { changes: _, create: _ }
         | ConfigOperation::Rollback { to: _, item: None | Some(Item::Pair(_) | Item::Container(_)) }
-        | ConfigOperation::SetPolicy(Policy { revisions: _, age_ms: _ }) => {}
+        | ConfigOperation::SetPolicy(Policy { revisions: _, age_ms: _ })
+        | ConfigOperation::SetProtected(_)
+        | ConfigOperation::Withdraw => Ok(()),
+        ConfigOperation::SetParents { parents } => of_parents(parents, covers),
+        ConfigOperation::Draft { draft: _, action } => {
+            of_draft_action(action);
+            Ok(())
+        }
     }
 }
 
-/// Every query shows only its own namespace. The match makes a new query prove that.
-fn of_query(query: &Query) {
+/// Every query shows only its own namespace, and the names of those from which it inherits and that
+/// inherit from it. The match makes a new query prove that.
+fn of_query<'a, F: FnMut(&Demand<'a>) -> bool>(query: &'a Query, covers: &mut F) -> Verdict<'a> {
     match query {
-        Query::Namespace
+        // It changes nothing, and shows content that the namespace holds or that the caller sent.
+        Query::Preview(preview) => {
+            let Preview { expected: _, operation } = &**preview;
+            of_previewed(operation, covers)
+        }
+        Query::Labelled { label: _, query } => of_query(query, covers),
+        Query::Lineage
+        | Query::Drafts
+        | Query::Draft { draft: _ }
+        | Query::Namespace
         | Query::Pairs(Selection { contains: _, offset: _, limit: _ })
         | Query::Pair { key: _, at: _ }
         | Query::Containers(Selection { contains: _, offset: _, limit: _ })
@@ -424,11 +478,6 @@ fn of_query(query: &Query) {
         | Query::Blame { key: _ }
         // These serve watchers, who are shown what a read shows.
         | Query::Changes { key: _, after: _ }
-        | Query::NamespaceChanges { after: _ } => {}
-        // It changes nothing, and shows content that the namespace holds or that the caller sent.
-        Query::Preview(preview) => {
-            let Preview { expected: _, operation } = &**preview;
-            of_previewed(operation);
-        }
+        | Query::NamespaceChanges { after: _ } => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
 //! Every kind of request with its demands: the table of `docs/reference/permissions.md`, and what
 //! grants of several sizes allow.
 
-use super::super::config::{Change, Name, Stamp};
+use super::super::config::{Audience, Change, DraftAction, DraftStep, Name, Stamp};
 use super::super::migration::Import;
 use super::super::{AuditedWrite, Consistency, DivisionCause, ExpectedState, HostInfo, LeaseId};
 use super::*;
@@ -178,12 +178,26 @@ fn queries() -> Vec<(&'static str, Query)> {
                 expected: Some(1),
                 operation: ConfigOperation::Delete { force: true },
             })),
+            "preview other parents of a namespace": Query::Preview(Box::new(Preview {
+                expected: None,
+                operation: ConfigOperation::SetParents { parents: vec![Name::new("base").unwrap()] },
+            })),
+        ],
+        Query::Lineage => ["read from which namespaces one inherits": Query::Lineage],
+        Query::Drafts => ["list the drafts of a namespace": Query::Drafts],
+        Query::Draft { .. } => ["read a draft": Query::Draft { draft: "a".into() }],
+        Query::Labelled { .. } => [
+            "read a container as a reader with a label": Query::Labelled {
+                label: "web-1".into(),
+                query: Box::new(Query::Container { key: "a".into(), at: None, known: None }),
+            },
         ],
     })
 }
 
 fn config_operations() -> Vec<(&'static str, ConfigOperation)> {
     let changes = || vec![Change::Delete(Item::Pair("a".into()))];
+    let draft = |action| ConfigOperation::Draft { draft: "a".into(), action };
     rows!(ConfigOperation {
         ConfigOperation::Create => ["create a namespace": ConfigOperation::Create],
         ConfigOperation::Delete { .. } => ["delete a namespace": ConfigOperation::Delete { force: true }],
@@ -196,6 +210,22 @@ fn config_operations() -> Vec<(&'static str, ConfigOperation)> {
         ConfigOperation::SetPolicy(_) => [
             "set how much history a namespace keeps": ConfigOperation::SetPolicy(Policy::default()),
         ],
+        ConfigOperation::SetParents { .. } => [
+            "set from which namespaces one inherits":
+                ConfigOperation::SetParents { parents: vec![Name::new("base").unwrap()] },
+        ],
+        ConfigOperation::SetProtected(_) => [
+            "protect a namespace, or end its protection": ConfigOperation::SetProtected(true),
+        ],
+        ConfigOperation::Draft { .. } => [
+            "edit a draft": draft(DraftAction::Edit(DraftStep::Publish(changes()))),
+            "comment on a draft": draft(DraftAction::Comment),
+            "approve a draft": draft(DraftAction::Approve { edits: 1 }),
+            "discard a draft": draft(DraftAction::Discard),
+            "publish a draft": draft(DraftAction::Publish { edits: None }),
+            "begin a canary": draft(DraftAction::Canary { edits: None, audience: Audience::default() }),
+        ],
+        ConfigOperation::Withdraw => ["withdraw a canary": ConfigOperation::Withdraw],
     })
 }
 

@@ -14,17 +14,19 @@ use super::history::Revision;
 use super::namespace::{Namespace, resolve};
 use super::read::found;
 use crate::command::config::{
-    Changes, Container, Content, DocumentChange, Found, Item, NamespaceChanges, NamespaceEvent, Pair,
+    Action, Changes, Container, Content, DocumentChange, Found, Item, NamespaceChanges, NamespaceEvent, Pair,
     WatchPosition,
 };
 use crate::limits;
 
 impl Namespace {
-    /// The documents of a container after revision `after`.
-    pub(super) fn changes(&self, key: &Arc<str>, after: u64) -> Changes {
+    /// The documents of a container after revision `after`, for a reader with a label.
+    pub(super) fn changes(&self, key: &Arc<str>, after: u64, label: &str) -> Changes {
         let revision = self.revision;
         let now = self.contents.containers.get(key);
-        if after >= revision || now.is_some_and(|container| container.changed <= after) {
+        let is_withdrawn = self.withdrawn_after(after, label).any(|(_, keys)| keys.contains(key));
+        let is_unchanged = now.is_some_and(|container| container.changed <= after);
+        if after >= revision || is_unchanged && !is_withdrawn {
             return Changes { revision, has_gap: false, events: Vec::new() };
         }
         if self.has_gap_after(after) {
@@ -36,7 +38,13 @@ impl Namespace {
         let mut events = Vec::new();
         let replay = Replay::after(self, after);
         for later in self.history_after(after) {
-            let change = if replay.concerns(later, key) { replay.change(later.number, key) } else { None };
+            let change = if withdrawn_by(later, label).contains(key) {
+                Some(replay.found(key, later.number))
+            } else if replay.concerns(later, key) {
+                replay.change(later.number, key)
+            } else {
+                None
+            };
             events.extend(change.map(|found| DocumentChange { revision: later.number, found }));
             // The client gets the first events, and asks again for the rest.
             if events.len() == limits::CONFIG_CHANGES_MAX {
@@ -55,7 +63,7 @@ impl Namespace {
     }
 
     /// The documents of all containers after a position; the present state if there is none.
-    pub(super) fn namespace_changes(&self, after: Option<&WatchPosition>) -> NamespaceChanges {
+    pub(super) fn namespace_changes(&self, after: Option<&WatchPosition>, label: &str) -> NamespaceChanges {
         let revision = self.revision;
         let Some(after) = after else { return self.state(revision, None) };
         if after.revision > revision {
@@ -82,11 +90,21 @@ impl Namespace {
         let replay = Replay::after(self, from.revision);
         for later in self.history_after(from.revision) {
             let is_cut = !is_of_earlier_life && later.number == after.revision;
-            for key in replay.candidates(later) {
-                if is_cut && after.container.as_ref() >= Some(key) || !replay.concerns(later, key) {
+            let withdrawn = withdrawn_by(later, label);
+            let candidates = replay.candidates(later).into_iter().chain(withdrawn);
+            for key in candidates.collect::<BTreeSet<_>>() {
+                let is_withdrawn = withdrawn.contains(key);
+                if is_cut && after.container.as_ref() >= Some(key)
+                    || !is_withdrawn && !replay.concerns(later, key)
+                {
                     continue;
                 }
-                let Some(found) = replay.change(later.number, key) else { continue };
+                let change = if is_withdrawn {
+                    Some(replay.found(key, later.number))
+                } else {
+                    replay.change(later.number, key)
+                };
+                let Some(found) = change else { continue };
                 let event = NamespaceEvent { revision: later.number, container: key.clone(), found };
                 if !page.push(event) {
                     return page.finish(revision, None);
@@ -128,6 +146,12 @@ impl Namespace {
         self.history.front().is_some_and(|oldest| is_missing(oldest.number))
     }
 
+    /// For each canary that was withdrawn after a revision, and that a reader with the label saw:
+    /// the containers that get another document again.
+    fn withdrawn_after(&self, after: u64, label: &str) -> impl Iterator<Item = (u64, &[Arc<str>])> {
+        self.history_after(after).map(move |later| (later.number, withdrawn_by(later, label)))
+    }
+
     fn history_after(&self, after: u64) -> impl Iterator<Item = &Arc<Revision>> {
         let kept = self.history.partition_point(|kept| kept.number <= after);
         self.history.range(kept..)
@@ -135,6 +159,15 @@ impl Namespace {
 
     fn found_now(&self, container: &Arc<Container>) -> Found {
         found(self.revision, container, |key| self.contents.pairs.get(key))
+    }
+}
+
+/// The containers that a reader with a label sees resolve to other documents because a revision
+/// withdrew a canary.
+fn withdrawn_by<'a>(revision: &'a Revision, label: &str) -> &'a [Arc<str>] {
+    match &revision.action {
+        Action::Withdraw { draft, audience, containers } if audience.contains(draft, label) => containers,
+        _ => &[],
     }
 }
 

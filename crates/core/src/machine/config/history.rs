@@ -71,6 +71,16 @@ impl Namespace {
         Err(ConfigError::NoRevision { revision, oldest, newest })
     }
 
+    /// Records whether only approved drafts change the namespace.
+    pub fn set_protected(&mut self, is_protected: bool, stamp: Stamp) {
+        if self.is_protected == is_protected {
+            return;
+        }
+        self.is_protected = is_protected;
+        let (number, action) = (self.numbered + 1, Action::SetProtected(is_protected));
+        self.remember(Revision { number, stamp, action, undo: Vec::new() });
+    }
+
     /// Changes how much history is kept. This is a revision too, because it explains why older
     /// revisions are missing.
     pub fn set_policy(&mut self, policy: Policy, stamp: Stamp) {
@@ -137,5 +147,10 @@ impl Namespace {
 }
 
 fn view(revision: &Arc<Revision>, changes: Vec<ChangeView>) -> RevisionView {
-    RevisionView { number: revision.number, stamp: revision.stamp.clone(), action: revision.action, changes }
+    RevisionView {
+        number: revision.number,
+        stamp: revision.stamp.clone(),
+        action: revision.action.clone(),
+        changes,
+    }
 }

@@ -6,6 +6,8 @@
 //!
 //! - `namespace`: content, and what is derived from it (references, sizes, checksums).
 //! - `publish`: how a change becomes a revision, atomically.
+//! - `lineage`: what namespaces inherit from others.
+//! - `drafts`: changes under review, and what a part of the readers sees first.
 //! - `preview`: what a change would do.
 //! - `history`: what each revision replaced, earlier states, and how much of it is kept.
 //! - `moving`: namespaces that move to another shard.
@@ -17,7 +19,9 @@
 //! namespace copies its index, but not the values, so writes continue during a snapshot.
 
 mod changes;
+mod drafts;
 mod history;
+mod lineage;
 pub mod moving;
 mod namespace;
 mod preview;
@@ -36,19 +40,26 @@ use crc::{CRC_64_XZ, Crc};
 use crate::codec::DecodeError;
 use crate::command::config::block::{ConfigRecord, of_block};
 pub use crate::command::config::block::{NamespaceBlock, is_block, split_block};
-use crate::command::config::{ConfigError, ConfigOperation, ConfigUpdate, ConfigWritten, Name, Query};
+use crate::command::config::{
+    Action, Change, ConfigError, ConfigOperation, ConfigUpdate, ConfigWritten, DraftAction, Name, Query,
+    Stamp,
+};
 use crate::command::{ConfigRead, ConfigReply, ConfigWrite, Item, Page};
 use crate::deliberate::Faults;
 use crate::limits;
 use crate::slots;
 use crate::types::Version;
+use lineage::{Parents, Plan};
 use namespace::Namespace;
+use publish::Prepared;
 use records::Blocks;
 
 /// Configuration of one data shard.
 #[derive(Debug, Default)]
 pub struct Config {
     namespaces: BTreeMap<Name, Arc<Namespace>>,
+    /// The namespaces that inherit from each directly, by the name of the parent.
+    children: BTreeMap<Name, BTreeSet<Name>>,
     /// Every new namespace starts above this revision: the highest that a deleted namespace had
     /// reached.
     floor: u64,
@@ -74,41 +85,150 @@ impl Config {
         let creates =
             matches!(operation, ConfigOperation::Create | ConfigOperation::Publish { create: true, .. });
         if current == 0 && creates {
-            let mut namespace = self.new_namespace()?;
-            if let ConfigOperation::Publish { changes, .. } = operation {
-                namespace.publish(changes, stamp.clone(), self.faults)?;
-            }
-            if namespace.revision == 0 {
-                namespace.create(stamp);
-            }
-            let revision = namespace.revision;
-            self.tell(&name, &namespace, revision);
-            self.namespaces.insert(name, Arc::new(namespace));
-            self.touched = true;
-            return Ok(ConfigWritten { revision, changed: true });
+            return self.create(name, stamp, operation);
         }
-        let Some(shared) = self.namespaces.get_mut(&name) else { return Err(ConfigError::NoNamespace) };
-        if let ConfigOperation::Delete { force } = operation {
-            shared.check_deletable(force)?;
-            self.remove(&name);
-            self.touched = true;
-            return Ok(ConfigWritten { revision: current, changed: true });
-        }
-        let namespace = Arc::make_mut(shared);
+        let Some(namespace) = self.namespaces.get(&name) else { return Err(ConfigError::NoNamespace) };
         match operation {
             ConfigOperation::Create => return Err(ConfigError::NamespaceExists),
-            ConfigOperation::Publish { changes, .. } => namespace.publish(changes, stamp, self.faults)?,
-            ConfigOperation::Rollback { to, item } => namespace.roll_back((to, item), stamp, self.faults)?,
-            ConfigOperation::SetPolicy(policy) => namespace.set_policy(policy, stamp),
-            ConfigOperation::Delete { .. } => unreachable!("invariant: handled above"),
+            ConfigOperation::Delete { force } => {
+                if namespace.is_protected {
+                    return Err(ConfigError::Protected);
+                }
+                namespace.check_deletable(force)?;
+                self.check_childless(&name)?;
+                self.remove(&name);
+                self.touched = true;
+                return Ok(ConfigWritten { revision: current, changed: true });
+            }
+            ConfigOperation::Publish { changes, .. } => {
+                namespace.check_open()?;
+                self.publish(&name, changes, (Action::Publish, stamp))?;
+            }
+            ConfigOperation::Rollback { to, item } => {
+                namespace.check_open()?;
+                let changes = namespace.restoring(to, item)?;
+                self.publish(&name, changes, (Action::Rollback { to }, stamp))?;
+            }
+            ConfigOperation::SetParents { parents } => self.set_parents(&name, &parents, stamp)?,
+            ConfigOperation::SetPolicy(policy) => {
+                namespace.check_no_canary()?;
+                self.change(&name).set_policy(policy, stamp);
+            }
+            ConfigOperation::SetProtected(is_protected) => {
+                namespace.check_no_canary()?;
+                self.change(&name).set_protected(is_protected, stamp);
+            }
+            ConfigOperation::Draft { draft, action } => {
+                self.apply_to_draft(&name, (draft, action), stamp)?;
+                self.touched = true;
+                let revision = self.namespaces[&name].revision;
+                return Ok(ConfigWritten { revision, changed: true });
+            }
+            ConfigOperation::Withdraw => {
+                let faults = self.faults;
+                let containers = self.change(&name).withdraw(stamp, faults)?;
+                self.news.push(ConfigUpdate { namespace: name.clone(), containers });
+            }
         }
-        let (shared, revision) = (shared.clone(), namespace_revision(shared));
+        let revision = self.namespaces[&name].revision;
         let changed = revision != current;
-        if changed {
-            self.touched = true;
-            self.tell(&name, &shared, revision);
-        }
+        self.touched |= changed;
         Ok(ConfigWritten { revision, changed })
+    }
+
+    fn create(
+        &mut self,
+        name: Name,
+        stamp: Stamp,
+        operation: ConfigOperation,
+    ) -> Result<ConfigWritten, ConfigError> {
+        let mut namespace = self.new_namespace()?;
+        if let ConfigOperation::Publish { changes, .. } = operation {
+            let staged = namespace.stage(changes, &Parents::default())?;
+            let prepared = namespace.prepare(staged, (Action::Publish, stamp.clone()), self.faults)?;
+            prepared.into_iter().for_each(|prepared| namespace.install(prepared));
+        }
+        if namespace.revision == 0 {
+            namespace.create(stamp);
+        }
+        let revision = namespace.revision;
+        self.namespaces.insert(name.clone(), Arc::new(namespace));
+        self.tell(&name);
+        self.touched = true;
+        Ok(ConfigWritten { revision, changed: true })
+    }
+
+    /// The existing namespace, to change it.
+    fn change(&mut self, name: &Name) -> &mut Namespace {
+        let namespace = self.namespaces.get_mut(name).expect("invariant: the caller has found it");
+        Arc::make_mut(namespace)
+    }
+
+    /// Makes changes a revision of a namespace, and of all that inherit from it.
+    fn publish(
+        &mut self,
+        name: &Name,
+        changes: Vec<Change>,
+        (action, stamp): (Action, Stamp),
+    ) -> Result<(), ConfigError> {
+        let namespace = &self.namespaces[name];
+        let staged = namespace.stage(changes, &self.parents(&namespace.parents, None))?;
+        let Some(prepared) = namespace.prepare(staged, (action, stamp.clone()), self.faults)? else {
+            return Ok(());
+        };
+        self.install(name, prepared, &stamp)
+    }
+
+    /// Applies a revision of a namespace, and those that it causes.
+    fn install(&mut self, name: &Name, prepared: Prepared, stamp: &Stamp) -> Result<(), ConfigError> {
+        let mut plan = Plan::from([(name.clone(), prepared)]);
+        self.inherit(&mut plan, name, stamp)?;
+        for (name, prepared) in plan {
+            self.change(&name).install(prepared);
+            self.tell(&name);
+        }
+        Ok(())
+    }
+
+    fn set_parents(&mut self, name: &Name, parents: &[Name], stamp: Stamp) -> Result<(), ConfigError> {
+        self.namespaces[name].check_open()?;
+        let Some((parents, prepared)) = self.prepare_parents(name, parents, stamp.clone())? else {
+            return Ok(());
+        };
+        self.install(name, prepared, &stamp)?;
+        self.unlink(name);
+        self.link(name, &parents);
+        self.change(name).parents = parents;
+        Ok(())
+    }
+
+    fn apply_to_draft(
+        &mut self,
+        name: &Name,
+        (draft, action): (Arc<str>, DraftAction),
+        stamp: Stamp,
+    ) -> Result<(), ConfigError> {
+        let namespace = &self.namespaces[name];
+        let parents = self.parents(&namespace.parents, None);
+        match action {
+            DraftAction::Publish { edits } => {
+                let prepared =
+                    namespace.prepare_draft((&draft, edits), stamp.clone(), &parents, self.faults)?;
+                self.install(name, prepared, &stamp)?;
+                let namespace = self.change(name);
+                namespace.drafts.remove(&draft);
+                namespace.canary = None;
+            }
+            DraftAction::Canary { edits, audience } => {
+                let mut changed = Namespace::clone(namespace);
+                changed.begin_canary((draft, edits, audience), stamp, &parents, self.faults)?;
+                let containers = changed.shown_by_canary();
+                self.namespaces.insert(name.clone(), Arc::new(changed));
+                self.news.push(ConfigUpdate { namespace: name.clone(), containers });
+            }
+            action => self.change(name).edit_draft(draft, action, stamp)?,
+        }
+        Ok(())
     }
 
     fn new_namespace(&self) -> Result<Namespace, ConfigError> {
@@ -119,9 +239,10 @@ impl Config {
     }
 
     fn remove(&mut self, name: &Name) {
+        self.unlink(name);
         let Some(namespace) = self.namespaces.remove(name) else { return };
         self.floor = self.floor.max(namespace.numbered);
-        let containers = namespace.contents.containers.keys().cloned().collect();
+        let containers = namespace.watched_containers().into_iter().collect();
         self.news.push(ConfigUpdate { namespace: name.clone(), containers });
     }
 
@@ -131,9 +252,10 @@ impl Config {
         names.iter().for_each(|name| self.remove(name));
     }
 
-    /// Records the containers that resolve to another document since `revision`.
-    fn tell(&mut self, name: &Name, namespace: &Namespace, revision: u64) {
-        let containers = namespace.changed_by(revision);
+    /// Records the containers that the newest revision made resolve to another document.
+    fn tell(&mut self, name: &Name) {
+        let namespace = &self.namespaces[name];
+        let containers = namespace.changed_by(namespace.revision);
         if !containers.is_empty() {
             self.news.push(ConfigUpdate { namespace: name.clone(), containers });
         }
@@ -159,7 +281,15 @@ impl Config {
             let mut keys: BTreeSet<&Arc<str>> = there.filter(differs).collect();
             let since = known.map_or(0, |known| known.revision);
             keys.extend(now.into_iter().flat_map(|now| now.containers_written_since(since)));
-            let containers: Vec<_> = keys.into_iter().cloned().collect();
+            let mut containers: BTreeSet<Arc<str>> = keys.into_iter().cloned().collect();
+            let canary = |namespace: Option<&Arc<Namespace>>| {
+                namespace.and_then(|namespace| namespace.canary.clone()).map(|canary| canary.record.clone())
+            };
+            if canary(known) != canary(now) {
+                let seen = [known, now].into_iter().flatten();
+                containers.extend(seen.flat_map(|namespace| namespace.shown_by_canary()));
+            }
+            let containers: Vec<_> = containers.into_iter().collect();
             // An empty namespace that was deleted or created again concerns those who watch all of
             // it.
             let is_other_life = known.map(|known| known.began) != now.map(|now| now.began);
@@ -171,12 +301,19 @@ impl Config {
 
     /// Answers a read of a namespace.
     pub fn read(&self, read: &ConfigRead) -> Result<ConfigReply, ConfigError> {
-        if let Query::Preview(change) = &read.query {
-            return preview::preview(self, &read.namespace, change).map(ConfigReply::Preview);
-        }
-        match self.namespaces.get(&read.namespace) {
-            Some(namespace) => namespace.answer(&read.query),
-            None => read::without_namespace(&read.query),
+        let ConfigRead { namespace: name, query } = read;
+        match (query, self.namespaces.get(name)) {
+            (Query::Preview(change), _) => preview::preview(self, name, change).map(ConfigReply::Preview),
+            (Query::Lineage, _) => self.lineage(name).map(|lineage| ConfigReply::Lineage(lineage.into())),
+            (Query::Draft { draft }, _) => {
+                self.draft_view(name, draft).map(|view| ConfigReply::Draft(view.into()))
+            }
+            (Query::Labelled { label, query }, Some(namespace)) => {
+                namespace.for_label(label, self.faults).answer(query, label)
+            }
+            (Query::Labelled { query, .. }, None) => read::without_namespace(query),
+            (query, Some(namespace)) => namespace.answer(query, ""),
+            (query, None) => read::without_namespace(query),
         }
     }
 
@@ -295,14 +432,15 @@ impl Config {
             return Ok(());
         }
         let name = name.ok_or(DecodeError::Invalid("record of no namespace"))?;
+        if let ConfigRecord::Settings { parents, .. } = &record {
+            self.unlink(name);
+            let parents: Vec<Arc<Name>> = parents.iter().cloned().map(Arc::new).collect();
+            self.link(name, &parents);
+        }
         let namespace = match record {
             ConfigRecord::Namespace { .. } => self.namespaces.entry(name.clone()).or_default(),
             _ => self.namespaces.get_mut(name).ok_or(DecodeError::Invalid("order of records"))?,
         };
         Arc::make_mut(namespace).take(record)
     }
-}
-
-fn namespace_revision(namespace: &Namespace) -> u64 {
-    namespace.revision
 }

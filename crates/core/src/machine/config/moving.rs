@@ -77,6 +77,7 @@ impl Config {
     /// Applies a part of a copy.
     pub fn import_part(&mut self, part: &NamespacePart) -> Result<(), DecodeError> {
         if part.begins {
+            self.unlink(&part.namespace);
             self.namespaces.remove(&part.namespace);
         }
         part.block.iter().try_for_each(|block| self.take_block(block))
@@ -88,7 +89,10 @@ impl Config {
         let mut gone: Vec<Name> = held.take(limit + 1).cloned().collect();
         let is_over = gone.len() <= limit;
         gone.truncate(limit);
-        gone.iter().for_each(|name| drop(self.namespaces.remove(name)));
+        for name in &gone {
+            self.unlink(name);
+            self.namespaces.remove(name);
+        }
         is_over
     }
 
@@ -103,7 +107,7 @@ impl Config {
     pub fn all_updates(&self) -> Vec<ConfigUpdate> {
         let all = self.namespaces.iter().map(|(name, namespace)| ConfigUpdate {
             namespace: name.clone(),
-            containers: namespace.contents.containers.keys().cloned().collect(),
+            containers: namespace.watched_containers().into_iter().collect(),
         });
         all.filter(|news| !news.containers.is_empty()).collect()
     }

@@ -10,9 +10,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use sha2::{Digest, Sha256};
 
+use super::drafts::Canary;
 use super::history::{Revision, Undo};
 use crate::command::config::{
-    Action, ConfigError, Container, Content, Field, Item, Pair, Policy, Schema, Stamp,
+    Action, ConfigError, Container, Content, Draft, Field, Item, Name, Pair, Policy, Schema, Stamp,
 };
 use crate::command::config::{fields_bytes, write_document};
 
@@ -26,6 +27,12 @@ pub struct Namespace {
     /// The number before its first revision.
     pub began: u64,
     pub policy: Policy,
+    /// The namespaces from which it inherits, the first that has an item before the others.
+    pub parents: Vec<Arc<Name>>,
+    /// Whether only approved drafts change it.
+    pub is_protected: bool,
+    pub drafts: BTreeMap<Arc<str>, Arc<Draft>>,
+    pub(super) canary: Option<Arc<Canary>>,
     pub contents: Contents,
     /// The containers that use each pair, by the pair's key.
     pub users: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
@@ -198,6 +205,7 @@ pub fn unresolved(fields: Vec<Field>, revision: u64) -> Container {
     Container {
         fields,
         schema: None,
+        source: None,
         revision,
         touched: revision,
         changed: revision,

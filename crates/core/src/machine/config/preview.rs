@@ -12,21 +12,26 @@ use super::Config;
 use super::namespace::Namespace;
 use crate::command::ConfigWrite;
 use crate::command::config::{
-    ChangeView, ConfigError, ConfigPreview, ConfigWritten, Content, Item, Name, Preview, PreviewedDocument,
-    Stamp, write_document,
+    ChangeView, ConfigError, ConfigOperation, ConfigPreview, ConfigWritten, Content, Item, Name, Preview,
+    PreviewedDocument, Stamp, write_document,
 };
 
 /// What a change would do, or the error that it would have.
 pub(super) fn preview(config: &Config, name: &Name, change: &Preview) -> Result<ConfigPreview, ConfigError> {
     let Preview { expected, operation } = change.clone();
     let before = config.namespaces.get(name);
-    let mut copy = copy_for(config, name);
+    let is_related =
+        config.is_related(name) || matches!(change.operation, ConfigOperation::SetParents { .. });
+    let mut copy = config.copy_for(name, is_related);
     // The history keeps revisions by the times in their stamps. A preview shows no history.
     let stamp = Stamp::default();
     let write = ConfigWrite { namespace: name.clone(), stamp, expected, operation };
     let ConfigWritten { changed, .. } = copy.apply(write)?;
+    let inherited_by = copy.take_updates().into_iter().filter(|update| update.namespace != *name);
+    let inherited_by = inherited_by.map(|update| (update.namespace, update.containers)).collect();
     let revision = before.map_or(0, |namespace| namespace.revision);
-    let mut preview = ConfigPreview { revision, changed, changes: Vec::new(), documents: Vec::new() };
+    let mut preview =
+        ConfigPreview { revision, changed, changes: Vec::new(), documents: Vec::new(), inherited_by };
     if !changed {
         return Ok(preview);
     }
@@ -54,16 +59,20 @@ pub(super) fn preview(config: &Config, name: &Name, change: &Preview) -> Result<
     Ok(preview)
 }
 
-/// A copy of the configuration that answers a change of a namespace as the original does. It shares
-/// the content, which a change copies as far as needed.
-fn copy_for(config: &Config, name: &Name) -> Config {
-    let namespaces = match config.namespaces.get_key_value(name) {
-        Some((name, namespace)) => BTreeMap::from([(name.clone(), namespace.clone())]),
-        // Whether another namespace may be created depends on their number.
-        None => config.namespaces.clone(),
-    };
-    let Config { floor, touched, faults, .. } = *config;
-    Config { namespaces, floor, touched, news: Vec::new(), copy_on_write: None, faults }
+impl Config {
+    /// A copy that answers a change of a namespace as the original does. It shares the content,
+    /// which a change copies as far as needed.
+    pub(super) fn copy_for(&self, name: &Name, is_related: bool) -> Config {
+        let (namespaces, children) = match self.namespaces.get_key_value(name) {
+            Some((name, namespace)) if !is_related => {
+                (BTreeMap::from([(name.clone(), namespace.clone())]), BTreeMap::new())
+            }
+            // Whether another namespace may be created depends on their number.
+            _ => (self.namespaces.clone(), self.children.clone()),
+        };
+        let Config { floor, touched, faults, .. } = *self;
+        Config { namespaces, children, floor, touched, news: Vec::new(), copy_on_write: None, faults }
+    }
 }
 
 fn deletions(before: &Namespace) -> Vec<ChangeView> {

@@ -11,9 +11,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::history::{Revision, Undo};
+use super::lineage::Parents;
 use super::namespace::{Contents, Namespace, container_bytes, pair_bytes, resolve, unresolved};
 use crate::command::config::{
-    Action, Change, CheckError, ConfigError, Container, Content, Datatype, Field, Item, Pair, Schema,
+    Action, Change, CheckError, ConfigError, Container, Content, Datatype, Field, Item, Name, Pair, Schema,
     SchemaChecker, Stamp, document_tree,
 };
 use crate::deliberate::{Fault, Faults};
@@ -21,16 +22,72 @@ use crate::limits;
 
 /// New content of keys; `None` removes the key.
 #[derive(Default)]
-struct Staged {
-    pairs: BTreeMap<Arc<str>, Option<Arc<Pair>>>,
-    containers: BTreeMap<Arc<str>, Option<Arc<Container>>>,
+pub(super) struct Staged {
+    pub(super) pairs: BTreeMap<Arc<str>, Option<Arc<Pair>>>,
+    pub(super) containers: BTreeMap<Arc<str>, Option<Arc<Container>>>,
     /// Pairs and containers that must keep their datatypes.
     typed: BTreeSet<Item>,
     /// New schemas of pairs and containers; `None` removes the schema.
     schemas: BTreeMap<Item, Option<Arc<Schema>>>,
 }
 
+/// A revision that has passed all checks.
+pub(super) struct Prepared {
+    staged: Staged,
+    revision: Revision,
+}
+
+impl Prepared {
+    pub(super) fn staged(&self) -> &Staged {
+        &self.staged
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.revision.number
+    }
+
+    /// The pairs and containers that it changes.
+    pub(super) fn items(&self) -> impl Iterator<Item = Item> {
+        self.revision.undo.iter().map(|undo| undo.item.clone())
+    }
+}
+
 impl Staged {
+    /// Content that a namespace had staged before.
+    pub(super) fn of(contents: &[(Item, Option<Content>)], number: u64) -> Staged {
+        let mut staged = Staged::default();
+        for (item, content) in contents {
+            match (item, content) {
+                (Item::Pair(key), Some(Content::Pair(pair))) => {
+                    let pair = Pair { revision: number, ..Pair::clone(pair) };
+                    staged.pairs.insert(key.clone(), Some(Arc::new(pair)));
+                }
+                (Item::Container(key), Some(Content::Container(container))) => {
+                    let Container { schema, source, fields, .. } = Container::clone(container);
+                    let container = Container { schema, source, ..unresolved(fields, number) };
+                    staged.containers.insert(key.clone(), Some(Arc::new(container)));
+                }
+                (Item::Pair(key), _) => drop(staged.pairs.insert(key.clone(), None)),
+                (Item::Container(key), _) => drop(staged.containers.insert(key.clone(), None)),
+            }
+        }
+        staged
+    }
+
+    /// The staged content by item.
+    pub(super) fn contents(&self) -> Vec<(Item, Option<Content>)> {
+        let pairs =
+            self.pairs.iter().map(|(key, pair)| (Item::Pair(key.clone()), pair.clone().map(Content::Pair)));
+        let containers = self.containers.iter().map(|(key, container)| {
+            (Item::Container(key.clone()), container.clone().map(Content::Container))
+        });
+        pairs.chain(containers).collect()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pairs.is_empty() && self.containers.is_empty()
+    }
+
     /// Records whether the last change of an item may give it another datatype.
     fn hold_type(&mut self, item: Item, retype: bool) {
         if retype {
@@ -49,21 +106,11 @@ impl Staged {
 }
 
 impl Namespace {
-    /// Applies all of `changes`, or none.
-    pub fn publish(&mut self, changes: Vec<Change>, stamp: Stamp, faults: Faults) -> Result<(), ConfigError> {
-        let staged = self.stage(changes)?;
-        self.commit(staged, (Action::Publish, stamp), faults)
-    }
-
-    /// Restores the content of an earlier revision, or one item of it.
-    pub fn roll_back(
-        &mut self,
-        (to, item): (u64, Option<Item>),
-        stamp: Stamp,
-        faults: Faults,
-    ) -> Result<(), ConfigError> {
+    /// The changes that restore the content of an earlier revision, or one item of it. What the
+    /// namespace inherited then, it inherits again, as its parents have it now.
+    pub(super) fn restoring(&self, to: u64, item: Option<Item>) -> Result<Vec<Change>, ConfigError> {
         let target = self.at(to)?;
-        let put = |item: &Item| restoration(item, target.get(item));
+        let put = |item: &Item| restoration(item, target.get(item), self.contents.get(item));
         let items: BTreeSet<Item> = match item {
             Some(item) => {
                 if target.get(&item).is_none() && self.contents.get(&item).is_none() {
@@ -81,57 +128,80 @@ impl Namespace {
         };
         // Items that exist neither then nor now were created and deleted in between.
         let matters = |item: &&Item| target.get(item).is_some() || self.contents.get(item).is_some();
-        let changes = items.iter().filter(matters).flat_map(put).collect();
-        let staged = self.stage(changes)?;
-        self.commit(staged, (Action::Rollback { to }, stamp), faults)
+        Ok(items.iter().filter(matters).flat_map(put).collect())
     }
 
     /// Stages `changes`, without those that equal the current content.
-    fn stage(&self, changes: Vec<Change>) -> Result<Staged, ConfigError> {
+    pub(super) fn stage(&self, changes: Vec<Change>, parents: &Parents<'_>) -> Result<Staged, ConfigError> {
         let number = self.numbered + 1;
         let mut staged = Staged::default();
         for change in changes {
             match change {
                 Change::PutPair { key, value, retype } => {
                     staged.hold_type(Item::Pair(key.clone()), retype);
-                    let pair = Pair { value, schema: None, revision: number };
+                    let pair = Pair { value, schema: None, revision: number, source: None };
                     staged.pairs.insert(key, Some(Arc::new(pair)));
                 }
                 Change::PutContainer { key, fields, retype } => {
                     staged.hold_type(Item::Container(key.clone()), retype);
                     staged.containers.insert(key, Some(Arc::new(unresolved(fields, number))));
                 }
-                Change::Delete(Item::Pair(key)) => {
-                    let is_there = staged.pair(&self.contents, &key).is_some();
-                    if !is_there {
-                        return Err(ConfigError::NoPair(key));
-                    }
-                    staged.pairs.insert(key, None);
-                }
-                Change::Delete(Item::Container(key)) => {
-                    let now = self.contents.containers.get(&key);
-                    let is_there = staged.containers.get(&key).map_or(now.is_some(), Option::is_some);
-                    if !is_there {
-                        return Err(ConfigError::NoContainer(key));
-                    }
-                    staged.containers.insert(key, None);
-                }
+                Change::Delete(item) => self.stage_deletion(item, &mut staged)?,
                 Change::SetSchema { item, schema } => {
                     staged.schemas.insert(item, schema);
                 }
             }
         }
+        // What the namespace does not set any more, it inherits.
+        for (key, pair) in staged.pairs.iter_mut().filter(|(_, pair)| pair.is_none()) {
+            *pair = parents.pair(key, number);
+        }
+        for (key, container) in staged.containers.iter_mut().filter(|(_, container)| container.is_none()) {
+            *container = parents.container(key, number);
+        }
         self.hold_pair_types(&mut staged)?;
         self.stage_schemas(&mut staged)?;
+        self.drop_unchanged(&mut staged);
+        Ok(staged)
+    }
+
+    fn stage_deletion(&self, item: Item, staged: &mut Staged) -> Result<(), ConfigError> {
+        let is_staged = match &item {
+            Item::Pair(key) => staged.pairs.contains_key(key),
+            Item::Container(key) => staged.containers.contains_key(key),
+        };
+        if let Some(source) = self.source(&item).filter(|_| !is_staged) {
+            return Err(ConfigError::Inherited { item, from: Name::clone(source) });
+        }
+        staged.typed.remove(&item);
+        match item {
+            Item::Pair(key) => {
+                if staged.pair(&self.contents, &key).is_none() {
+                    return Err(ConfigError::NoPair(key));
+                }
+                staged.pairs.insert(key, None);
+            }
+            Item::Container(key) => {
+                let now = self.contents.containers.get(&key);
+                if !staged.containers.get(&key).map_or(now.is_some(), Option::is_some) {
+                    return Err(ConfigError::NoContainer(key));
+                }
+                staged.containers.insert(key, None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops what equals the current content.
+    pub(super) fn drop_unchanged(&self, staged: &mut Staged) {
         staged.pairs.retain(|key, pair| {
-            let now = self.contents.pairs.get(key).map(|now| (&now.value, &now.schema));
-            now != pair.as_ref().map(|pair| (&pair.value, &pair.schema))
+            let now = self.contents.pairs.get(key).map(|now| (&now.value, &now.schema, &now.source));
+            now != pair.as_ref().map(|pair| (&pair.value, &pair.schema, &pair.source))
         });
         staged.containers.retain(|key, container| {
-            let now = self.contents.containers.get(key).map(|now| (&now.fields, &now.schema));
-            now != container.as_ref().map(|container| (&container.fields, &container.schema))
+            let now = self.contents.containers.get(key).map(|now| (&now.fields, &now.schema, &now.source));
+            now != container.as_ref().map(|new| (&new.fields, &new.schema, &new.source))
         });
-        Ok(staged)
     }
 
     /// Gives every staged pair and container its schema: the one that the change sets, or else the
@@ -160,8 +230,14 @@ impl Namespace {
         for (key, pair) in &mut staged.pairs {
             let now = self.contents.pairs.get(key).and_then(|now| now.schema.as_ref());
             let item = Item::Pair(key.clone());
+            let is_inherited = pair.as_ref().is_some_and(|pair| pair.source.is_some());
             match pair {
-                Some(pair) => Arc::make_mut(pair).schema = schema_of(item, now),
+                // It keeps the schema of its source.
+                Some(_) if is_inherited && !staged.schemas.contains_key(&item) => {}
+                Some(pair) => {
+                    let pair = Arc::make_mut(pair);
+                    (pair.schema, pair.source) = (schema_of(item, now), None);
+                }
                 None if staged.schemas.contains_key(&item) => return Err(ConfigError::NoPair(key.clone())),
                 None => {}
             }
@@ -169,8 +245,13 @@ impl Namespace {
         for (key, container) in &mut staged.containers {
             let now = self.contents.containers.get(key).and_then(|now| now.schema.as_ref());
             let item = Item::Container(key.clone());
+            let is_inherited = container.as_ref().is_some_and(|container| container.source.is_some());
             match container {
-                Some(container) => Arc::make_mut(container).schema = schema_of(item, now),
+                Some(_) if is_inherited && !staged.schemas.contains_key(&item) => {}
+                Some(container) => {
+                    let container = Arc::make_mut(container);
+                    (container.schema, container.source) = (schema_of(item, now), None);
+                }
                 None if staged.schemas.contains_key(&item) => {
                     return Err(ConfigError::NoContainer(key.clone()));
                 }
@@ -180,16 +261,26 @@ impl Namespace {
         Ok(())
     }
 
-    /// Checks the staged changes and applies them as one revision.
-    fn commit(
-        &mut self,
+    /// Checks the staged changes; `None` if there are none.
+    pub(super) fn prepare(
+        &self,
+        staged: Staged,
+        cause: (Action, Stamp),
+        faults: Faults,
+    ) -> Result<Option<Prepared>, ConfigError> {
+        if staged.is_empty() {
+            return Ok(None);
+        }
+        self.prepare_always(staged, cause, faults).map(Some)
+    }
+
+    /// As [`Namespace::prepare`]. The result is a revision also if nothing changes.
+    pub(super) fn prepare_always(
+        &self,
         mut staged: Staged,
         (action, stamp): (Action, Stamp),
         faults: Faults,
-    ) -> Result<(), ConfigError> {
-        if staged.pairs.is_empty() && staged.containers.is_empty() {
-            return Ok(());
-        }
+    ) -> Result<Prepared, ConfigError> {
         self.judge_references(&staged)?;
         self.judge_field_types(&staged)?;
         self.judge_sizes(&staged)?;
@@ -201,14 +292,18 @@ impl Namespace {
         let undo = items.map(|item| Undo { before: self.contents.get(&item), item }).collect();
         self.resolve_affected(&mut staged, number)?;
         self.judge_schemas(&staged, faults)?;
+        Ok(Prepared { staged, revision: Revision { number, stamp, action, undo } })
+    }
+
+    /// Applies a revision that was prepared for the present state.
+    pub(super) fn install(&mut self, Prepared { staged, revision }: Prepared) {
         for (key, pair) in staged.pairs {
             self.set_pair(&key, pair);
         }
         for (key, container) in staged.containers {
             self.set_container(&key, container);
         }
-        self.remember(Revision { number, stamp, action, undo });
-        Ok(())
+        self.remember(revision);
     }
 
     /// Pairs keep their datatypes, unless the change allows another, because programs depend on
@@ -383,9 +478,13 @@ fn violated(item: Item, error: CheckError) -> ConfigError {
 }
 
 /// The changes that restore earlier content of an item.
-fn restoration(item: &Item, content: Option<Content>) -> Vec<Change> {
+fn restoration(item: &Item, content: Option<Content>, now: Option<Content>) -> Vec<Change> {
+    let sets = |content: &Content| match content {
+        Content::Pair(pair) => pair.source.is_none(),
+        Content::Container(container) => container.source.is_none(),
+    };
     let key = item.key().clone();
-    let (put, schema) = match content {
+    let (put, schema) = match content.filter(sets) {
         Some(Content::Pair(pair)) => {
             let value = pair.value.clone();
             (Change::PutPair { key, value, retype: true }, pair.schema.clone())
@@ -394,7 +493,8 @@ fn restoration(item: &Item, content: Option<Content>) -> Vec<Change> {
             let fields = container.fields.clone();
             (Change::PutContainer { key, fields, retype: true }, container.schema.clone())
         }
-        None => return Vec::from([Change::Delete(item.clone())]),
+        None if now.as_ref().is_some_and(sets) => return Vec::from([Change::Delete(item.clone())]),
+        None => return Vec::new(),
     };
     Vec::from([put, Change::SetSchema { item: item.clone(), schema }])
 }

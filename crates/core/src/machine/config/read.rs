@@ -28,8 +28,8 @@ pub(super) fn without_namespace(query: &Query) -> Result<ConfigReply, ConfigErro
 }
 
 impl Namespace {
-    /// Answers a query.
-    pub(super) fn answer(&self, query: &Query) -> Result<ConfigReply, ConfigError> {
+    /// Answers a query of a reader with a label, which may be empty.
+    pub(super) fn answer(&self, query: &Query, label: &str) -> Result<ConfigReply, ConfigError> {
         let revision = self.revision;
         Ok(match query {
             Query::Namespace => ConfigReply::Namespace(self.view()),
@@ -81,11 +81,17 @@ impl Namespace {
                 ConfigReply::Users { revision, containers: self.users_of(key) }
             }
             Query::Blame { key } => ConfigReply::Blame(self.blame(key)?),
-            Query::Changes { key, after } => ConfigReply::Changes(self.changes(key, *after)),
+            Query::Changes { key, after } => ConfigReply::Changes(self.changes(key, *after, label)),
             Query::NamespaceChanges { after } => {
-                ConfigReply::NamespaceChanges(self.namespace_changes(after.as_ref()))
+                ConfigReply::NamespaceChanges(self.namespace_changes(after.as_ref(), label))
             }
-            Query::Preview(_) => unreachable!("invariant: `Config` answers it"),
+            Query::Drafts => {
+                let drafts = self.drafts.iter().map(|(name, draft)| (name.clone(), draft.clone()));
+                ConfigReply::Drafts { revision, drafts: drafts.collect() }
+            }
+            Query::Preview(_) | Query::Lineage | Query::Draft { .. } | Query::Labelled { .. } => {
+                unreachable!("invariant: `Config` answers it")
+            }
         })
     }
 

@@ -11,7 +11,8 @@ use super::namespace::Namespace;
 use crate::codec::{self, DecodeError};
 use crate::command::config::Name;
 use crate::command::config::block::{
-    BLOCK, CONTAINER, CONTINUED, ConfigRecord, NAMESPACE, PAIR, REVISION, SHARD, UNDO, encode_undo,
+    BLOCK, CANARY, CONTAINER, CONTINUED, ConfigRecord, DRAFT, NAMESPACE, PAIR, REVISION, SETTINGS, SHARD,
+    UNDO, encode_undo,
 };
 use crate::limits;
 
@@ -23,6 +24,18 @@ impl Namespace {
             ConfigRecord::Namespace { revision, numbered, began, policy } => {
                 (self.revision, self.began, self.policy) = (revision, began, policy);
                 self.numbered = self.numbered.max(numbered);
+            }
+            ConfigRecord::Settings { parents, is_protected } => {
+                self.parents = parents.into_iter().map(Arc::new).collect();
+                self.is_protected = is_protected;
+            }
+            ConfigRecord::Draft { name, draft } => {
+                self.drafts.insert(name, draft);
+            }
+            ConfigRecord::Canary(record) => {
+                if self.canary.is_none() {
+                    self.take_canary(record);
+                }
             }
             ConfigRecord::Pair { key, pair } => self.set_pair(&key, Some(pair)),
             ConfigRecord::Container { key, container } => self.set_container(&key, Some(container)),
@@ -70,6 +83,9 @@ enum Cursor {
         header: bool,
         undone: usize,
     },
+    DraftsBehind(Option<Arc<str>>),
+    Canary,
+    End,
 }
 
 impl Blocks {
@@ -119,6 +135,14 @@ impl Cursor {
                 codec::put_varint(out, namespace.numbered);
                 codec::put_varint(out, namespace.began);
                 namespace.policy.encode(out);
+                if !namespace.parents.is_empty() || namespace.is_protected {
+                    out.push(SETTINGS);
+                    out.push(u8::from(namespace.is_protected));
+                    codec::put_varint(out, namespace.parents.len() as u64);
+                    for parent in &namespace.parents {
+                        codec::put_bytes(out, parent.routing_key());
+                    }
+                }
                 Some(Cursor::PairsBehind(None))
             }
             Cursor::PairsBehind(last) => {
@@ -140,7 +164,9 @@ impl Cursor {
                 Some(Cursor::ContainersBehind(Some(key.clone())))
             }
             Cursor::History { position, header, undone } => {
-                let revision = namespace.history.get(*position)?;
+                let Some(revision) = namespace.history.get(*position) else {
+                    return Some(Cursor::DraftsBehind(None));
+                };
                 if !header {
                     out.push(REVISION);
                     codec::put_varint(out, revision.number);
@@ -159,6 +185,24 @@ impl Cursor {
                     Cursor::History { position: position + 1, header: false, undone: 0 }
                 })
             }
+            Cursor::DraftsBehind(last) => {
+                let mut rest = namespace.drafts.range::<Arc<str>, _>((
+                    last.as_ref().map_or(Bound::Unbounded, Bound::Excluded),
+                    Bound::Unbounded,
+                ));
+                let Some((name, draft)) = rest.next() else { return Some(Cursor::Canary) };
+                out.push(DRAFT);
+                codec::put_bytes(out, name.as_bytes());
+                draft.encode(out);
+                Some(Cursor::DraftsBehind(Some(name.clone())))
+            }
+            Cursor::Canary => {
+                let canary = namespace.canary.as_ref()?;
+                out.push(CANARY);
+                canary.record.encode(out);
+                Some(Cursor::End)
+            }
+            Cursor::End => None,
         }
     }
 }

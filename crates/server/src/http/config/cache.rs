@@ -114,6 +114,7 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let container = Container {
             schema: None,
+            source: None,
             fields: vec![],
             revision: 1,
             touched: 1,

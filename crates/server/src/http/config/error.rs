@@ -117,6 +117,23 @@ impl From<ConfigError> for ApiError {
             ConfigError::PairRetyped { .. } | ConfigError::FieldRetyped { .. } => {
                 (StatusCode::CONFLICT, 40904)
             }
+            ConfigError::ParentElsewhere(_) => (StatusCode::BAD_REQUEST, 40007),
+            ConfigError::OwnApproval => (StatusCode::BAD_REQUEST, 40008),
+            ConfigError::EmptyComment => (StatusCode::BAD_REQUEST, 40009),
+            ConfigError::NoParent(_) => (StatusCode::NOT_FOUND, 40401),
+            ConfigError::NoDraft(_) => (StatusCode::NOT_FOUND, 40405),
+            ConfigError::NoCanary => (StatusCode::NOT_FOUND, 40406),
+            ConfigError::Inherited { .. } => (StatusCode::CONFLICT, 40906),
+            ConfigError::ParentCycle(_) => (StatusCode::CONFLICT, 40907),
+            ConfigError::HasChildren(_) => (StatusCode::CONFLICT, 40908),
+            ConfigError::Protected | ConfigError::NotApproved => (StatusCode::CONFLICT, 40909),
+            ConfigError::DraftEdited { .. } => (StatusCode::CONFLICT, 40910),
+            ConfigError::DraftChangesNothing => (StatusCode::CONFLICT, 40911),
+            ConfigError::CanaryOpen(_) => (StatusCode::CONFLICT, 40912),
+            ConfigError::InChild { .. } => (StatusCode::CONFLICT, 40913),
+            ConfigError::LineageTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, 41316),
+            ConfigError::TooManyDrafts => (StatusCode::PAYLOAD_TOO_LARGE, 41317),
+            ConfigError::DraftFull => (StatusCode::PAYLOAD_TOO_LARGE, 41318),
             ConfigError::TooManyNamespaces => (StatusCode::PAYLOAD_TOO_LARGE, 41310),
             ConfigError::TooManyPairs => (StatusCode::PAYLOAD_TOO_LARGE, 41311),
             ConfigError::TooManyContainers => (StatusCode::PAYLOAD_TOO_LARGE, 41312),

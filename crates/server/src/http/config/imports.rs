@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use tidelock_core::clients::import::{
-    ContainerDocument, ImportAction, ImportContent, ImportOutcome, ImportRequest, ImportTarget,
+    ContainerDocument, ImportAction, ImportContent, ImportOutcome, ImportRequest, ImportTarget, Promotion,
 };
 use tidelock_core::command::config::{Name, Value};
 use tidelock_core::deliberate::Faults;
@@ -19,7 +19,7 @@ use super::formats::{Document, Format, Notes};
 use super::show;
 use super::transfer::format;
 use super::values::FILE_VALUES_MAX;
-use super::writes::{WriteOptions, check_stamp, is_dry_run, read_body, show_preview};
+use super::writes::{WriteOptions, check_stamp, draft, is_dry_run, read_body, show_preview};
 use super::{measured_export, offload};
 use crate::store::Store;
 
@@ -54,11 +54,20 @@ async fn import<S: Store>(
     create: bool,
     file: ParsedFile,
 ) -> Result<Response, ApiError> {
-    let WriteOptions { stamp, expected, .. } = WriteOptions::of(call)?;
+    let options = WriteOptions::of(call)?;
+    run(call, (namespace, create), options, file).await
+}
+
+async fn run<S: Store>(
+    call: &Call<'_, S>,
+    (namespace, create): (Name, bool),
+    WriteOptions { stamp, expected, .. }: WriteOptions,
+    file: ParsedFile,
+) -> Result<Response, ApiError> {
     check_stamp(&stamp)?;
     let ParsedFile { content, notes, bytes } = file;
-    let is_dry_run = is_dry_run(call)?;
-    let target = ImportTarget { namespace, create, stamp, expected, is_dry_run };
+    let (is_dry_run, draft) = (is_dry_run(call)?, draft(call)?);
+    let target = ImportTarget { namespace, create, stamp, expected, is_dry_run, draft };
     let (mut import, mut action) = ImportRequest::begin(target, content, Faults::NONE);
     loop {
         action = match action {
@@ -94,6 +103,18 @@ pub(super) async fn import_namespace<S: Store>(
     };
     let file = read_file(&mut call, FILE_VALUES_MAX, make).await?;
     import(&call, namespace, true, file).await
+}
+
+/// Gives a namespace the content of another one.
+pub(super) async fn promote<S: Store>(
+    call: &Call<'_, S>,
+    namespace: Name,
+    options: WriteOptions,
+    promotion: Promotion,
+) -> Result<Response, ApiError> {
+    let bytes = measured_export(&promotion.from);
+    let file = ParsedFile { content: ImportContent::Promotion(promotion), notes: Notes::default(), bytes };
+    run(call, (namespace, false), options, file).await
 }
 
 /// `POST …/containers/:key/import?format=`: makes the container resolve to the document.

@@ -98,6 +98,24 @@ impl Object {
         }
     }
 
+    /// Removes a bool that must be there.
+    pub fn required_flag(&mut self, name: &str) -> Result<bool, ApiError> {
+        if !self.entries.contains_key(name) {
+            return Err(ApiError::invalid(format!("{} has no {name}", self.what)));
+        }
+        self.flag(name)
+    }
+
+    /// Removes and returns a list of strings, if the entry exists.
+    pub fn texts(&mut self, name: &str) -> Result<Option<Vec<Arc<str>>>, ApiError> {
+        let Some(items) = self.list(name)? else { return Ok(None) };
+        let text = |item| match item {
+            Value::Text(text) => Ok(text),
+            other => Err(self.wrong(name, "a list of strings", &other)),
+        };
+        items.into_iter().map(text).collect::<Result<_, _>>().map(Some)
+    }
+
     /// Fails if an entry is left, which was not understood.
     pub fn finish(self) -> Result<(), ApiError> {
         match self.entries.keys().next() {

@@ -9,7 +9,9 @@
 //! path      parses paths;  queries: the answer to each query
 //! input     bodies -> changes;  values: any value that serde reads
 //! reads writes search transfer imports      routes by kind; transfer: export files;
-//! stream                                    imports: import files; stream: watchers
+//! stream drafts environments                imports: import files; stream: watchers;
+//!                                           drafts: review and canaries;
+//!                                           environments: inheritance, comparison, promotion
 //! position  how far a watcher has come;  readers: who watches now, at all nodes
 //! formats   JSON, YAML, TOML, properties, env
 //! show      replies -> JSON;  cache: encoded containers
@@ -17,6 +19,8 @@
 //! ```
 
 mod cache;
+mod drafts;
+mod environments;
 mod error;
 mod formats;
 mod imports;
@@ -35,6 +39,7 @@ mod writes;
 
 use std::sync::Arc;
 
+use tidelock_api::config::LABEL_CHARACTERS_MAX;
 use tidelock_core::clients::watcher::WatchScope;
 use tidelock_core::command::config::{ConfigPreview, Content, Export, Item, Name, Stamp};
 use tidelock_core::command::{ConfigRead, Consistency};
@@ -96,6 +101,19 @@ pub(super) enum Config {
     Import,
     History,
     Diff,
+    Lineage,
+    SetParents,
+    SetProtection,
+    Compare,
+    Promote,
+    Drafts,
+    Draft,
+    DiscardDraft,
+    CommentDraft,
+    ApproveDraft,
+    PublishDraft,
+    BeginCanary,
+    WithdrawCanary,
 }
 
 /// Answers a request. The first parameter of its path is a namespace, the second a key.
@@ -169,6 +187,19 @@ async fn dispatch<S: Store>(
         Config::RollBackPair => Box::pin(writes::roll_back(call, namespace, Some(pair()?))).await,
         Config::RollBackContainer => Box::pin(writes::roll_back(call, namespace, Some(container()?))).await,
         Config::SetPolicy => Box::pin(writes::set_policy(call, namespace)).await,
+        Config::Lineage => Box::pin(environments::lineage(call, namespace)).await,
+        Config::SetParents => Box::pin(environments::set_parents(call, namespace)).await,
+        Config::SetProtection => Box::pin(environments::set_protection(call, namespace)).await,
+        Config::Compare => Box::pin(environments::compare(call, namespace)).await,
+        Config::Promote => Box::pin(environments::promote(call, namespace)).await,
+        Config::Drafts => Box::pin(drafts::drafts(call, namespace)).await,
+        Config::Draft => Box::pin(drafts::draft(call, namespace, key()?)).await,
+        Config::DiscardDraft => Box::pin(drafts::discard(call, namespace, key()?)).await,
+        Config::CommentDraft => Box::pin(drafts::comment(call, namespace, key()?)).await,
+        Config::ApproveDraft => Box::pin(drafts::approve(call, namespace, key()?)).await,
+        Config::PublishDraft => Box::pin(drafts::publish(call, namespace, key()?)).await,
+        Config::BeginCanary => Box::pin(drafts::begin_canary(call, namespace, key()?)).await,
+        Config::WithdrawCanary => Box::pin(drafts::withdraw(call, namespace)).await,
         Config::Import => Box::pin(imports::import_namespace(call, namespace)).await,
         Config::ImportContainer => Box::pin(imports::import_container(call, namespace, key()?)).await,
     }
@@ -217,6 +248,18 @@ fn measured_export(export: &Export) -> usize {
     let pairs = export.pairs.iter().map(|(key, pair)| key.len() + pair.value.json_bytes());
     let containers = export.containers.values().map(|container| container.document_bytes);
     measured(pairs.chain(containers))
+}
+
+/// The label of a reader; `None` if it states none.
+fn label(parameters: Parameters<'_>) -> Result<Option<Arc<str>>, ApiError> {
+    let max = LABEL_CHARACTERS_MAX;
+    let Some(label) = text(parameters, "label")?.filter(|label| !label.is_empty()) else { return Ok(None) };
+    if label.chars().count() > max || label.chars().any(char::is_control) {
+        return Err(ApiError::invalid(format!(
+            "label is at most {max} characters, none of them a control one"
+        )));
+    }
+    Ok(Some(label.into()))
 }
 
 fn text(parameters: Parameters<'_>, name: &str) -> Result<Option<String>, ApiError> {

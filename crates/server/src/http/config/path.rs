@@ -16,7 +16,12 @@ fn text(segment: &str) -> Result<String, ApiError> {
 }
 
 pub(super) fn name(segment: &str) -> Result<Name, ApiError> {
-    Name::new(&text(segment)?).map_err(|error| wrong("the namespace's name", error))
+    parse_name(&text(segment)?)
+}
+
+/// Checks the name of a namespace.
+pub(super) fn parse_name(name: &str) -> Result<Name, ApiError> {
+    Name::new(name).map_err(|error| wrong("the namespace's name", error))
 }
 
 /// A namespace and an item in it, in a text that [`parse_position`] reads.

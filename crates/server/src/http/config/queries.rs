@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    Blame, ConfigOperation, ConfigPreview, ConfigReply, Container, Export, Found, HistoryPage, Item,
-    NamespaceView, Pair, Preview, Query, Search, SearchPage, Selection,
+    Blame, ConfigOperation, ConfigPreview, ConfigReply, Container, Draft, DraftView, Export, Found,
+    HistoryPage, Item, Lineage, NamespaceView, Pair, Preview, Query, Search, SearchPage, Selection,
 };
 
 /// A query that is answered by an `A`.
@@ -88,6 +88,29 @@ pub(super) fn blame(key: Arc<str>) -> TypedQuery<Blame> {
 
 pub(super) fn export(at: Option<u64>) -> TypedQuery<Export> {
     query!(Query::Export { at }, ConfigReply::Export(export) => export)
+}
+
+pub(super) fn lineage() -> TypedQuery<Lineage> {
+    query!(Query::Lineage, ConfigReply::Lineage(lineage) => *lineage)
+}
+
+pub(super) fn drafts() -> TypedQuery<Vec<(Arc<str>, Arc<Draft>)>> {
+    query!(Query::Drafts, ConfigReply::Drafts { drafts, .. } => drafts)
+}
+
+pub(super) fn draft(draft: Arc<str>) -> TypedQuery<DraftView> {
+    query!(Query::Draft { draft }, ConfigReply::Draft(view) => *view)
+}
+
+/// The query as a reader with a label asks it.
+pub(super) fn labelled<A>(label: Option<Arc<str>>, query: TypedQuery<A>) -> TypedQuery<A> {
+    match label {
+        Some(label) => {
+            let TypedQuery { query, answer } = query;
+            TypedQuery { query: Query::Labelled { label, query: query.into() }, answer }
+        }
+        None => query,
+    }
 }
 
 pub(super) fn preview(operation: ConfigOperation, expected: Option<u64>) -> TypedQuery<ConfigPreview> {

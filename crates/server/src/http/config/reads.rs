@@ -18,7 +18,7 @@ use super::cache::Document;
 use super::error::ApiError;
 use super::queries::{self, Selected};
 use super::show::{self, HistoryDetail, action};
-use super::{ask, limit, measured, measured_export, number, offload, offset, text, transfer};
+use super::{ask, label, limit, measured, measured_export, number, offload, offset, text, transfer};
 use crate::requests;
 use crate::store::Store;
 
@@ -137,6 +137,9 @@ pub(super) async fn container<S: Store>(
     key: Arc<str>,
 ) -> Result<Response, ApiError> {
     let at = number(call.parameters(), "revision")?;
+    let label = label(call.parameters())?;
+    // The cache holds what readers without a label are shown.
+    let is_cached = at.is_none() && label.is_none();
     let documents = &call.context.documents;
     let forget = |error: ApiError| {
         if error.is_not_found() {
@@ -144,14 +147,15 @@ pub(super) async fn container<S: Store>(
         }
         error
     };
-    let cached = if at.is_none() { documents.get(&namespace, &key) } else { None };
+    let cached = if is_cached { documents.get(&namespace, &key) } else { None };
     let document = if let Some(cached) = cached {
         let query = queries::newer_container(key.clone(), cached.touched);
         let newer = ask(&call, &namespace, query).await.map_err(forget)?;
         newer.map_or(cached, |found| documents.make(&namespace, &key, &found))
     } else {
-        let found = ask(&call, &namespace, queries::container(key.clone(), at)).await.map_err(forget)?;
-        if at.is_none() {
+        let query = queries::labelled(label, queries::container(key.clone(), at));
+        let found = ask(&call, &namespace, query).await.map_err(forget)?;
+        if is_cached {
             documents.make(&namespace, &key, &found)
         } else {
             let etag = super::cache::etag(&found.container.checksum);
@@ -241,12 +245,15 @@ pub(super) async fn namespace_diff<S: Store>(
 }
 
 /// One side of a comparison.
-struct AtRevision<T> {
-    revision: u64,
-    content: T,
+pub(super) struct AtRevision<T> {
+    pub revision: u64,
+    pub content: T,
 }
 
-fn show_namespace_diff(before: &AtRevision<Export>, after: &AtRevision<Export>) -> api::NamespaceDiff {
+pub(super) fn show_namespace_diff(
+    before: &AtRevision<Export>,
+    after: &AtRevision<Export>,
+) -> api::NamespaceDiff {
     let content = |export: &Export, item: &Item| match item {
         Item::Pair(key) => export.pairs.get(key).cloned().map(Content::Pair),
         Item::Container(key) => export.containers.get(key).cloned().map(Content::Container),
@@ -362,5 +369,6 @@ pub(super) async fn found<S: Store>(
     key: &Arc<str>,
 ) -> Result<Found, ApiError> {
     let at = number(call.parameters(), "revision")?;
-    ask(call, namespace, queries::container(key.clone(), at)).await
+    let label = label(call.parameters())?;
+    ask(call, namespace, queries::labelled(label, queries::container(key.clone(), at))).await
 }

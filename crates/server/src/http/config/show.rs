@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use tidelock_api::config as api;
+use tidelock_api::{config as api, drafts, environments};
 use tidelock_core::clients::watcher::{WatchEvent, WatchScope};
 use tidelock_core::command::config::{
-    Action, Blame, ConfigPreview, ConfigWritten, Container, Content, Field, Found, HistoryPage, Item, Name,
-    NamespaceView, Pair, Refers, RevisionView, Schema, SearchMatch, Value,
+    Action, Blame, ConfigPreview, ConfigWritten, Container, Content, Draft, DraftView, Field, Found,
+    HistoryPage, Item, Lineage, Name, NamespaceView, Pair, Refers, RevisionView, Schema, SearchMatch, Stamp,
+    Value,
 };
 
 use super::super::response::{self, Response};
@@ -56,6 +57,7 @@ pub(super) fn pair(namespace: &Name, key: &str, pair: &Pair) -> api::Pair {
         value: value(Some(&pair.value)),
         datatype: pair.value.datatype() as u8,
         namespace: namespace.to_string(),
+        inherited_from: pair.source.as_ref().map(|source| source.to_string()),
     }
 }
 
@@ -69,6 +71,7 @@ pub(super) fn container_in_list(namespace: &Name, key: &str, container: &Contain
         key: key.to_owned(),
         namespace: namespace.to_string(),
         check_sum: hex::encode(&container.checksum),
+        inherited_from: container.source.as_ref().map(|source| source.to_string()),
         fields: container.fields.iter().map(field).collect(),
     }
 }
@@ -85,6 +88,7 @@ pub(super) fn container(namespace: &Name, key: &str, found: &Found) -> api::Cont
         key: key.to_owned(),
         namespace: namespace.to_string(),
         check_sum: hex::encode(&found.container.checksum),
+        inherited_from: found.container.source.as_ref().map(|source| source.to_string()),
         fields: found.container.fields.iter().map(field).collect(),
     }
 }
@@ -118,11 +122,28 @@ pub(super) fn history(page: &HistoryPage, detail: HistoryDetail) -> api::History
 }
 
 fn revision(view: &RevisionView, detail: HistoryDetail) -> api::Revision {
-    let (action, to) = match view.action {
-        Action::Create => ("create", None),
-        Action::Publish => ("publish", None),
-        Action::SetPolicy => ("policy", None),
-        Action::Rollback { to } => ("rollback", Some(to)),
+    let (action, to, draft) = match &view.action {
+        Action::Create => ("create", None, None),
+        Action::Publish => ("publish", None, None),
+        Action::SetPolicy => ("policy", None, None),
+        Action::Rollback { to } => ("rollback", Some(*to), None),
+        Action::SetParents => ("parents", None, None),
+        Action::SetProtected(true) => ("protect", None, None),
+        Action::SetProtected(false) => ("unprotect", None, None),
+        Action::Inherit { .. } => ("inherit", None, None),
+        Action::PublishDraft { draft, .. } => ("publish", None, Some(draft)),
+        Action::Canary { draft, .. } => ("canary", None, Some(draft)),
+        Action::Withdraw { draft, .. } => ("withdraw", None, Some(draft)),
+    };
+    let approved_by = match &view.action {
+        Action::PublishDraft { approved_by, .. } => approved_by.iter().map(|name| name.to_string()).collect(),
+        _ => Vec::new(),
+    };
+    let from = match &view.action {
+        Action::Inherit { from, revision } => {
+            Some(api::InheritedRevision { namespace: from.to_string(), revision: *revision })
+        }
+        _ => None,
     };
     let changes = view.changes.iter();
     let changes = changes
@@ -135,6 +156,9 @@ fn revision(view: &RevisionView, detail: HistoryDetail) -> api::Revision {
         message: view.stamp.message.to_string(),
         action: action.into(),
         to,
+        draft: draft.map(|draft| draft.to_string()),
+        approved_by,
+        inherited_from: from,
         changes: changes.collect(),
     }
 }
@@ -231,13 +255,66 @@ pub(super) fn preview(preview: &ConfigPreview, notes: Vec<String>) -> api::Done 
         notes,
         changes: Some(changes.collect()),
         documents: Some(documents.collect()),
+        inherited_by: preview.inherited_by.iter().map(heir).collect(),
     }
 }
 
 /// What a change did.
 pub(super) fn written(written: ConfigWritten, notes: Vec<String>) -> api::Done {
     let ConfigWritten { revision, changed } = written;
-    api::Done { revision, changed, notes, changes: None, documents: None }
+    api::Done { revision, changed, notes, changes: None, documents: None, inherited_by: Vec::new() }
+}
+
+fn heir((namespace, containers): &(Name, Vec<Arc<str>>)) -> api::Heir {
+    let containers = containers.iter().map(|key| key.to_string()).collect();
+    api::Heir { namespace: namespace.to_string(), containers }
+}
+
+/// Which namespaces a namespace inherits from, and how it may be changed.
+pub(super) fn lineage(lineage: &Lineage) -> environments::Lineage {
+    let names = |names: &[Name]| names.iter().map(|name| name.to_string()).collect();
+    environments::Lineage {
+        revision: lineage.revision,
+        parents: names(&lineage.parents),
+        children: names(&lineage.children),
+        is_protected: lineage.is_protected,
+        canary: lineage.canary.as_ref().map(|(draft, audience)| environments::Canary {
+            draft: draft.to_string(),
+            labels: audience.labels.iter().map(|label| label.to_string()).collect(),
+            percent: audience.percent,
+        }),
+    }
+}
+
+/// A draft without its changes.
+pub(super) fn listed_draft(name: &str, draft: &Draft) -> drafts::ListedDraft {
+    drafts::ListedDraft {
+        name: name.to_owned(),
+        created: remark(&draft.created),
+        edits: draft.edits,
+        revision: draft.revision,
+        authors: draft.authors.iter().map(|author| author.to_string()).collect(),
+        comments: draft.comments.iter().map(remark).collect(),
+        approvals: draft.approvals.iter().map(remark).collect(),
+    }
+}
+
+fn remark(stamp: &Stamp) -> drafts::Remark {
+    drafts::Remark {
+        author: stamp.author.to_string(),
+        on_behalf_of: Some(stamp.on_behalf_of.to_string()).filter(|name| !name.is_empty()),
+        time: stamp.time_ms,
+        message: stamp.message.to_string(),
+    }
+}
+
+/// A draft, and what publishing it would do.
+pub(super) fn draft(name: &str, view: &DraftView) -> drafts::Draft {
+    let (effect, error) = match &view.effect {
+        Ok(effect) => (Some(preview(effect, Vec::new())), None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    drafts::Draft { draft: listed_draft(name, &view.draft), effect, error }
 }
 
 /// The content of a pair or container, as a client would send it.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
-use tidelock_api::config::{self as api, LABEL_CHARACTERS_MAX};
+use tidelock_api::config as api;
 use tidelock_core::auth::{Demand, Scope, Verb};
 use tidelock_core::clients::watch_hub::Watched;
 use tidelock_core::clients::watcher::{Notice, WatchError, WatchEvent, WatchScope, WatchStep, Watcher};
@@ -35,7 +35,7 @@ use super::super::response::{self, Response};
 use super::super::service::Call;
 use super::super::stream_permission::{PermissionLost, StreamDemand};
 use super::error::ApiError;
-use super::{position, show, text};
+use super::{label, position, show, text};
 use crate::memory::{Memory, Reservation};
 use crate::readers::{NewReader, ReaderEntry};
 use crate::requests::{self, NoAnswer};
@@ -92,7 +92,8 @@ pub(super) async fn watch<S: Store>(
             polled = poll(call.store(), &registration, last, wait) => polled,
         };
     }
-    let mut watcher = Watcher::new(registration.scope().clone(), last, Faults::NONE);
+    let watcher = Watcher::new(registration.scope().clone(), last, Faults::NONE);
+    let mut watcher = watcher.with_label(&registration.entry.reader().label);
     let first = advance(call.store(), registration.namespace(), &mut watcher).await?;
     let heartbeat = Heartbeat::new(call.context.clock, &registration.watch);
     let mut events = EventStream {
@@ -121,12 +122,7 @@ fn register<S: Store>(
     last: Option<&WatchPosition>,
     is_poll: bool,
 ) -> Result<Registration, ApiError> {
-    let label = text(call.parameters(), "label")?.unwrap_or_default();
-    if label.chars().count() > LABEL_CHARACTERS_MAX || label.chars().any(char::is_control) {
-        let detail =
-            format!("label is at most {LABEL_CHARACTERS_MAX} characters, none of them a control one");
-        return Err(ApiError::invalid(detail));
-    }
+    let label = label(call.parameters())?.unwrap_or_default();
     let watched = match &scope {
         WatchScope::Container(key) => Watched::Container { namespace: namespace.clone(), key: key.clone() },
         WatchScope::Namespace => Watched::Namespace(namespace.clone()),
@@ -140,7 +136,7 @@ fn register<S: Store>(
         scope,
         address: call.connection().client_address(),
         principal: call.identity().proof().map(|proof| proof.principal.clone()),
-        label: label.into(),
+        label: label.as_ref().into(),
         is_poll,
         revision: last.map_or(0, |last| last.revision),
     });
@@ -220,7 +216,8 @@ async fn poll<S: Store>(
     wait: Duration,
 ) -> Result<Response, ApiError> {
     let (namespace, scope) = (registration.namespace(), registration.scope());
-    let mut watcher = Watcher::new(scope.clone(), index.clone(), Faults::NONE);
+    let watcher = Watcher::new(scope.clone(), index.clone(), Faults::NONE);
+    let mut watcher = watcher.with_label(&registration.entry.reader().label);
     let mut notice = advance(store, namespace, &mut watcher).await?;
     let deadline = Instant::now() + wait;
     while notice.is_none() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    Change, ConfigOperation, ConfigPreview, Item, Name, Policy, Schema, Stamp,
+    Change, ConfigOperation, ConfigPreview, DraftAction, DraftStep, Item, Name, Policy, Schema, Stamp,
 };
 use tidelock_core::command::{ConfigWrite, Consistency};
 use tidelock_core::limits;
@@ -13,9 +13,10 @@ use super::super::response::{self, Response};
 use super::super::service::Call;
 use super::error::ApiError;
 use super::input::{self, Object};
+use super::path::parse_key;
 use super::queries;
 use super::show;
-use super::{ask_store, measured_preview, number, offload, stamp, state_author};
+use super::{ask_store, measured_preview, number, offload, stamp, state_author, text};
 use crate::requests;
 use crate::store::Store;
 
@@ -37,7 +38,7 @@ impl WriteOptions {
     }
 
     /// Takes them from the body, or else from the parameters.
-    fn with_body<S: Store>(call: &Call<'_, S>, body: BodyTerms) -> Result<WriteOptions, ApiError> {
+    pub fn with_body<S: Store>(call: &Call<'_, S>, body: BodyTerms) -> Result<WriteOptions, ApiError> {
         let mut options = WriteOptions::of(call)?;
         if let Some(author) = body.author {
             state_author(&mut options.stamp, author, call.identity());
@@ -51,14 +52,14 @@ impl WriteOptions {
 }
 
 /// The same fields in a body.
-struct BodyTerms {
+pub(super) struct BodyTerms {
     author: Option<Arc<str>>,
     message: Option<Arc<str>>,
     expected: Option<u64>,
 }
 
 impl BodyTerms {
-    fn take(object: &mut Object) -> Result<BodyTerms, ApiError> {
+    pub fn take(object: &mut Object) -> Result<BodyTerms, ApiError> {
         Ok(BodyTerms {
             author: object.text("author")?,
             message: object.text("message")?,
@@ -70,6 +71,27 @@ impl BodyTerms {
 /// Whether a request only asks what its change would do.
 pub(super) fn is_dry_run<S: Store>(call: &Call<'_, S>) -> Result<bool, ApiError> {
     Ok(call.parameters().flag("dry_run")?)
+}
+
+/// The draft to which a request adds its changes; `None`: they are published.
+pub(super) fn draft<S: Store>(call: &Call<'_, S>) -> Result<Option<Arc<str>>, ApiError> {
+    let Some(draft) = text(call.parameters(), "draft")? else { return Ok(None) };
+    if is_dry_run(call)? {
+        return Err(ApiError::invalid(
+            "of dry_run and draft only one can be: a draft shows what it would do",
+        ));
+    }
+    parse_key(&draft).map(Some)
+}
+
+/// The operation that adds another one to a draft.
+fn in_draft(draft: Arc<str>, operation: ConfigOperation) -> Result<ConfigOperation, ApiError> {
+    let step = match operation {
+        ConfigOperation::Publish { changes, .. } => DraftStep::Publish(changes),
+        ConfigOperation::Rollback { to, item } => DraftStep::Rollback { to, item },
+        _ => return Err(ApiError::invalid("a draft holds changes of pairs and containers, and rollbacks")),
+    };
+    Ok(ConfigOperation::Draft { draft, action: DraftAction::Edit(step) })
 }
 
 /// Checks the lengths of author and message.
@@ -87,7 +109,7 @@ pub(super) fn check_stamp(stamp: &Stamp) -> Result<(), ApiError> {
 }
 
 /// Submits a change, or asks what it would do, and shows the answer.
-async fn submit_and_show<S: Store>(
+pub(super) async fn submit_and_show<S: Store>(
     call: &Call<'_, S>,
     namespace: Name,
     options: WriteOptions,
@@ -95,6 +117,10 @@ async fn submit_and_show<S: Store>(
 ) -> Result<Response, ApiError> {
     let WriteOptions { stamp, expected, notes } = options;
     check_stamp(&stamp)?;
+    let operation = match draft(call)? {
+        Some(draft) => in_draft(draft, operation)?,
+        None => operation,
+    };
     if is_dry_run(call)? {
         let query = queries::preview(operation, expected);
         let preview = ask_store(call.store(), &namespace, query, Consistency::Linearizable).await?;
@@ -125,7 +151,7 @@ pub(super) async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<bytes:
 /// escaped, and some numbers. The worker itself parses it.
 const SHORT_BODY_BYTES_MAX: usize = 16 << 10;
 
-async fn read_short_body<S: Store>(call: &mut Call<'_, S>) -> Result<bytes::Bytes, ApiError> {
+pub(super) async fn read_short_body<S: Store>(call: &mut Call<'_, S>) -> Result<bytes::Bytes, ApiError> {
     let limit = call.context.options.body_bytes_max.min(SHORT_BODY_BYTES_MAX);
     Ok(call.read_body(BodyLimit::Form(limit)).await?)
 }

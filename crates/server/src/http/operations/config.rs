@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
-use tidelock_api::config as api;
+use tidelock_api::{config as api, drafts, environments};
 use tidelock_core::limits;
 
 use super::native::{bytes, stale};
@@ -26,6 +26,8 @@ pub(super) fn operations() -> Vec<Operation> {
     all.extend(schemas());
     all.extend(changes_of_many());
     all.extend(histories());
+    all.extend(environments());
+    all.extend(drafts());
     all
 }
 
@@ -59,6 +61,15 @@ fn format(formats: &[Format]) -> Parameter {
 
 fn if_none_match() -> Parameter {
     header("If-None-Match", text(), "304 if the content still has this checksum, quoted")
+}
+
+/// The draft to which a change is added.
+fn draft() -> Parameter {
+    query(
+        "draft",
+        short(limits::CONFIG_KEY_CHARACTERS_MAX),
+        "Add the change to this draft instead of making it",
+    )
 }
 
 /// Author, message and expected revision of a change, and whether it is only previewed.
@@ -186,7 +197,7 @@ fn pairs() -> Vec<Operation> {
             "Creates or replaces a pair",
         ))
         .asks(terms())
-        .asks([create(), retype()])
+        .asks([create(), retype(), draft()])
         .takes_json(schema_of::<api::PairContent>())
         .fails([404, 409, 413]),
         done(operation(
@@ -196,6 +207,7 @@ fn pairs() -> Vec<Operation> {
             "Deletes a pair that is not used",
         ))
         .asks(terms())
+        .asks([draft()])
         .fails([404, 409]),
     ]
 }
@@ -207,7 +219,7 @@ fn containers() -> Vec<Operation> {
             .gives_json(envelope::<api::ContainerPage>(), "A page of them")
             .fails([404]),
         operation("get /api/namespaces/{namespace}/containers/{key}", Config::Container, "getContainer", "A container with its pairs")
-            .asks([revision(), stale(), if_none_match()])
+            .asks([revision(), label(), stale(), if_none_match()])
             .gives_json(envelope::<api::Container>(), "The container")
             .with_header(200, "ETag", "The checksum, quoted")
             .gives_nothing(304, "The client has it")
@@ -218,7 +230,7 @@ fn containers() -> Vec<Operation> {
             "Creates or replaces a container",
         ))
         .asks(terms())
-        .asks([create(), retype()])
+        .asks([create(), retype(), draft()])
         .takes_json(schema_of::<api::ContainerContent>())
         .fails([404, 409, 413]),
         done(operation(
@@ -227,13 +239,14 @@ fn containers() -> Vec<Operation> {
             "Deletes a container",
         ))
         .asks(terms())
+        .asks([draft()])
         .fails([404, 409]),
         operation(
             "get /api/namespaces/{namespace}/containers/{key}/dl", Config::DownloadContainer,
             "downloadContainer",
             "What a container resolves to, as a file",
         )
-        .asks([format(&Format::ALL), query("filename", text(), "Of the attachment"), revision(), stale(), if_none_match()])
+        .asks([format(&Format::ALL), query("filename", text(), "Of the attachment"), revision(), label(), stale(), if_none_match()])
         .gives(200, file(&Format::ALL), "The document")
         .gives_nothing(304, "The client has it")
         .fails([404]),
@@ -243,7 +256,7 @@ fn containers() -> Vec<Operation> {
             "Makes a container resolve to a document",
         ))
         .asks(terms())
-        .asks([format(READ), create(), retype()])
+        .asks([format(READ), create(), retype(), draft()])
         .takes(file(READ))
         .fails([404, 409, 413]),
         operation(
@@ -275,7 +288,7 @@ fn label() -> Parameter {
     query(
         "label",
         short(api::LABEL_CHARACTERS_MAX),
-        "What the list of readers names the client, such as a host name",
+        "The name of the client, such as that of its host, in the list of readers and for canaries",
     )
 }
 
@@ -328,11 +341,12 @@ fn schemas() -> Vec<Operation> {
     let put = |route, endpoint, id, summary| {
         done(operation(route, endpoint, id, summary))
             .asks(terms())
+            .asks([draft()])
             .takes_json(json!({ "type": ["object", "boolean"] }))
             .fails([404, 409, 413])
     };
     let delete = |route, endpoint, id, summary| {
-        done(operation(route, endpoint, id, summary)).asks(terms()).fails([404, 409])
+        done(operation(route, endpoint, id, summary)).asks(terms()).asks([draft()]).fails([404, 409])
     };
     vec![
         get(
@@ -374,10 +388,139 @@ fn schemas() -> Vec<Operation> {
     ]
 }
 
+/// Inheritance, comparison and promotion.
+fn environments() -> Vec<Operation> {
+    vec![
+        operation(
+            "get /api/namespaces/{namespace}/lineage",
+            Config::Lineage,
+            "getLineage",
+            "From which namespaces a namespace inherits, and whether it is protected",
+        )
+        .asks([stale()])
+        .gives_json(envelope::<environments::Lineage>(), "Its relations")
+        .fails([404]),
+        done(operation(
+            "post /api/namespaces/{namespace}/parents",
+            Config::SetParents,
+            "setParents",
+            "Sets the namespaces from which a namespace inherits what it does not set itself",
+        ))
+        .asks(terms())
+        .takes_json(schema_of::<environments::ParentsRequest>())
+        .fails([404, 409, 413]),
+        done(operation(
+            "post /api/namespaces/{namespace}/protection",
+            Config::SetProtection,
+            "setProtection",
+            "Sets whether only approved drafts change a namespace",
+        ))
+        .asks(terms())
+        .takes_json(schema_of::<environments::ProtectionRequest>())
+        .fails([404, 409]),
+        operation(
+            "get /api/namespaces/{namespace}/compare",
+            Config::Compare,
+            "compareNamespaces",
+            "What would change if a namespace had the content of another one",
+        )
+        .asks([
+            query("with", text(), "The other namespace").required(),
+            revision(),
+            query("with_revision", number(), "The other one as of this revision"),
+            stale(),
+        ])
+        .gives_json(envelope::<api::NamespaceDiff>(), "The pairs and containers that differ")
+        .fails([404]),
+        done(operation(
+            "post /api/namespaces/{namespace}/promote",
+            Config::Promote,
+            "promote",
+            "Takes over what another namespace has",
+        ))
+        .asks(terms())
+        .asks([draft()])
+        .takes_json(schema_of::<environments::PromoteRequest>())
+        .fails([404, 409, 413]),
+    ]
+}
+
+/// Review of changes, and canaries.
+fn drafts() -> Vec<Operation> {
+    let action = |route, endpoint, id, summary, body| {
+        done(operation(route, endpoint, id, summary)).asks(terms()).takes_json(body).fails([404, 409, 413])
+    };
+    vec![
+        operation(
+            "get /api/namespaces/{namespace}/drafts",
+            Config::Drafts,
+            "listDrafts",
+            "Drafts of a namespace, by name",
+        )
+        .asks([stale()])
+        .gives_json(envelope::<Vec<drafts::ListedDraft>>(), "The drafts without their changes")
+        .fails([404]),
+        operation(
+            "get /api/namespaces/{namespace}/drafts/{key}",
+            Config::Draft,
+            "getDraft",
+            "A draft, and what publishing it would do",
+        )
+        .asks([stale()])
+        .gives_json(envelope::<drafts::Draft>(), "The draft")
+        .fails([404]),
+        done(operation(
+            "delete /api/namespaces/{namespace}/drafts/{key}",
+            Config::DiscardDraft,
+            "discardDraft",
+            "Removes a draft",
+        ))
+        .asks(terms())
+        .fails([404, 409]),
+        action(
+            "post /api/namespaces/{namespace}/drafts/{key}/comments",
+            Config::CommentDraft,
+            "commentDraft",
+            "Comments on a draft",
+            schema_of::<drafts::CommentRequest>(),
+        ),
+        action(
+            "post /api/namespaces/{namespace}/drafts/{key}/approve",
+            Config::ApproveDraft,
+            "approveDraft",
+            "Approves a draft that somebody else has edited",
+            schema_of::<drafts::ApproveRequest>(),
+        ),
+        action(
+            "post /api/namespaces/{namespace}/drafts/{key}/publish",
+            Config::PublishDraft,
+            "publishDraft",
+            "Makes a draft a revision, for all readers",
+            schema_of::<drafts::PublishDraftRequest>(),
+        ),
+        action(
+            "post /api/namespaces/{namespace}/drafts/{key}/canary",
+            Config::BeginCanary,
+            "beginCanary",
+            "Shows a draft to a part of the readers first",
+            schema_of::<drafts::CanaryRequest>(),
+        ),
+        done(operation(
+            "delete /api/namespaces/{namespace}/canary",
+            Config::WithdrawCanary,
+            "withdrawCanary",
+            "Shows all readers the newest revision again",
+        ))
+        .asks(terms())
+        .fails([404]),
+    ]
+}
+
 fn changes_of_many() -> Vec<Operation> {
     let rollback = |route, endpoint, id, summary| {
         done(operation(route, endpoint, id, summary))
             .asks(terms())
+            .asks([draft()])
             .takes_json(schema_of::<api::RollbackRequest>())
             .fails([404, 409, 413])
     };
@@ -389,7 +532,7 @@ fn changes_of_many() -> Vec<Operation> {
             "Many changes as one revision, or none",
         ))
         .asks(terms())
-        .asks([create(), retype()])
+        .asks([create(), retype(), draft()])
         .takes_json(schema_of::<api::Publication>())
         .fails([404, 409, 413]),
         rollback(

@@ -9,8 +9,9 @@ use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use tidelock_api::{
-    atomics, audit, auth, authorities, certificate, checkpoints, clients, cluster, config, keys, leases,
-    load, locks, membership, problem, shards, slots, snapshots, transactions, version, watch,
+    atomics, audit, auth, authorities, certificate, checkpoints, clients, cluster, config, drafts,
+    environments, keys, leases, load, locks, membership, problem, shards, slots, snapshots, transactions,
+    version, watch,
 };
 use tidelock_core::limits;
 
@@ -43,8 +44,15 @@ type Bodies = (
     (config::ConfigError, config::Done, config::Namespace, config::Changes, config::History),
     (config::Pair, config::PairContent, config::ListedContainer, config::Container),
     (config::ContainerContent, config::Publication, config::RollbackRequest, config::PolicyRequest),
-    (config::NamespaceDiff, config::ContainerDiff, audit::AuditRecords),
+    (config::NamespaceDiff, config::ContainerDiff, audit::AuditRecords, DraftBodies),
     (config::NamespaceChanges, config::Readers, config::SearchMatch, config::BlamedValue),
+);
+
+/// Bodies of requests about drafts, and about namespaces that inherit from others.
+type DraftBodies = (
+    (drafts::ListedDraft, drafts::Draft, drafts::CommentRequest, drafts::ApproveRequest),
+    (drafts::PublishDraftRequest, drafts::CanaryRequest, environments::Lineage),
+    (environments::ParentsRequest, environments::ProtectionRequest, environments::PromoteRequest),
 );
 
 /// Bodies of requests about keys, leases and locks.

@@ -156,6 +156,7 @@ impl Store for RespStore {
             leader: Some(NodeId(1)),
             // As in `cluster`.
             leads: [0, 2].contains(&shard),
+            is_term_durable: true,
             term: Term(3),
             committed: LogIndex(9),
             applied: LogIndex(9),

@@ -25,7 +25,7 @@ use tidelock_core::types::Token;
 use super::namespace_watches::{self, KnownIncarnation};
 use super::replay::{judge_event_order, judge_missing_events, watches};
 use super::{Checker, FinishedRun, Violation};
-use crate::config::{ClientSchema, is_fleeting};
+use crate::config::{ClientSchema, is_fleeting, is_kin};
 use crate::history::{Happened, History, ImportedDocument, Incarnation, Moment, Operation};
 use crate::watcher::{WatchedContent, WatchingClient};
 
@@ -41,7 +41,7 @@ impl Checker for Configuration {
 }
 
 /// Checks the changes, reads, watchers and successful imports of every namespace against each
-/// other.
+/// other. `lives` judges namespaces that inherit from each other.
 pub fn check(
     history: &History,
     watchers: &[WatchingClient],
@@ -50,10 +50,10 @@ pub fn check(
     let mut namespaces: BTreeMap<Name, Account> = BTreeMap::new();
     for operation in history.operations() {
         match &operation.request {
-            Request::Write(Write::Config(write)) => {
+            Request::Write(Write::Config(write)) if !is_kin(&write.namespace) => {
                 namespaces.entry(write.namespace.clone()).or_default().write(operation, write)?;
             }
-            Request::Read { read: Read::Config(read), consistency } => {
+            Request::Read { read: Read::Config(read), consistency } if !is_kin(&read.namespace) => {
                 let account = namespaces.entry(read.namespace.clone()).or_default();
                 account.read(operation, &read.query, *consistency)?;
             }
@@ -299,7 +299,7 @@ impl<'a> Account<'a> {
         let author = Token(view.stamp.author.parse().unwrap_or_default());
         let Some((_, write)) = self.writes.get(&author) else { return violation(name, "no author") };
         let mut expected = before.clone();
-        match (&write.operation, view.action) {
+        match (&write.operation, &view.action) {
             (ConfigOperation::Publish { changes, .. }, Action::Publish) => {
                 expected.publish(changes);
                 if !expected.hold_types(before, changes) {
@@ -309,7 +309,7 @@ impl<'a> Account<'a> {
                 }
             }
             (ConfigOperation::Rollback { to, item: None }, Action::Rollback { to: target })
-                if *to == target =>
+                if to == target =>
             {
                 let Some(target) = states.at(*to) else { return Ok(()) };
                 expected = target.clone();

@@ -24,7 +24,7 @@ fn name() -> Name {
 }
 
 fn pair(number: i64) -> Arc<Pair> {
-    Arc::new(Pair { value: Value::Int(number), schema: None, revision: 1 })
+    Arc::new(Pair { value: Value::Int(number), schema: None, revision: 1, source: None })
 }
 
 fn container() -> Arc<Container> {
@@ -33,6 +33,7 @@ fn container() -> Arc<Container> {
     Arc::new(Container {
         fields: vec![field],
         schema: None,
+        source: None,
         revision,
         touched,
         changed,
@@ -236,7 +237,7 @@ fn a_pair_that_did_not_keep_its_datatype_is_noticed() {
         let change = ChangeView {
             item: Item::Pair("p".into()),
             before: Some(Content::Pair(pair(20))),
-            after: Some(Content::Pair(Arc::new(Pair { value, schema: None, revision: 3 }))),
+            after: Some(Content::Pair(Arc::new(Pair { value, schema: None, revision: 3, source: None }))),
         };
         history.revisions.push(RevisionView {
             number: 3,
@@ -266,7 +267,7 @@ fn with_schema(value: Value, stays: bool) -> ConfigHistory {
     history.ask(Request::Write(write.into()));
     history.done(token, 3);
     let schema = schema.filter(|_| stays);
-    let after = Some(Content::Pair(Arc::new(Pair { value, schema, revision: 3 })));
+    let after = Some(Content::Pair(Arc::new(Pair { value, schema, revision: 3, source: None })));
     let changes = vec![ChangeView { item, before: Some(Content::Pair(pair(20))), after }];
     history.revisions.push(RevisionView { number: 3, stamp, action: Action::Publish, changes });
     history
@@ -331,7 +332,7 @@ fn shown() -> ConfigPreview {
     let document = |number| Some(format!("{{\"f\":{number}}}").as_str().into());
     let documents =
         vec![PreviewedDocument { container: "c".into(), before: document(20), after: document(30) }];
-    ConfigPreview { revision: 2, changed: true, changes, documents }
+    ConfigPreview { revision: 2, changed: true, changes, documents, inherited_by: Vec::new() }
 }
 
 impl ConfigHistory {

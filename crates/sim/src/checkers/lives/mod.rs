@@ -12,13 +12,15 @@
 //!    content nor history of an earlier life comes back.
 //! 4. Watchers receive each life's changes once and in order.
 
+mod kin;
 mod model;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tidelock_core::clients::watcher::WatchScope;
 use tidelock_core::command::config::{
-    ConfigError, ConfigOperation, ConfigReply, ConfigWritten, Name, Pair, Preview, Query, Stamp,
+    ConfigError, ConfigOperation, ConfigReply, ConfigWritten, Draft, Name, Pair, Preview, Query, Stamp,
 };
 use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply};
 use tidelock_core::types::{ShardId, Token};
@@ -29,10 +31,11 @@ use super::namespace_watches::{self, KnownIncarnation};
 use super::operations::Ledger;
 use super::replay::{AnsweredRead, LogJudge, LogOrder, judge_event_order, judge_missing_events, watches};
 use super::{Checker, FinishedRun, Violation};
-use crate::config::is_fleeting;
+use crate::config::{is_fleeting, is_kin};
 use crate::history::{History, Operation};
 use crate::watcher::{WatchedContent, WatchingClient};
-use model::{Expected, Lifetime, NamespaceModel};
+use kin::DraftModel;
+use model::{Expected, Lifetime, NamespaceModel, NamespaceView};
 
 const JUDGE: LogJudge = LogJudge { checker: "lives" };
 
@@ -65,7 +68,10 @@ pub fn check(
             for watcher in watchers.iter().filter(|watcher| watcher.namespace == *name) {
                 let mut watches = watches(&watcher.received);
                 watches
-                    .try_for_each(|watch| judge_watch(&watcher.scope, watch, (name, &judged.model)))
+                    .try_for_each(|watch| match watcher.label {
+                        "" => judge_watch(&watcher.scope, watch, (name, &judged.model)),
+                        label => judge_labelled_watch((&watcher.scope, label), watch, (name, &judged.model)),
+                    })
                     .map_err(|text| {
                         let text = format!("a watcher of {:?} in namespace {name} {text}", watcher.scope);
                         Violation::new(JUDGE.checker, text)
@@ -82,9 +88,14 @@ pub fn check(
 
 fn fleeting_writes(history: &History) -> impl Iterator<Item = (&Operation, &ConfigWrite)> {
     history.operations().iter().filter_map(|operation| match operation.write() {
-        Some(Write::Config(write)) if is_fleeting(&write.namespace) => Some((operation, &**write)),
+        Some(Write::Config(write)) if is_judged(&write.namespace) => Some((operation, &**write)),
         _ => None,
     })
+}
+
+/// Whether a namespace is judged by the log.
+fn is_judged(name: &Name) -> bool {
+    is_fleeting(name) || is_kin(name)
 }
 
 /// A shard's replayed log.
@@ -105,7 +116,7 @@ fn judge_writes(
     let mut order = LogOrder::default();
     for (place, write) in (1..).zip(writes) {
         let Write::Config(write) = write else { continue };
-        if !is_fleeting(&write.namespace) {
+        if !is_judged(&write.namespace) {
             continue;
         }
         let expected = judged.model.apply(place, write);
@@ -140,12 +151,12 @@ fn judge_writes(
 fn judge_reads(history: &History, name: &Name, judged: &ReplayedConfig) -> Result<(), Violation> {
     let mut reads = Vec::new();
     for operation in history.operations() {
-        if let (Request::Read { read: Read::Config(read), consistency }, Some(Reply::Read(ReadReply::Config(reply)))) =
-            (&operation.request, operation.reply())
+        if let (
+            Request::Read { read: Read::Config(read), consistency },
+            Some(Reply::Read(ReadReply::Config(reply))),
+        ) = (&operation.request, operation.reply())
             && read.namespace == *name
-            // Only watchers send this read, through a node without a replica; their events are
-            // judged separately.
-            && !matches!(read.query, Query::Changes { .. } | Query::NamespaceChanges { .. })
+            && !is_of_watcher(&read.query)
         {
             let is_stale = *consistency == Consistency::Stale;
             reads.push(AnsweredRead { operation, read: (&read.query, reply), is_stale });
@@ -161,14 +172,52 @@ fn judge_reads(history: &History, name: &Name, judged: &ReplayedConfig) -> Resul
     })
 }
 
+/// Whether only watchers send a query, through a node without a replica. Their events are judged
+/// separately.
+fn is_of_watcher(query: &Query) -> bool {
+    match query {
+        Query::Labelled { query, .. } => is_of_watcher(query),
+        query => matches!(query, Query::Changes { .. } | Query::NamespaceChanges { .. }),
+    }
+}
+
 /// Whether an answer follows from a namespace at one of its revisions, or from its absence.
-fn explains(state: Option<(&Lifetime, u64)>, query: &Query, answer: &Answer) -> bool {
+fn explains(state: Option<NamespaceView<'_>>, query: &Query, answer: &Answer) -> bool {
     if let Query::Preview(asked) = query {
         return explains_preview(state, asked, answer);
     }
-    let Some((life, newest)) = state else {
+    let Some(view) = state else {
         return *answer == Err(ConfigError::NoNamespace);
     };
+    let NamespaceView { life, newest, settings } = view;
+    match (query, answer) {
+        (Query::Lineage, Ok(ConfigReply::Lineage(shown))) => {
+            let canary = life.canary(newest).map(|canary| (&canary.draft, &canary.audience));
+            return shown.revision == newest
+                && shown.parents == settings.parents
+                && shown.is_protected == settings.is_protected
+                && shown.canary.as_ref().map(|(draft, audience)| (draft, audience)) == canary;
+        }
+        (Query::Drafts, Ok(ConfigReply::Drafts { revision, drafts })) => {
+            let names = drafts.iter().map(|(name, _)| name);
+            let is_right = |(shown, known): (&Arc<Draft>, &DraftModel)| known.is_shown_as(shown);
+            return *revision == newest
+                && names.eq(settings.drafts.keys())
+                && drafts.iter().map(|(_, draft)| draft).zip(settings.drafts.values()).all(is_right);
+        }
+        (Query::Labelled { label, query }, answer) => {
+            let Query::Container { key, at: None, .. } = &**query else { return false };
+            let document = life.content_for(label, newest).and_then(|content| content.document(key));
+            return match answer {
+                Ok(ConfigReply::Container(found)) => {
+                    found.revision == newest && document == Some(found.document()) && checksum_holds(found)
+                }
+                Err(ConfigError::NoContainer(missing)) => missing == key && document.is_none(),
+                _ => false,
+            };
+        }
+        _ => {}
+    }
     let at = match query {
         Query::Pair { at, .. } | Query::Container { at, .. } | Query::Export { at } => *at,
         _ => None,
@@ -232,9 +281,9 @@ fn explains(state: Option<(&Lifetime, u64)>, query: &Query, answer: &Answer) -> 
 }
 
 /// Whether a preview shows what the model would do in this state.
-fn explains_preview(state: Option<(&Lifetime, u64)>, asked: &Preview, answer: &Answer) -> bool {
-    let revision = state.map_or(0, |(_, revision)| revision);
-    let before = state.and_then(|(life, newest)| life.content(newest)).cloned().unwrap_or_default();
+fn explains_preview(state: Option<NamespaceView<'_>>, asked: &Preview, answer: &Answer) -> bool {
+    let revision = state.map_or(0, |view| view.newest);
+    let before = state.and_then(|view| view.life.content(view.newest)).cloned().unwrap_or_default();
     match (model::previewed(state, asked), answer) {
         (None, Err(_)) => true,
         (Some(after), Ok(ConfigReply::Preview(shown))) => {
@@ -244,6 +293,44 @@ fn explains_preview(state: Option<(&Lifetime, u64)>, asked: &Preview, answer: &A
         }
         _ => false,
     }
+}
+
+/// Checks that a client with a label received, by rising revisions, only documents that its label
+/// saw. When the cluster has healed, it is checked that it knows the present documents.
+fn judge_labelled_watch(
+    (scope, label): (&WatchScope, &str),
+    watch: &[WatchedContent],
+    (name, model): (&Name, &NamespaceModel),
+) -> Result<(), String> {
+    let lives = model.lives(name);
+    let mut last = 0;
+    for event in watch {
+        let is_part = event.position.is_state || event.is_current || event.after_gap;
+        if event.revision == 0 || event.begins {
+            last = 0;
+        }
+        if event.revision < last && !is_part {
+            return Err(format!("received an event of an earlier revision than {last}: {event:?}"));
+        }
+        last = last.max(event.revision);
+        let key = match (scope, &event.container) {
+            (WatchScope::Container(key), _) => key,
+            (WatchScope::Namespace, Some(key)) if !key.is_empty() => key,
+            _ => continue,
+        };
+        let Some(life) = lives.iter().find(|life| life.contains(event.revision)) else { continue };
+        // A part of a state is as of the revision of the state.
+        let revisions = [event.revision, event.position.revision];
+        let saw = |revision: &u64| {
+            life.content_for(label, *revision).and_then(|content| content.document(key)) == event.document
+        };
+        if !revisions.iter().any(saw) {
+            return Err(format!(
+                "with the label {label:?} received a document that it did not see: {event:?}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that a watch received each document in each life, each change once and in order, and no

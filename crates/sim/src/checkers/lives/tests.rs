@@ -96,7 +96,7 @@ impl LifetimeHistory {
 fn pair(revision: u64, number: i64) -> Answer {
     Ok(ConfigReply::Pair {
         revision,
-        pair: Arc::new(Pair { value: Value::Int(number), schema: None, revision }),
+        pair: Arc::new(Pair { value: Value::Int(number), schema: None, revision, source: None }),
     })
 }
 
@@ -131,7 +131,10 @@ fn an_honest_story_holds() {
     history.reads(get(None), pair(3, 3));
     history.reads(get(Some(2)), Err(ConfigError::NoRevision { revision: 2, oldest: 3, newest: 3 }));
     history.reads(Query::History { item: None, before: None, limit: 5 }, history_page(&[(3, 4)]));
-    let pairs = Map::from([("p".into(), Arc::new(Pair { value: Value::Int(3), schema: None, revision: 3 }))]);
+    let pairs = Map::from([(
+        "p".into(),
+        Arc::new(Pair { value: Value::Int(3), schema: None, revision: 3, source: None }),
+    )]);
     let export = Export { revision: 3, policy: Policy::default(), pairs, containers: Map::new() };
     history.reads(Query::Export { at: None }, Ok(ConfigReply::Export(export)));
     history.received = vec![content(1, Some(r#"{"f":1}"#)), content(2, Some(r#"{"f":2}"#)), content(3, None)];

@@ -1,5 +1,7 @@
 //! Tests of configuration. `random` compares it with a model.
 
+mod drafts;
+mod lineage;
 mod previews;
 mod random;
 mod schemas;
@@ -368,7 +370,7 @@ fn history_tells_what_who_and_why() {
     };
     let page = history(None, None, 10);
     let reported: Vec<_> =
-        page.revisions.iter().map(|view| (view.number, view.action, view.changes.len())).collect();
+        page.revisions.iter().map(|view| (view.number, view.action.clone(), view.changes.len())).collect();
     let expected = [
         (4, Action::Rollback { to: 2 }, 1),
         (3, Action::Publish, 1),

@@ -1,0 +1,70 @@
+//! `tidelock config draft`: changes that are reviewed before they are published.
+
+use tidelock_api::drafts::{ApproveRequest, CanaryRequest, Draft, ListedDraft, PublishDraftRequest, Remark};
+use tidelock_client::http::Method;
+use tidelock_client::{CliError, output};
+
+use super::{Session, Target, diff, encode, show};
+use crate::args::{DraftCommand, DraftItemArgs};
+
+/// Runs one of the `config draft` commands.
+pub fn run(session: &Session, command: DraftCommand) -> Result<(), CliError> {
+    let action = |item: &DraftItemArgs, action: &str| {
+        Target::of(&[&item.namespace, "drafts", &item.draft, action]).with_terms(&item.terms)
+    };
+    match command {
+        DraftCommand::List { namespace } => {
+            let drafts = session.show::<Vec<ListedDraft>>(Target::of(&[&namespace, "drafts"]))?;
+            match drafts.as_deref() {
+                None | Some([]) => Ok(()),
+                Some(drafts) => output::line(&show::drafts(drafts)),
+            }
+        }
+        DraftCommand::Show { namespace, draft } => {
+            let draft = session.show::<Draft>(Target::of(&[&namespace, "drafts", &draft]))?;
+            draft.map_or(Ok(()), |draft| show_draft(&draft))
+        }
+        DraftCommand::Comment { item, text } => {
+            let target = action(&item, "comments");
+            session.change(Method::POST, target.with("message", Some(text)), b"")
+        }
+        DraftCommand::Approve { item, edits } => {
+            let body = ApproveRequest { edits, ..ApproveRequest::default() };
+            session.change(Method::POST, action(&item, "approve"), &encode(&body))
+        }
+        DraftCommand::Publish { item, edits } => {
+            let body = PublishDraftRequest { edits, ..PublishDraftRequest::default() };
+            session.change(Method::POST, action(&item, "publish"), &encode(&body))
+        }
+        DraftCommand::Canary { item, labels, percent, edits } => {
+            let body = CanaryRequest { labels, percent, edits, ..CanaryRequest::default() };
+            session.change(Method::POST, action(&item, "canary"), &encode(&body))
+        }
+        DraftCommand::Withdraw { namespace, terms } => {
+            session.change(Method::DELETE, Target::of(&[&namespace, "canary"]).with_terms(&terms), b"")
+        }
+        DraftCommand::Discard { item } => {
+            let target = Target::of(&[&item.namespace, "drafts", &item.draft]).with_terms(&item.terms);
+            session.change(Method::DELETE, target, b"")
+        }
+    }
+}
+
+/// Prints who did what to a draft, and what publishing it would do.
+fn show_draft(Draft { draft, effect, error }: &Draft) -> Result<(), CliError> {
+    let remarks = |what: &str, remarks: &[Remark]| -> Result<(), CliError> {
+        remarks.iter().try_for_each(|remark| output::line(&format!("{what} {}", show::remark(remark))))
+    };
+    let authors: Vec<String> = draft.authors.iter().map(|author| show::name(author)).collect();
+    let edits = if draft.edits == 1 { "1 edit".to_owned() } else { format!("{} edits", draft.edits) };
+    output::line(&format!("draft {}: {edits} by {}", show::name(&draft.name), authors.join(", ")))?;
+    remarks("comment", &draft.comments)?;
+    remarks("approval", &draft.approvals)?;
+    match (effect, error) {
+        (Some(effect), _) => diff::preview("published", effect),
+        (None, error) => output::line(&format!(
+            "it cannot be published now: {}",
+            error.as_deref().map_or_else(String::new, show::name)
+        )),
+    }
+}

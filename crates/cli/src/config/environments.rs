@@ -1,0 +1,57 @@
+//! Namespaces that inherit from others: their relations, comparison, and promotion.
+
+use tidelock_api::config::NamespaceDiff;
+use tidelock_api::environments::{Lineage, ParentsRequest, PromoteRequest, ProtectionRequest};
+use tidelock_client::http::Method;
+use tidelock_client::{CliError, output};
+
+use super::{Session, Target, diff, encode, show};
+use crate::args::{CompareArgs, PromoteArgs, TermsArgs};
+
+/// Shows the relations of a namespace.
+pub fn lineage(session: &Session, namespace: &str) -> Result<(), CliError> {
+    let lineage = session.show::<Lineage>(Target::of(&[namespace, "lineage"]))?;
+    lineage.map_or(Ok(()), |lineage| output::write(show::lineage(&lineage).as_bytes()))
+}
+
+/// Sets the parents of a namespace.
+pub fn set_parents(
+    session: &Session,
+    namespace: &str,
+    parents: Vec<String>,
+    terms: &TermsArgs,
+) -> Result<(), CliError> {
+    let target = Target::of(&[namespace, "parents"]).with_terms(terms);
+    let body = ParentsRequest { parents, ..ParentsRequest::default() };
+    session.change(Method::POST, target, &encode(&body))
+}
+
+/// Protects a namespace, or ends its protection.
+pub fn protect(
+    session: &Session,
+    namespace: &str,
+    is_protected: bool,
+    terms: &TermsArgs,
+) -> Result<(), CliError> {
+    let target = Target::of(&[namespace, "protection"]).with_terms(terms);
+    let body = ProtectionRequest { is_protected, ..ProtectionRequest::default() };
+    session.change(Method::POST, target, &encode(&body))
+}
+
+/// Shows what differs between two namespaces.
+pub fn compare(session: &Session, args: &CompareArgs) -> Result<(), CliError> {
+    let target = Target::of(&[&args.namespace, "compare"]).with("with", Some(&args.other));
+    let Some(found) = session.show::<NamespaceDiff>(target)? else { return Ok(()) };
+    let title = |name: &str, revision: u64| format!("{} at revision {revision}", show::name(name));
+    let titles = (title(&args.namespace, found.from), title(&args.other, found.to));
+    diff::items((&titles.0, &titles.1), &found.changes)
+}
+
+/// Takes over what another namespace has.
+pub fn promote(session: &Session, args: PromoteArgs) -> Result<(), CliError> {
+    let PromoteArgs { from, to, revision, keys, prune, retype, terms } = args;
+    let keys = (!keys.is_empty()).then_some(keys);
+    let target = Target::of(&[&to, "promote"]).with_change(&terms);
+    let body = PromoteRequest { from, revision, keys, prune, retype, ..PromoteRequest::default() };
+    session.change(Method::POST, target, &encode(&body))
+}
