@@ -52,8 +52,10 @@ impl ClusterVersion {
     /// Nodes ask each other what a change of configuration would do. Pairs and containers have
     /// schemas.
     pub const WITH_SCHEMAS: ClusterVersion = ClusterVersion(9);
+    /// Pairs hold secrets, and roles allow to reveal them.
+    pub const WITH_SECRETS: ClusterVersion = ClusterVersion(10);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_SCHEMAS;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_SECRETS;
 }
 
 impl Default for ClusterVersion {

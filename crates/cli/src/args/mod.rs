@@ -34,7 +34,7 @@ pub use cluster::{
 pub use config::{
     AgentArgs, ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs, ExportArgs, Format,
     HistoryArgs, ImportArgs, ItemArgs, ItemKind, NsCommand, PairCommand, PublishArgs, ReadersArgs,
-    RollbackArgs, SchemaCommand, SchemaItemArgs, SearchArgs, TermsArgs, WatchArgs,
+    RollbackArgs, SchemaCommand, SchemaItemArgs, SearchArgs, SecretsCommand, TermsArgs, WatchArgs,
 };
 pub use coordination::{GrantArgs, LeaseArgs, LeaseCommand, ListLeasesArgs, LockArgs};
 pub use keys::{

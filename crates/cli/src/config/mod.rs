@@ -2,12 +2,13 @@
 //!
 //! Owns the requests that read and change namespaces, pairs and containers. `show` prints them,
 //! `diff` shows differences, `watch` waits for changes, `agent` keeps files up to date, `readers`
-//! lists who watches. The node decides the type of a value, so that every client gets the same
-//! result.
+//! lists who watches, `secrets` encrypts secrets again. The node decides the type of a value, so
+//! that every client gets the same result.
 
 mod agent;
 mod diff;
 mod readers;
+mod secrets;
 mod show;
 mod watch;
 
@@ -60,6 +61,7 @@ pub fn run(args: ConfigArgs) -> Result<(), CliError> {
         ConfigCommand::Container { command } => session.containers(command),
         ConfigCommand::Search(args) => session.search(&args),
         ConfigCommand::Schema { command } => session.schemas(command),
+        ConfigCommand::Secrets { command } => secrets::run(&session, command),
         ConfigCommand::Publish(args) => session.publish(&args),
         ConfigCommand::History(args) => session.history(&args),
         ConfigCommand::Blame { namespace, container } => {
@@ -246,8 +248,9 @@ impl Session {
                 |page: PairPage| page.pairs,
                 show::pairs,
             ),
-            PairCommand::Get { namespace, key, revision } => {
+            PairCommand::Get { namespace, key, revision, reveal } => {
                 let target = Target::of(&[&namespace, "pairs", &key]).with("revision", revision);
+                let target = target.with("reveal", reveal.then_some(true));
                 let Some(pair) = self.show::<Pair>(target)? else { return Ok(()) };
                 match pair.value.value() {
                     Value::String(text) => output::line(&text),
@@ -256,6 +259,10 @@ impl Session {
             }
             PairCommand::Set { namespace, key, value, datatype, values, terms } => {
                 let target = Target::of(&[&namespace, "pairs", &key]).with_terms(&terms);
+                let value = match datatype {
+                    Some(Datatype::Secret) => secrets::text_of(value)?,
+                    _ => value,
+                };
                 self.change(Method::POST, target, pair_body(&value, datatype, &values).as_bytes())?;
                 if !terms.dry_run {
                     self.warn_of_unused(&namespace, &key);
@@ -318,9 +325,10 @@ impl Session {
                 |page: ContainerPage| page.containers,
                 show::containers,
             ),
-            ContainerCommand::Get { namespace, key, format, revision } => {
+            ContainerCommand::Get { namespace, key, format, revision, reveal } => {
                 let target = Target::of(&[&namespace, "containers", &key, "dl"]);
                 let target = target.with("format", Some(name_of(format))).with("revision", revision);
+                let target = target.with("reveal", reveal.then_some(true));
                 output::write(&self.download(target)?)
             }
             ContainerCommand::Set { namespace, key, fields, file, retype, terms } => {
@@ -445,6 +453,8 @@ fn name_of(format: Format) -> &'static str {
 /// be a version and `7e4` a commit.
 fn pair_body(value: &str, datatype: Option<Datatype>, values: &[String]) -> String {
     let is_text = match datatype {
+        // Never parsed: a secret that looks like JSON stays what it is.
+        Some(Datatype::Secret) => true,
         Some(Datatype::String | Datatype::Duration | Datatype::Bytes | Datatype::Enum) => {
             !value.starts_with('"')
         }
@@ -456,6 +466,7 @@ fn pair_body(value: &str, datatype: Option<Datatype>, values: &[String]) -> Stri
     match datatype {
         Some(Datatype::Duration) => format!(r#"{{"value":{shown},"type":"duration"}}"#),
         Some(Datatype::Bytes) => format!(r#"{{"value":{shown},"type":"bytes"}}"#),
+        Some(Datatype::Secret) => format!(r#"{{"value":{shown},"type":"secret"}}"#),
         Some(Datatype::Enum) => {
             let values = Value::from(values.to_vec());
             format!(r#"{{"value":{shown},"type":"enum","values":{values}}}"#)
@@ -542,6 +553,8 @@ mod tests {
             ("30", Some(Datatype::Float), r#"{"value":30,"datatype":3}"#),
             ("-1", Some(Datatype::Int), r#"{"value":-1,"datatype":1}"#),
             ("null", Some(Datatype::Empty), r#"{"value":null,"datatype":0}"#),
+            ("30", Some(Datatype::Secret), r#"{"value":"30","type":"secret"}"#),
+            ("\"a\"", Some(Datatype::Secret), r#"{"value":"\"a\"","type":"secret"}"#),
             ("30s", Some(Datatype::Duration), r#"{"value":"30s","type":"duration"}"#),
             ("10", Some(Datatype::Bytes), r#"{"value":"10","type":"bytes"}"#),
             ("01234", None, r#"{"value":"01234"}"#),

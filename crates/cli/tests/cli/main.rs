@@ -22,6 +22,7 @@ mod commands;
 mod config;
 mod config_agent;
 mod config_files;
+mod config_secrets;
 mod config_watches;
 mod coordination;
 mod demands;

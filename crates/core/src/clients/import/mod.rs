@@ -19,7 +19,7 @@ pub use self::document::ContainerDocument;
 use super::asking::{self, Unanswered};
 use crate::command::config::{
     Change, ConfigError, ConfigOperation, ConfigPreview, ConfigReply, ConfigWritten, Export, Item, Name,
-    NameError, Policy, Preview, Query, Stamp, ValueError,
+    NameError, Policy, Preview, Query, SECRET_MASK, Stamp, ValueError,
 };
 use crate::command::{ConfigRead, ConfigWrite, Consistency, Read, ReadReply, Reply, Request, WriteReply};
 use crate::deliberate::{Fault, Faults};
@@ -84,6 +84,11 @@ pub enum ImportFailure {
         /// Why the pair cannot hold the value.
         error: ValueError,
     },
+    /// A value is the mask of a secret, where the container has none.
+    #[error(
+        "{0:?} is {SECRET_MASK}, and there is no secret for which it could stand; set the pair first (--type secret)"
+    )]
+    Masked(String),
     /// A pair would change that another container uses.
     #[error("pair {0:?} would change, and another container uses it")]
     PairInUse(Arc<str>),
@@ -280,7 +285,7 @@ fn replacement(file: &[Change], export: &Export) -> Vec<Change> {
 
 fn item_of(change: &Change) -> Item {
     match change {
-        Change::PutPair { key, .. } => Item::Pair(key.clone()),
+        Change::PutPair { key, .. } | Change::KeepSecret { key } => Item::Pair(key.clone()),
         Change::PutContainer { key, .. } => Item::Container(key.clone()),
         Change::Delete(item) | Change::SetSchema { item, .. } => item.clone(),
     }

@@ -506,6 +506,7 @@ impl ConfigError {
             }
             ConfigError::SchemaViolated { .. } => unreachable!("invariant: encoded above"),
             ConfigError::SchemasTooCostly => put(18, &[], &[]),
+            ConfigError::NoSecret(key) => put(19, &[key], &[]),
             ConfigError::FieldRetyped { container, field, now, wanted } => {
                 put(16, &[container, field], &[*now as u64, *wanted as u64]);
             }
@@ -546,6 +547,7 @@ impl ConfigError {
                 ConfigError::SchemaViolated { item, path, rule: text(decoder)? }
             }
             18 => ConfigError::SchemasTooCostly,
+            19 => ConfigError::NoSecret(text(decoder)?),
             _ => return Err(DecodeError::UnknownTag("refusal of a change")),
         })
     }
@@ -749,6 +751,7 @@ mod tests {
                 rule: "minimum 1".into(),
             },
             ConfigError::SchemasTooCostly,
+            ConfigError::NoSecret("p".into()),
         ]
     }
 

@@ -11,7 +11,7 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Action, Container, Content, Item, Name, Pair, Policy, Stamp, decode_text};
+use super::{Action, Container, Content, Item, Name, Pair, Policy, Stamp, Value, decode_text};
 use crate::codec::{self, DecodeError, Decoder};
 
 /// First byte of a block.
@@ -168,22 +168,34 @@ pub(crate) fn check_block(block: &[u8]) -> Result<(), DecodeError> {
 
 /// Whether a pair or a container in the block, also an earlier one in the history, has a schema.
 pub(crate) fn has_schemas(block: &[u8]) -> bool {
-    let mut has_schemas = false;
-    let in_content = |content: &Content| match content {
+    has_content(block, |content| match content {
         Content::Pair(pair) => pair.schema.is_some(),
         Content::Container(container) => container.schema.is_some(),
-    };
+    })
+}
+
+/// Whether a pair in the block, also an earlier one in the history, holds a secret.
+pub(crate) fn has_secrets(block: &[u8]) -> bool {
+    has_content(block, |content| match content {
+        Content::Pair(pair) => matches!(pair.value, Value::Secret(_)),
+        Content::Container(_) => false,
+    })
+}
+
+/// Whether `is_wanted` holds for a pair or a container in the block, also for an earlier one.
+fn has_content(block: &[u8], is_wanted: impl Fn(&Content) -> bool) -> bool {
+    let mut is_found = false;
     // Whether the block is one is checked elsewhere.
     let _ = of_block(block, |_, record| {
-        has_schemas |= match record {
-            ConfigRecord::Pair { pair, .. } => pair.schema.is_some(),
-            ConfigRecord::Container { container, .. } => container.schema.is_some(),
-            ConfigRecord::Undo { undo, .. } => undo.before.as_ref().is_some_and(in_content),
+        is_found |= match record {
+            ConfigRecord::Pair { pair, .. } => is_wanted(&Content::Pair(pair)),
+            ConfigRecord::Container { container, .. } => is_wanted(&Content::Container(container)),
+            ConfigRecord::Undo { undo, .. } => undo.before.as_ref().is_some_and(&is_wanted),
             ConfigRecord::Revision(_) | ConfigRecord::Shard { .. } | ConfigRecord::Namespace { .. } => false,
         };
         Ok(())
     });
-    has_schemas
+    is_found
 }
 
 /// The namespaces in a block.

@@ -147,7 +147,7 @@ impl ConfigWrite {
 }
 
 impl ConfigOperation {
-    fn needed_version(&self) -> ClusterVersion {
+    pub(super) fn needed_version(&self) -> ClusterVersion {
         match self {
             ConfigOperation::Publish { changes, .. } => {
                 let versions = changes.iter().map(Change::needed_version);
@@ -170,10 +170,13 @@ impl Name {
 }
 
 impl Change {
-    /// Earlier releases know no schemas and no nested fields, and only shorter keys.
+    /// Earlier releases know no secrets, no schemas and no nested fields, and only shorter keys.
     fn needed_version(&self) -> ClusterVersion {
         let has_leaves = match self {
             Change::SetSchema { .. } => return ClusterVersion::WITH_SCHEMAS,
+            Change::KeepSecret { .. } | Change::PutPair { value: Value::Secret(_), .. } => {
+                return ClusterVersion::WITH_SECRETS;
+            }
             Change::PutPair { key, .. } => is_long(key),
             Change::PutContainer { key, fields, .. } => {
                 let is_new = |field: &Field| field.refers.is_nested() || is_long(&field.key);
@@ -192,7 +195,13 @@ fn is_long(key: &str) -> bool {
 impl ConfigRestoration {
     /// See [`Write::needed_version`](crate::command::Write::needed_version).
     pub(crate) fn needed_version(&self) -> ClusterVersion {
-        if block::has_schemas(&self.block) { ClusterVersion::WITH_SCHEMAS } else { ClusterVersion::FIRST }
+        if block::has_secrets(&self.block) {
+            ClusterVersion::WITH_SECRETS
+        } else if block::has_schemas(&self.block) {
+            ClusterVersion::WITH_SCHEMAS
+        } else {
+            ClusterVersion::FIRST
+        }
     }
 }
 
@@ -356,6 +365,10 @@ impl Change {
                 item.encode(out);
                 schema.encode(out);
             }
+            Change::KeepSecret { key } => {
+                out.push(8);
+                codec::put_bytes(out, key.as_bytes());
+            }
         }
     }
 
@@ -376,6 +389,7 @@ impl Change {
                 let item = Item::decode(decoder)?;
                 Ok(Change::SetSchema { item, schema: Some(Arc::new(Schema::decode(decoder)?)) })
             }
+            8 => Ok(Change::KeepSecret { key: text(decoder)? }),
             _ => Err(DecodeError::UnknownTag("change of configuration")),
         }
     }
@@ -482,6 +496,7 @@ pub(super) fn option(decoder: &mut Decoder<'_>) -> Result<Option<u64>, DecodeErr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::config::SealedSecret;
     use crate::command::write::fixture::assert_round_trip;
     use crate::command::{RestoreWrite, Write};
     use alloc::vec;
@@ -549,6 +564,32 @@ mod tests {
         assert_eq!(restored(Some(schema())), ClusterVersion::WITH_SCHEMAS);
     }
 
+    fn sealed() -> Value {
+        Value::Secret(SealedSecret::new("k1", "AAAA").expect("a sealed secret"))
+    }
+
+    #[test]
+    fn secrets_need_a_version() {
+        let needed = |change| {
+            write(ConfigOperation::Publish { changes: vec![change], create: false }).needed_version()
+        };
+        let put = |value| Change::PutPair { key: "p".into(), value, retype: false };
+        assert_eq!(needed(put(sealed())), ClusterVersion::WITH_SECRETS);
+        assert_eq!(needed(put(Value::text("sealed:v1:k1:AAAA"))), ClusterVersion::FIRST, "text");
+        assert_eq!(needed(Change::KeepSecret { key: "p".into() }), ClusterVersion::WITH_SECRETS);
+        let mut block = vec![block::BLOCK, block::CONTINUED];
+        codec::put_bytes(&mut block, b"ns");
+        let undo = block::Undo {
+            item: Item::Pair("p".into()),
+            before: Some(Content::Pair(Arc::new(Pair { value: sealed(), schema: None, revision: 5 }))),
+        };
+        block.extend_from_slice(&[block::UNDO, 7, 0]);
+        block::encode_undo(&undo, &mut block);
+        let (shard, backup) = (ShardId(3), Uuid::from_u128(9));
+        let restoration = ConfigRestoration { shard, backup, block: block.into() };
+        assert_eq!(restoration.needed_version(), ClusterVersion::WITH_SECRETS, "also only in the history");
+    }
+
     #[test]
     fn writes_round_trip() {
         let one = |pair: &str| Refers::One(pair.into());
@@ -565,6 +606,8 @@ mod tests {
         let changes = vec![
             Change::PutPair { key: "p".into(), value: Value::Int(-3), retype: false },
             Change::PutPair { key: "p".into(), value: Value::Bool(true), retype: true },
+            Change::PutPair { key: "s".into(), value: sealed(), retype: false },
+            Change::KeepSecret { key: "s".into() },
             Change::PutContainer { key: "c".into(), fields: fields.clone(), retype: false },
             Change::PutContainer { key: "c".into(), fields, retype: true },
             Change::Delete(Item::Pair("q".into())),

@@ -10,6 +10,7 @@ mod layout;
 mod refers;
 mod reply;
 mod schema;
+mod secret;
 mod value;
 
 use alloc::boxed::Box;
@@ -27,13 +28,14 @@ use crate::version::ClusterVersion;
 pub(crate) use layout::text as decode_text;
 pub use refers::Refers;
 pub use reply::document_tree;
-pub(crate) use reply::write_document;
 pub use reply::{
     Action, Blame, ChangeView, Changes, ConfigError, ConfigPreview, ConfigReply, ConfigWritten, Content,
     DocumentChange, Export, Found, HistoryPage, NamespaceChanges, NamespaceEvent, NamespaceView,
     PreviewedDocument, RevisionView, SearchMatch, SearchPage,
 };
+pub(crate) use reply::{write_document, write_masked_document};
 pub use schema::{CheckError, Schema, SchemaChecker, SchemaError, is_bytes, is_duration};
+pub use secret::{SECRET_MASK, SealedSecret, is_key_id};
 pub use value::{Datatype, Float, Value, ValueError};
 
 /// The name of a namespace: text of 1 to [`limits::CONFIG_NAMESPACE_CHARACTERS_MAX`] characters
@@ -231,6 +233,12 @@ pub enum Change {
         /// Whether a field may resolve to another datatype than before.
         retype: bool,
     },
+    /// Requires that a pair holds a secret, which stays as it is. It stands for the mask in a file
+    /// that was exported.
+    KeepSecret {
+        /// The pair that must hold a secret.
+        key: Arc<str>,
+    },
     /// Removes a pair or a container.
     Delete(Item),
     /// Sets or removes the schema of a pair or a container, which must exist after all changes.
@@ -399,7 +407,9 @@ impl ConfigRead {
         let of_query = match self.query {
             Query::NamespaceChanges { .. } => ClusterVersion::WITH_NAMESPACE_WATCHES,
             Query::Search(_) | Query::Users { .. } | Query::Blame { .. } => ClusterVersion::WITH_LEAVES,
-            Query::Preview(_) => ClusterVersion::WITH_SCHEMAS,
+            Query::Preview(ref preview) => {
+                preview.operation.needed_version().max(ClusterVersion::WITH_SCHEMAS)
+            }
             Query::Namespace
             | Query::Pairs(_)
             | Query::Pair { .. }
@@ -517,6 +527,10 @@ fn validate_changes(changes: &[Change]) -> Result<(), ShardRefusal> {
                 valid_key(key)?;
                 validate_fields(fields)?;
                 bytes += key.len() + fields_bytes(fields);
+            }
+            Change::KeepSecret { key } => {
+                valid_key(key)?;
+                bytes += key.len();
             }
             Change::Delete(item) => bytes += item.key().len(),
             Change::SetSchema { item, schema } => {

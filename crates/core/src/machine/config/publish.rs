@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 use super::history::{Revision, Undo};
 use super::namespace::{Contents, Namespace, container_bytes, pair_bytes, resolve, unresolved};
 use crate::command::config::{
-    Action, Change, CheckError, ConfigError, Container, Content, Datatype, Field, Item, Pair, Schema,
-    SchemaChecker, Stamp, document_tree,
+    Action, Change, CheckError, ConfigError, Container, Content, Datatype, Field, Item, Pair, SECRET_MASK,
+    Schema, SchemaChecker, Stamp, Value, document_tree,
 };
 use crate::deliberate::{Fault, Faults};
 use crate::limits;
@@ -93,6 +93,8 @@ impl Namespace {
         for change in changes {
             match change {
                 Change::PutPair { key, value, retype } => {
+                    let kept = if retype { None } else { self.kept_secret(&staged, &key, &value) };
+                    let value = kept.unwrap_or(value);
                     staged.hold_type(Item::Pair(key.clone()), retype);
                     let pair = Pair { value, schema: None, revision: number };
                     staged.pairs.insert(key, Some(Arc::new(pair)));
@@ -100,6 +102,12 @@ impl Namespace {
                 Change::PutContainer { key, fields, retype } => {
                     staged.hold_type(Item::Container(key.clone()), retype);
                     staged.containers.insert(key, Some(Arc::new(unresolved(fields, number))));
+                }
+                Change::KeepSecret { key } => {
+                    let pair = staged.pair(&self.contents, &key);
+                    if !pair.is_some_and(|pair| matches!(pair.value, Value::Secret(_))) {
+                        return Err(ConfigError::NoSecret(key));
+                    }
                 }
                 Change::Delete(Item::Pair(key)) => {
                     let is_there = staged.pair(&self.contents, &key).is_some();
@@ -132,6 +140,14 @@ impl Namespace {
             now != container.as_ref().map(|container| (&container.fields, &container.schema))
         });
         Ok(staged)
+    }
+
+    /// The secret of a pair, if the new value is the mask that is shown instead of it: a client
+    /// that writes back what it has read changes nothing.
+    fn kept_secret(&self, staged: &Staged, key: &str, new: &Value) -> Option<Value> {
+        let is_mask = matches!(new, Value::Text(text) if **text == *SECRET_MASK);
+        let held = staged.pair(&self.contents, key).filter(|_| is_mask)?;
+        matches!(held.value, Value::Secret(_)).then(|| held.value.clone())
     }
 
     /// Gives every staged pair and container its schema: the one that the change sets, or else the

@@ -10,6 +10,7 @@
 //! input     bodies -> changes;  values: any value that serde reads
 //! reads writes search transfer imports      routes by kind; transfer: export files;
 //! stream                                    imports: import files; stream: watchers
+//! secrets   sealing and revealing secrets
 //! position  how far a watcher has come;  readers: who watches now, at all nodes
 //! formats   JSON, YAML, TOML, properties, env
 //! show      replies -> JSON;  cache: encoded containers
@@ -27,6 +28,7 @@ mod queries;
 mod readers;
 mod reads;
 mod search;
+mod secrets;
 mod show;
 mod stream;
 mod transfer;
@@ -96,6 +98,7 @@ pub(super) enum Config {
     Import,
     History,
     Diff,
+    RotateSecrets,
 }
 
 /// Answers a request. The first parameter of its path is a namespace, the second a key.
@@ -169,6 +172,7 @@ async fn dispatch<S: Store>(
         Config::RollBackPair => Box::pin(writes::roll_back(call, namespace, Some(pair()?))).await,
         Config::RollBackContainer => Box::pin(writes::roll_back(call, namespace, Some(container()?))).await,
         Config::SetPolicy => Box::pin(writes::set_policy(call, namespace)).await,
+        Config::RotateSecrets => Box::pin(secrets::rotate(call, namespace)).await,
         Config::Import => Box::pin(imports::import_namespace(call, namespace)).await,
         Config::ImportContainer => Box::pin(imports::import_container(call, namespace, key()?)).await,
     }

@@ -1,0 +1,265 @@
+//! Secrets in requests and answers: sealing what clients send, and revealing it to those who may
+//! see it.
+//!
+//! Owns which answers show secrets: those of a pair, a container and a download with `reveal=true`,
+//! to principals with the grant `reveal`. Every other answer shows the mask, because the core
+//! writes it into all JSON and `formats` into all files. Revealed answers are never cached.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use hyper::header::{CACHE_CONTROL, HeaderValue};
+use tidelock_core::auth::{Caller, Demand, Scope, Verb};
+use tidelock_core::command::Refusal;
+use tidelock_core::command::config::{
+    Change, ConfigError, ConfigOperation, Export, Found, Name, Pair, SECRET_MASK, Value,
+};
+use tidelock_core::limits;
+
+use super::super::response::{self, Response};
+use super::super::service::Call;
+use super::error::ApiError;
+use super::queries;
+use super::show;
+use super::writes::{WriteOptions, submit_and_show};
+use super::{ask, measured_export, offload};
+use crate::audit_log::{AuditEvent, AuditEventKind};
+use crate::protocol::ListenerProtocol;
+use crate::secrets::{Keyring, PlainSecret, SecretPair};
+use crate::store::Store;
+
+/// How often a rotation reads again because the namespace has changed.
+const RETRIES_MAX: usize = 8;
+
+/// The keys of this node, or what to do without them.
+fn required(keyring: Option<Arc<Keyring>>) -> Result<Arc<Keyring>, ApiError> {
+    keyring.ok_or_else(|| {
+        ApiError::secret_keys(
+            "this node has no keys for secrets; start it with --secret-key-file, or ask a node that has them",
+        )
+    })
+}
+
+/// Seals the secrets of one namespace that a client sends.
+#[derive(Clone)]
+pub(super) struct Sealer {
+    keyring: Option<Arc<Keyring>>,
+    namespace: Name,
+}
+
+impl Sealer {
+    pub fn of<S: Store>(call: &Call<'_, S>, namespace: &Name) -> Sealer {
+        Sealer { keyring: call.context.secret_keys.keyring(), namespace: namespace.clone() }
+    }
+
+    /// A sealer without keys, which refuses secrets.
+    #[cfg(test)]
+    pub fn without_keys() -> Sealer {
+        Sealer { keyring: None, namespace: Name::new("ns").expect("a name") }
+    }
+
+    #[cfg(test)]
+    pub fn with_keys(keyring: Keyring) -> Sealer {
+        Sealer { keyring: Some(keyring.into()), ..Sealer::without_keys() }
+    }
+
+    /// The change that gives a pair a secret. The mask, as answers show it, keeps the present one.
+    pub fn change(&self, key: Arc<str>, secret: &PlainSecret, retype: bool) -> Result<Change, ApiError> {
+        if secret.expose() == SECRET_MASK {
+            return Ok(Change::KeepSecret { key });
+        }
+        let pair = SecretPair { namespace: &self.namespace, key: &key };
+        let sealed = required(self.keyring.clone())?.seal(pair, secret);
+        Ok(Change::PutPair { key, value: Value::Secret(sealed), retype })
+    }
+}
+
+/// Checks the length of a secret.
+pub(super) fn plain(text: &str) -> Result<PlainSecret, ApiError> {
+    let max = limits::CONFIG_SECRET_BYTES_MAX;
+    if text.len() > max {
+        return Err(ApiError::value(format!("a secret is longer than {max} bytes")));
+    }
+    Ok(PlainSecret::new(text.to_owned()))
+}
+
+/// What an answer says of the secrets that a change keeps.
+pub(super) fn notes(changes: &[Change]) -> Vec<String> {
+    let kept = changes.iter().filter_map(|change| match change {
+        Change::KeepSecret { key } => Some(key),
+        _ => None,
+    });
+    kept.map(|key| format!("pair {key:?}: {SECRET_MASK} keeps the secret that it holds")).collect()
+}
+
+/// A request to reveal the secrets of a namespace, which its client may do.
+pub(super) struct Reveal {
+    keyring: Option<Arc<Keyring>>,
+    namespace: Name,
+}
+
+impl Reveal {
+    /// Checks the permission if the request has `reveal=true`; `None` without it.
+    pub fn of<S: Store>(call: &Call<'_, S>, namespace: &Name) -> Result<Option<Reveal>, ApiError> {
+        if !call.parameters().flag("reveal")? {
+            return Ok(None);
+        }
+        check_permission(call, namespace)?;
+        let keyring = call.context.secret_keys.keyring();
+        Ok(Some(Reveal { keyring, namespace: namespace.clone() }))
+    }
+
+    /// A pair as an answer shows it, with its secret.
+    fn shown(&self, key: &str, pair: &Pair) -> Result<tidelock_api::config::Pair, ApiError> {
+        let mut shown = show::pair(&self.namespace, key, pair);
+        if let Some(secret) = self.opened(key, pair)? {
+            shown.value = show::value(Some(&Value::text(secret.expose())));
+        }
+        Ok(shown)
+    }
+
+    /// The secret of a pair; `None` if it holds none.
+    fn opened(&self, key: &str, pair: &Pair) -> Result<Option<PlainSecret>, ApiError> {
+        let Value::Secret(sealed) = &pair.value else { return Ok(None) };
+        let place = SecretPair { namespace: &self.namespace, key };
+        Ok(Some(required(self.keyring.clone())?.open(place, sealed)?))
+    }
+
+    /// The answer of a pair.
+    pub fn pair<S: Store>(&self, call: &Call<'_, S>, key: &str, pair: &Pair) -> Result<Response, ApiError> {
+        let shown = self.shown(key, pair)?;
+        if matches!(pair.value, Value::Secret(_)) {
+            record(call, &format!("secret of pair {}/{key}", self.namespace));
+        }
+        Ok(uncached(show::respond(shown)))
+    }
+
+    /// The answer of a container.
+    pub async fn container<S: Store>(
+        self,
+        call: &Call<'_, S>,
+        key: &Arc<str>,
+        found: Found,
+    ) -> Result<Response, ApiError> {
+        if has_secrets(&found) {
+            record(call, &format!("secrets of container {}/{key}", self.namespace));
+        }
+        let key = key.clone();
+        let body = offload(call, found.container.document_bytes, move || {
+            let pairs = found.pairs.iter().map(|(key, pair)| Ok((key, self.shown(key, pair)?)));
+            let pairs = pairs.collect::<Result<BTreeMap<_, _>, ApiError>>()?;
+            let pair = |key: &Arc<str>| pairs.get(key).cloned();
+            Ok(show::success(show::container_of(&self.namespace, &key, &found.container, &pair)))
+        });
+        Ok(uncached(response::typed(StatusCode::OK, "application/json", body.await?)))
+    }
+
+    /// A container for a file: its secrets have become texts.
+    pub fn document<S: Store>(
+        &self,
+        call: &Call<'_, S>,
+        key: &str,
+        mut found: Found,
+    ) -> Result<Found, ApiError> {
+        if has_secrets(&found) {
+            record(call, &format!("secrets of container {}/{key}", self.namespace));
+        }
+        for (key, pair) in &mut found.pairs {
+            if let Some(secret) = self.opened(key, pair)? {
+                let value = Value::text(secret.expose());
+                *pair = Arc::new(Pair { value, ..Pair::clone(pair) });
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn has_secrets(found: &Found) -> bool {
+    found.pairs.values().any(|pair| matches!(pair.value, Value::Secret(_)))
+}
+
+/// Forbids caches to keep an answer.
+pub(super) fn uncached(mut response: Response) -> Response {
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Checks that the client may see the secrets of a namespace. The core checks everything else that
+/// the request needs.
+fn check_permission<S: Store>(call: &Call<'_, S>, namespace: &Name) -> Result<(), ApiError> {
+    let access = call.store().access();
+    if !access.state().is_required() {
+        return Ok(());
+    }
+    let demand = Demand { verb: Verb::Reveal, scope: Scope::Namespace(namespace.as_str()) };
+    if access.rows().covers(&call.identity().caller(), &demand, Some(call.context.clock.now())) {
+        return Ok(());
+    }
+    Err(Refusal::Forbidden(demand.to_string().into()).into())
+}
+
+/// Records in the audit log that secrets were shown.
+fn record<S: Store>(call: &Call<'_, S>, detail: &str) {
+    let principal = match call.identity().caller() {
+        Caller::Principal(name) => Some(name.to_string()),
+        Caller::Anonymous | Caller::Node => None,
+    };
+    call.context.audit_log.record(AuditEvent {
+        kind: AuditEventKind::Revealed,
+        protocol: Some(ListenerProtocol::Http),
+        address: call.connection().client_address().map(|address| address.ip()),
+        principal,
+        detail: detail.to_owned(),
+    });
+}
+
+/// `POST /namespaces/:ns/secrets/rotate`: seals every secret of a namespace with the first key of
+/// this node's file, in one revision. Secrets that have that key already stay.
+pub(super) async fn rotate<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
+    check_permission(&call, &namespace)?;
+    let keyring = required(call.context.secret_keys.keyring())?;
+    let mut retries = 0;
+    loop {
+        let export = ask(&call, &namespace, queries::export(None)).await?;
+        let mut options = WriteOptions::of(&call)?;
+        let is_conditional = options.expected.is_some();
+        let revision = export.revision;
+        if options.expected.is_some_and(|expected| expected != revision) {
+            return Err(ConfigError::RevisionMismatch { current: revision }.into());
+        }
+        let changes = {
+            let (keyring, namespace) = (keyring.clone(), namespace.clone());
+            let bytes = measured_export(&export);
+            offload(&call, bytes, move || resealed(&keyring, &namespace, &export)).await?
+        };
+        options.expected = Some(revision);
+        options.notes.push(match changes.len() {
+            0 => format!("every secret was sealed with key {:?} already", keyring.sealing_id()),
+            1 => format!("1 secret was sealed again with key {:?}", keyring.sealing_id()),
+            count => format!("{count} secrets were sealed again with key {:?}", keyring.sealing_id()),
+        });
+        let operation = ConfigOperation::Publish { changes, create: false };
+        match submit_and_show(&call, namespace.clone(), options, operation).await {
+            Err(error) if error.is_revision_mismatch() && !is_conditional && retries < RETRIES_MAX => {
+                retries += 1;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// The changes that seal secrets again whose key is not the one that seals.
+fn resealed(keyring: &Keyring, namespace: &Name, export: &Export) -> Result<Vec<Change>, ApiError> {
+    let mut changes = Vec::new();
+    for (key, pair) in &export.pairs {
+        let Value::Secret(sealed) = &pair.value else { continue };
+        if sealed.key_id() == keyring.sealing_id() {
+            continue;
+        }
+        let place = SecretPair { namespace, key };
+        let value = Value::Secret(keyring.seal(place, &keyring.open(place, sealed)?));
+        changes.push(Change::PutPair { key: key.clone(), value, retype: false });
+    }
+    Ok(changes)
+}
