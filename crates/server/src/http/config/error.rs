@@ -58,7 +58,7 @@ impl ApiError {
 
     /// The node has no keys for secrets.
     pub fn secret_keys(errmsg: &'static str) -> ApiError {
-        ApiError::new(StatusCode::CONFLICT, 40906, errmsg)
+        ApiError::new(StatusCode::CONFLICT, 40920, errmsg)
     }
 
     /// Whether the namespace has another revision than expected.
@@ -117,7 +117,7 @@ impl From<ConfigError> for ApiError {
         let (status, errcode) = match &error {
             ConfigError::MissingPair { .. } => (StatusCode::BAD_REQUEST, 40003),
             ConfigError::SchemaViolated { .. } => (StatusCode::BAD_REQUEST, 40005),
-            ConfigError::NoSecret(_) => (StatusCode::BAD_REQUEST, 40007),
+            ConfigError::NoSecret(_) => (StatusCode::BAD_REQUEST, 40020),
             ConfigError::NoNamespace => (StatusCode::NOT_FOUND, 40401),
             ConfigError::NoPair(_) => (StatusCode::NOT_FOUND, 40402),
             ConfigError::NoContainer(_) => (StatusCode::NOT_FOUND, 40403),
@@ -152,7 +152,7 @@ impl From<ConfigError> for ApiError {
             _ => {}
         }
         if (40900..41000).contains(&errcode)
-            || [40005, 40007].contains(&errcode)
+            || [40005, 40020].contains(&errcode)
             || status == StatusCode::PAYLOAD_TOO_LARGE
         {
             errmsg.push_str("; nothing was changed");
@@ -169,7 +169,7 @@ impl From<SchemaError> for ApiError {
 
 impl From<OpenError> for ApiError {
     fn from(error: OpenError) -> ApiError {
-        ApiError::new(StatusCode::CONFLICT, 40907, error.to_string())
+        ApiError::new(StatusCode::CONFLICT, 40921, error.to_string())
     }
 }
 
@@ -201,7 +201,7 @@ impl From<ImportFailure> for ApiError {
             }
             ImportFailure::Key { .. } => ApiError::name(errmsg),
             ImportFailure::FieldValue { .. } | ImportFailure::PairValue { .. } => ApiError::value(errmsg),
-            ImportFailure::Masked(_) => ApiError::new(StatusCode::BAD_REQUEST, 40007, errmsg),
+            ImportFailure::Masked(_) => ApiError::new(StatusCode::BAD_REQUEST, 40020, errmsg),
             ImportFailure::Refused(error) => error.into(),
             ImportFailure::Unanswered(error) => NoAnswer::from(error).into(),
             ImportFailure::Busy => Busy.into(),

@@ -33,7 +33,7 @@ use crate::store::Store;
 const RETRIES_MAX: usize = 8;
 
 /// The keys of this node, or what to do without them.
-fn required(keyring: Option<Arc<Keyring>>) -> Result<Arc<Keyring>, ApiError> {
+fn required(keyring: Option<&Keyring>) -> Result<&Keyring, ApiError> {
     keyring.ok_or_else(|| {
         ApiError::secret_keys(
             "this node has no keys for secrets; start it with --secret-key-file, or ask a node that has them",
@@ -70,7 +70,7 @@ impl Sealer {
             return Ok(Change::KeepSecret { key });
         }
         let pair = SecretPair { namespace: &self.namespace, key: &key };
-        let sealed = required(self.keyring.clone())?.seal(pair, secret);
+        let sealed = required(self.keyring.as_deref())?.seal(pair, secret);
         Ok(Change::PutPair { key, value: Value::Secret(sealed), retype })
     }
 }
@@ -123,7 +123,7 @@ impl Reveal {
     fn opened(&self, key: &str, pair: &Pair) -> Result<Option<PlainSecret>, ApiError> {
         let Value::Secret(sealed) = &pair.value else { return Ok(None) };
         let place = SecretPair { namespace: &self.namespace, key };
-        Ok(Some(required(self.keyring.clone())?.open(place, sealed)?))
+        Ok(Some(required(self.keyring.as_deref())?.open(place, sealed)?))
     }
 
     /// The answer of a pair.
@@ -218,28 +218,21 @@ fn record<S: Store>(call: &Call<'_, S>, detail: &str) {
 /// this node's file, in one revision. Secrets that have that key already stay.
 pub(super) async fn rotate<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
     check_permission(&call, &namespace)?;
-    let keyring = required(call.context.secret_keys.keyring())?;
     let mut retries = 0;
     loop {
+        let keyring = call.context.secret_keys.keyring();
         let export = ask(&call, &namespace, queries::export(None)).await?;
         let mut options = WriteOptions::of(&call)?;
-        let is_conditional = options.expected.is_some();
-        let revision = export.revision;
+        let (revision, is_conditional) = (export.revision, options.expected.is_some());
         if options.expected.is_some_and(|expected| expected != revision) {
             return Err(ConfigError::RevisionMismatch { current: revision }.into());
         }
-        let changes = {
-            let (keyring, namespace) = (keyring.clone(), namespace.clone());
-            let bytes = measured_export(&export);
-            offload(&call, bytes, move || resealed(&keyring, &namespace, &export)).await?
-        };
+        let bytes = measured_export(&export);
+        let name = namespace.clone();
+        let rotation = offload(&call, bytes, move || Rotation::of(keyring, &name, &export)).await?;
         options.expected = Some(revision);
-        options.notes.push(match changes.len() {
-            0 => format!("every secret was sealed with key {:?} already", keyring.sealing_id()),
-            1 => format!("1 secret was sealed again with key {:?}", keyring.sealing_id()),
-            count => format!("{count} secrets were sealed again with key {:?}", keyring.sealing_id()),
-        });
-        let operation = ConfigOperation::Publish { changes, create: false };
+        options.notes.push(rotation.note());
+        let operation = ConfigOperation::Publish { changes: rotation.changes, create: false };
         match submit_and_show(&call, namespace.clone(), options, operation).await {
             Err(error) if error.is_revision_mismatch() && !is_conditional && retries < RETRIES_MAX => {
                 retries += 1;
@@ -249,17 +242,85 @@ pub(super) async fn rotate<S: Store>(call: Call<'_, S>, namespace: Name) -> Resu
     }
 }
 
-/// The changes that seal secrets again whose key is not the one that seals.
-fn resealed(keyring: &Keyring, namespace: &Name, export: &Export) -> Result<Vec<Change>, ApiError> {
-    let mut changes = Vec::new();
-    for (key, pair) in &export.pairs {
-        let Value::Secret(sealed) = &pair.value else { continue };
-        if sealed.key_id() == keyring.sealing_id() {
-            continue;
+/// What a rotation does with the secrets of a namespace.
+struct Rotation {
+    /// Number of secrets that have the sealing key already.
+    current: usize,
+    /// New seals of the others.
+    changes: Vec<Change>,
+}
+
+impl Rotation {
+    fn of(keyring: Option<Arc<Keyring>>, namespace: &Name, export: &Export) -> Result<Rotation, ApiError> {
+        let mut rotation = Rotation { current: 0, changes: Vec::new() };
+        for (key, pair) in &export.pairs {
+            let Value::Secret(sealed) = &pair.value else { continue };
+            let keyring = required(keyring.as_deref())?;
+            if sealed.key_id() == keyring.sealing_id() {
+                rotation.current += 1;
+                continue;
+            }
+            let place = SecretPair { namespace, key };
+            let value = Value::Secret(keyring.seal(place, &keyring.open(place, sealed)?));
+            rotation.changes.push(Change::PutPair { key: key.clone(), value, retype: false });
         }
-        let place = SecretPair { namespace, key };
-        let value = Value::Secret(keyring.seal(place, &keyring.open(place, sealed)?));
-        changes.push(Change::PutPair { key: key.clone(), value, retype: false });
+        Ok(rotation)
     }
-    Ok(changes)
+
+    fn note(&self) -> String {
+        let Rotation { current, changes } = self;
+        format!(
+            "secrets sealed again: {}; secrets that have the newest key already: {current}",
+            changes.len()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use tidelock_core::command::config::Policy;
+
+    use super::*;
+
+    const KEYS: [&str; 2] = [
+        "k1:AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n",
+        "k2:AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=\n",
+    ];
+
+    fn keyring(lines: &[&str]) -> Arc<Keyring> {
+        Arc::new(Keyring::parse(&lines.concat()).expect("keys"))
+    }
+
+    fn export(pairs: BTreeMap<Arc<str>, Value>) -> Export {
+        let pair = |(key, value)| (key, Arc::new(Pair { value, schema: None, revision: 1 }));
+        let pairs = pairs.into_iter().map(pair).collect();
+        Export { revision: 1, policy: Policy::default(), pairs, containers: BTreeMap::new() }
+    }
+
+    #[test]
+    fn a_rotation_seals_again_what_has_another_key() {
+        let namespace = Name::new("ns").expect("a name");
+        let place = |key| SecretPair { namespace: &namespace, key };
+        let secret = PlainSecret::new("horse".to_owned());
+        let (old, both) = (keyring(&KEYS[..1]), keyring(&[KEYS[1], KEYS[0]]));
+        let held = export(BTreeMap::from([
+            ("a".into(), Value::Secret(old.seal(place("a"), &secret))),
+            ("b".into(), Value::Secret(both.seal(place("b"), &secret))),
+            ("c".into(), Value::text("plain")),
+        ]));
+        let rotation = Rotation::of(Some(both.clone()), &namespace, &held).expect("it opens");
+        assert_eq!(rotation.current, 1);
+        let [Change::PutPair { key, value: Value::Secret(sealed), retype: false }] = &rotation.changes[..]
+        else {
+            panic!("{:?}", rotation.changes);
+        };
+        assert_eq!((&**key, sealed.key_id()), ("a", "k2"));
+        assert_eq!(keyring(&KEYS[1..]).open(place("a"), sealed), Ok(secret));
+        let missing = Rotation::of(Some(keyring(&KEYS[1..])), &namespace, &held).map(|_| ()).unwrap_err();
+        assert!(format!("{missing:?}").contains("k1"), "{missing:?}");
+        assert!(Rotation::of(None, &namespace, &held).is_err(), "without keys");
+        assert!(Rotation::of(None, &namespace, &export(BTreeMap::new())).is_ok(), "there is no secret");
+    }
 }
