@@ -23,7 +23,8 @@ pub(super) fn format<S: Store>(call: &Call<'_, S>) -> Result<Format, ApiError> {
     Format::of(&text(call.parameters(), "format")?.unwrap_or_else(|| "json".into()))
 }
 
-/// What a container resolves to, as a tree. Secrets are sealed in it, and masked when it is written.
+/// What a container resolves to, as a tree. Secrets are sealed in it, and masked when it is
+/// written.
 pub(super) fn tree(found: &Found) -> Value {
     document_tree(&found.container.fields, |key| found.pairs.get(key).map(|pair| &**pair))
 }
