@@ -113,8 +113,9 @@ pub struct Pair {
     pub key: String,
     /// Its value.
     pub value: Json,
-    /// Datatype of the value: 0 empty, 1 int, 2 string, 3 float, 4 bool, 5 list, 6 dict.
-    #[schemars(range(max = 6))]
+    /// Datatype of the value: 0 empty, 1 int, 2 string, 3 float, 4 bool, 5 list, 6 dict,
+    /// 7 secret.
+    #[schemars(range(max = 7))]
     pub datatype: u8,
     /// The namespace that it belongs to.
     pub namespace: String,
@@ -131,12 +132,12 @@ pub struct PairContent {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Json")]
     pub value: Option<Json>,
-    /// Its datatype, 0 to 6. In a request, the form of the value decides if it is left out.
+    /// Its datatype, 0 to 7. In a request, the form of the value decides if it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u8", range(max = 6))]
+    #[schemars(with = "u8", range(max = 7))]
     pub datatype: Option<u8>,
-    /// The same by name: empty, int, string, float, bool, list or dict. In a request also duration,
-    /// bytes or enum, which are strings with a schema.
+    /// The same by name: empty, int, string, float, bool, list, dict or secret. In a request also
+    /// duration, bytes or enum, which are strings with a schema.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub type_name: Option<Cow<'static, str>>,
@@ -211,9 +212,9 @@ pub struct SearchMatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Json")]
     pub value: Option<Json>,
-    /// Datatype of the value, 0 to 6.
+    /// Datatype of the value, 0 to 7.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u8", range(max = 6))]
+    #[schemars(with = "u8", range(max = 7))]
     pub datatype: Option<u8>,
     /// Keys of the containers that refer to it, if it is a pair.
     pub containers: Vec<String>,
@@ -383,9 +384,9 @@ pub struct Change {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Json")]
     pub value: Option<Json>,
-    /// Datatype of the value, 0 to 6.
+    /// Datatype of the value, 0 to 7.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u8", range(max = 6))]
+    #[schemars(with = "u8", range(max = 7))]
     pub datatype: Option<u8>,
     /// The same by name, also duration, bytes or enum.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]

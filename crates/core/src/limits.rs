@@ -325,6 +325,16 @@ pub const CONFIG_DICT_KEY_CHARACTERS_MAX: usize = 256;
 /// Longest value of a pair, as canonical JSON. It is meant for a setting, not for a file.
 pub const CONFIG_VALUE_BYTES_MAX: usize = 64 << 10;
 
+/// Longest secret in bytes, before it is sealed.
+pub const CONFIG_SECRET_BYTES_MAX: usize = 32 << 10;
+
+/// Longest sealed secret in bytes: base64 of the longest secret, with its key id. It fits into
+/// [`CONFIG_VALUE_BYTES_MAX`].
+pub const CONFIG_SEALED_BYTES_MAX: usize = CONFIG_SECRET_BYTES_MAX / 3 * 4 + 256;
+
+/// Longest id of a key that seals secrets, in bytes.
+pub const SECRET_KEY_ID_BYTES_MAX: usize = 64;
+
 /// Nesting levels of lists and dicts inside a value. Deeper values could exhaust a stack.
 pub const CONFIG_VALUE_DEPTH_MAX: usize = 16;
 

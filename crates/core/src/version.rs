@@ -54,8 +54,10 @@ impl ClusterVersion {
     pub const WITH_SCHEMAS: ClusterVersion = ClusterVersion(9);
     /// Namespaces inherit from others, have drafts, and show them to a part of their readers first.
     pub const WITH_DRAFTS: ClusterVersion = ClusterVersion(10);
+    /// Pairs hold secrets, and roles allow to reveal them.
+    pub const WITH_SECRETS: ClusterVersion = ClusterVersion(10);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_DRAFTS;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_SECRETS;
 }
 
 impl Default for ClusterVersion {

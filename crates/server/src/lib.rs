@@ -33,6 +33,7 @@ pub mod remote;
 pub mod requests;
 pub mod resolve;
 pub mod resp;
+pub mod secrets;
 pub mod secure;
 pub mod serve;
 pub mod shutdown;

@@ -34,6 +34,7 @@ use crate::resp::pub_sub::PubSub;
 use crate::resp::redirects::Redirects;
 use crate::resp::scripts::Scripts;
 use crate::resp::{self, Acceptors, RespContext, RespOptions};
+use crate::secrets::SecretKeys;
 use crate::store::Store;
 use crate::throttle::FailureThrottle;
 use crate::tls::TlsAcceptor;
@@ -68,6 +69,7 @@ pub(crate) struct SharedContext {
     pub memory: Memory,
     pub throttle: Arc<FailureThrottle>,
     pub audit_log: AuditLog,
+    pub secret_keys: SecretKeys,
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -140,6 +142,7 @@ impl WorkerContext {
             memory: shared.memory,
             throttle: shared.throttle,
             audit_log: shared.audit_log,
+            secret_keys: shared.secret_keys,
             backup: Some(shared.backup),
         };
         let (for_http, for_resp) = self.acceptors;

@@ -55,6 +55,12 @@ pub enum ConfigCommand {
         #[command(subcommand)]
         command: SchemaCommand,
     },
+    /// Encrypt secrets with another key
+    Secrets {
+        /// What to do.
+        #[command(subcommand)]
+        command: SecretsCommand,
+    },
     /// Apply many changes of a namespace as one revision, or none
     ///
     /// The file is JSON: {"changes":[{"pair":"timeout","value":30},{"pair":"old","delete":true},
@@ -328,12 +334,16 @@ pub enum PairCommand {
         /// Read this revision instead of the newest
         #[arg(long, value_name = "N")]
         revision: Option<u64>,
+        /// Print a secret instead of ********
+        #[arg(long)]
+        reveal: bool,
     },
     /// Create or replace a pair
     ///
     /// The value is JSON. Anything that is not JSON is text, and so is a number that would be
     /// printed differently, such as 1.10. --type sets the datatype. A pair keeps its datatype
-    /// unless --type names another one.
+    /// unless --type names another one. With --type secret the value is text, and - reads it from
+    /// standard input, without a line break at its end.
     Set {
         /// The namespace
         namespace: String,
@@ -342,7 +352,8 @@ pub enum PairCommand {
         /// The value
         #[arg(allow_hyphen_values = true)]
         value: String,
-        /// The datatype; duration, bytes and enum are strings that later changes are held to
+        /// The datatype; duration, bytes and enum are strings that later changes are held to, and a
+        /// secret is text that is stored encrypted
         #[arg(long = "type", value_enum)]
         datatype: Option<Datatype>,
         /// The texts of --type enum
@@ -362,6 +373,21 @@ pub enum PairCommand {
         /// Who and why.
         #[command(flatten)]
         terms: ChangeArgs,
+    },
+}
+
+/// The commands of `config secrets`.
+#[derive(Debug, Subcommand)]
+pub enum SecretsCommand {
+    /// Encrypt every secret of a namespace again, with the first key of the node's key file
+    ///
+    /// Afterwards no secret of the namespace needs an older key, except those in the history.
+    Rotate {
+        /// The namespace
+        namespace: String,
+        /// Who and why.
+        #[command(flatten)]
+        terms: TermsArgs,
     },
 }
 
@@ -392,6 +418,9 @@ pub enum ContainerCommand {
         /// Read as a client with this label, which may be shown a canary
         #[arg(long)]
         label: Option<String>,
+        /// Print secrets instead of ********
+        #[arg(long)]
+        reveal: bool,
     },
     /// Create or replace a container
     ///
@@ -530,6 +559,8 @@ pub enum Datatype {
     List,
     /// Values by name.
     Dict,
+    /// Text that is stored encrypted.
+    Secret,
     /// Text such as 30s or 1h30m.
     Duration,
     /// Text such as 512B or 10MiB.
@@ -732,6 +763,9 @@ pub struct AgentArgs {
     /// Delete a file when its container is deleted
     #[arg(long, conflicts_with = "config")]
     pub delete: bool,
+    /// Write secrets into the files instead of ********
+    #[arg(long, conflicts_with = "config")]
+    pub reveal: bool,
     /// Take the files and their commands from this file (TOML)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

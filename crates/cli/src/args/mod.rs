@@ -35,7 +35,7 @@ pub use config::{
     AgentArgs, ChangeArgs, CompareArgs, ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs,
     DraftCommand, DraftItemArgs, ExportArgs, Format, HistoryArgs, ImportArgs, ItemArgs, ItemKind, NsCommand,
     PairCommand, PromoteArgs, PublishArgs, ReadersArgs, RollbackArgs, SchemaCommand, SchemaItemArgs,
-    SearchArgs, TermsArgs, WatchArgs,
+    SearchArgs, SecretsCommand, TermsArgs, WatchArgs,
 };
 pub use coordination::{GrantArgs, LeaseArgs, LeaseCommand, ListLeasesArgs, LockArgs};
 pub use keys::{

@@ -2,7 +2,8 @@
 //!
 //! Owns the requests that read and change namespaces, pairs and containers. `show` prints them,
 //! `diff` shows differences, `watch` waits for changes, `agent` keeps files up to date, `readers`
-//! lists who watches, `drafts` and `environments` are about review and inheritance. The node decides the type of a value, so that every client gets the same
+//! lists who watches, `secrets` encrypts secrets again, `drafts` and `environments` are about
+//! review and inheritance. The node decides the type of a value, so that every client gets the same
 //! result.
 
 mod agent;
@@ -10,6 +11,7 @@ mod diff;
 mod drafts;
 mod environments;
 mod readers;
+mod secrets;
 mod show;
 mod watch;
 
@@ -62,6 +64,7 @@ pub fn run(args: ConfigArgs) -> Result<(), CliError> {
         ConfigCommand::Container { command } => session.containers(command),
         ConfigCommand::Search(args) => session.search(&args),
         ConfigCommand::Schema { command } => session.schemas(command),
+        ConfigCommand::Secrets { command } => secrets::run(&session, command),
         ConfigCommand::Publish(args) => session.publish(&args),
         ConfigCommand::History(args) => session.history(&args),
         ConfigCommand::Blame { namespace, container } => {
@@ -270,8 +273,9 @@ impl Session {
                 |page: PairPage| page.pairs,
                 show::pairs,
             ),
-            PairCommand::Get { namespace, key, revision } => {
+            PairCommand::Get { namespace, key, revision, reveal } => {
                 let target = Target::of(&[&namespace, "pairs", &key]).with("revision", revision);
+                let target = target.with("reveal", reveal.then_some(true));
                 let Some(pair) = self.show::<Pair>(target)? else { return Ok(()) };
                 match pair.value.value() {
                     Value::String(text) => output::line(&text),
@@ -280,6 +284,10 @@ impl Session {
             }
             PairCommand::Set { namespace, key, value, datatype, values, terms } => {
                 let target = Target::of(&[&namespace, "pairs", &key]).with_change(&terms);
+                let value = match datatype {
+                    Some(Datatype::Secret) => secrets::text_of(value)?,
+                    _ => value,
+                };
                 self.change(Method::POST, target, pair_body(&value, datatype, &values).as_bytes())?;
                 if !terms.terms.dry_run && terms.draft.is_none() {
                     self.warn_of_unused(&namespace, &key);
@@ -342,10 +350,10 @@ impl Session {
                 |page: ContainerPage| page.containers,
                 show::containers,
             ),
-            ContainerCommand::Get { namespace, key, format, revision, label } => {
+            ContainerCommand::Get { namespace, key, format, revision, label, reveal } => {
                 let target = Target::of(&[&namespace, "containers", &key, "dl"]);
                 let target = target.with("format", Some(name_of(format))).with("revision", revision);
-                let target = target.with("label", label);
+                let target = target.with("label", label).with("reveal", reveal.then_some(true));
                 output::write(&self.download(target)?)
             }
             ContainerCommand::Set { namespace, key, fields, file, retype, terms } => {
@@ -470,6 +478,8 @@ fn name_of(format: Format) -> &'static str {
 /// be a version and `7e4` a commit.
 fn pair_body(value: &str, datatype: Option<Datatype>, values: &[String]) -> String {
     let is_text = match datatype {
+        // Never parsed: a secret that looks like JSON stays what it is.
+        Some(Datatype::Secret) => true,
         Some(Datatype::String | Datatype::Duration | Datatype::Bytes | Datatype::Enum) => {
             !value.starts_with('"')
         }
@@ -481,6 +491,7 @@ fn pair_body(value: &str, datatype: Option<Datatype>, values: &[String]) -> Stri
     match datatype {
         Some(Datatype::Duration) => format!(r#"{{"value":{shown},"type":"duration"}}"#),
         Some(Datatype::Bytes) => format!(r#"{{"value":{shown},"type":"bytes"}}"#),
+        Some(Datatype::Secret) => format!(r#"{{"value":{shown},"type":"secret"}}"#),
         Some(Datatype::Enum) => {
             let values = Value::from(values.to_vec());
             format!(r#"{{"value":{shown},"type":"enum","values":{values}}}"#)
@@ -567,6 +578,8 @@ mod tests {
             ("30", Some(Datatype::Float), r#"{"value":30,"datatype":3}"#),
             ("-1", Some(Datatype::Int), r#"{"value":-1,"datatype":1}"#),
             ("null", Some(Datatype::Empty), r#"{"value":null,"datatype":0}"#),
+            ("30", Some(Datatype::Secret), r#"{"value":"30","type":"secret"}"#),
+            ("\"a\"", Some(Datatype::Secret), r#"{"value":"\"a\"","type":"secret"}"#),
             ("30s", Some(Datatype::Duration), r#"{"value":"30s","type":"duration"}"#),
             ("10", Some(Datatype::Bytes), r#"{"value":"10","type":"bytes"}"#),
             ("01234", None, r#"{"value":"01234"}"#),

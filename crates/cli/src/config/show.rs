@@ -16,7 +16,7 @@ const PREVIEW_CHARACTERS: usize = 60;
 const CHECKSUM_CHARACTERS: usize = 12;
 
 /// Names of datatypes by number.
-const DATATYPES: [&str; 7] = ["empty", "int", "string", "float", "bool", "list", "dict"];
+const DATATYPES: [&str; 8] = ["empty", "int", "string", "float", "bool", "list", "dict", "secret"];
 
 fn text(text: &str) -> String {
     keys::printable(text.as_bytes())

@@ -163,7 +163,7 @@ fn a_second_principal_approves_and_a_parent_must_be_readable() {
     let history = ask(2, &ann, "GET /api/namespaces/shop/history?limit=1", json!({})).json();
     let newest = &history["data"]["revisions"][0];
     assert_eq!((&newest["author"], &newest["approved_by"]), (&json!("ann"), &json!(["bob"])));
-    // Whoever reads the child would read the parent.
+    // A reader of the child would read the parent.
     guarded
         .administer("PUT /v1/auth/roles/keeper", &json!({ "grants": ["write config:*", "read config:*"] }));
     let create = ask(1, &guarded.admin, "POST /api/namespaces/%7Bbase%7Down", json!({}));

@@ -271,8 +271,15 @@ fn every_request_is_admitted_with_exactly_its_permissions() {
     let mut rows: Vec<Row> = lines.into_iter().map(Row::parse).collect();
     let mut matrix = DemandMatrix::start();
     check_coverage(&matrix.guarded, &rows);
-    let everything: &[&str] =
-        &["read keys:", "write keys:", "watch keys:", "read config:*", "write config:*", "cluster:admin"];
+    let everything = [
+        "read keys:",
+        "write keys:",
+        "watch keys:",
+        "read config:*",
+        "write config:*",
+        "reveal config:*",
+        "cluster:admin",
+    ];
     let everything = matrix.token(&everything.iter().map(ToString::to_string).collect());
     for row in &mut rows {
         let demands = matrix.demands(row);

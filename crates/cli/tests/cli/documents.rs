@@ -6,7 +6,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use crate::harness::{Cluster, eventually, ports, shell_commands};
+use crate::harness::{Cluster, Options, eventually, ports, shell_commands};
 
 /// A command and its documented output.
 #[derive(Debug, PartialEq, Eq)]
@@ -314,6 +314,38 @@ fn reading_configuration() {
     let shown = run_page(include_str!("../../../../docs/how-to/read-configuration.md"));
     assert!(shown.contains("timeout: 30\n") && shown.contains("timeout: 60\n"), "{shown}");
     assert!(shown.contains(r#""current":4"#) && shown.contains(r#""missing":[]"#), "{shown}");
+}
+
+/// The nodes have the key that the first command makes, and a program is shown the secret.
+#[test]
+fn keeping_secrets() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_tidelock"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let run = |script: &str, url: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).current_dir(directory.path()).env("TIDELOCK_URL", url);
+        shell.env("PATH", format!("{}:{path}", binary.parent().expect("a directory").display()));
+        let done = shell.output().expect("a shell");
+        let shown = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{script}\n{shown}");
+        shown.into_owned()
+    };
+    let script = script(include_str!("../../../../docs/how-to/keep-secrets.md"));
+    let (make_key, rest) = script.split_once("\ntidelock ").expect("commands");
+    run(make_key, "");
+    let keys = directory.path().join("secret.keys").display().to_string();
+    let cluster = Cluster::start_prepared(3, &Options::default(), |cluster| {
+        cluster.numbers().into_iter().for_each(|node| cluster.add_flags(node, &["--secret-key-file", &keys]));
+    });
+    cluster.await_newest_version();
+    cluster.await_registered();
+    let rest =
+        format!("set -eu\ntidelock {}", rest.replace("127.0.0.1:8001", &cluster.address(1).to_string()));
+    let shown = run(&rest, &cluster.url(1, ""));
+    assert!(shown.contains(r#""password":"********""#), "{shown}");
+    assert!(shown.matches(r#""password":"correct-horse""#).count() == 2, "{shown}");
+    assert!(shown.contains("password: correct-horse\n"), "{shown}");
 }
 
 /// The examples of the page on configuration run after those of the README, on the same cluster.

@@ -23,6 +23,7 @@ mod config;
 mod config_agent;
 mod config_environments;
 mod config_files;
+mod config_secrets;
 mod config_watches;
 mod coordination;
 mod demands;

@@ -23,6 +23,8 @@ pub enum Verb {
     Write,
     /// Changes are reported as they happen. Covered only together with [`Verb::Read`].
     Watch,
+    /// The reply shows secrets in plain text.
+    Reveal,
     /// The cluster's members, shards, placement or slots may change.
     Operate,
     /// Data is read or written as a whole, whatever the grants for keys and configuration.
@@ -59,6 +61,7 @@ impl Verb {
             Verb::Read => "read",
             Verb::Write => "write",
             Verb::Watch => "watch",
+            Verb::Reveal => "reveal",
             Verb::Operate => "operate",
             Verb::Administer => "admin",
             Verb::Internal => "internal",

@@ -48,6 +48,9 @@ pub enum ConfigAccess {
     Read,
     /// To change the content, its history's length, and whether the namespace exists.
     Write,
+    /// To see secrets in plain text. It has no effect without [`ConfigAccess::Read`] of the same
+    /// namespaces, because a secret is read with its pair.
+    Reveal,
 }
 
 /// The configuration namespaces that a grant covers.
@@ -89,6 +92,7 @@ impl ConfigAccess {
         match self {
             ConfigAccess::Read => Verb::Read,
             ConfigAccess::Write => Verb::Write,
+            ConfigAccess::Reveal => Verb::Reveal,
         }
     }
 }
@@ -119,7 +123,7 @@ impl ClusterLevel {
             Verb::Read => ClusterLevel::Read,
             Verb::Operate => ClusterLevel::Operate,
             Verb::Administer => ClusterLevel::Admin,
-            Verb::Write | Verb::Watch | Verb::Internal => return false,
+            Verb::Write | Verb::Watch | Verb::Reveal | Verb::Internal => return false,
         };
         self >= needed
     }
@@ -286,6 +290,16 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_to_read_or_write_reveals_nothing() {
+        let reveals = |texts: &[&str]| covers(texts, Verb::Reveal, Scope::Namespace("web"));
+        assert!(reveals(&["reveal config:web"]));
+        assert!(reveals(&["reveal config:w*"]));
+        assert!(!reveals(&["reveal config:we"]));
+        assert!(!reveals(&["read config:*", "write config:*", "read keys:", "cluster:admin"]));
+        assert!(!covers(&["reveal config:web"], Verb::Read, Scope::Namespace("web")));
+    }
+
+    #[test]
     fn cluster_levels_include_lower_ones_and_no_data() {
         let levels = ["cluster:read", "cluster:operate", "cluster:admin"];
         for (verb, lowest) in [(Verb::Read, 0), (Verb::Operate, 1), (Verb::Administer, 2)] {
@@ -311,8 +325,15 @@ mod tests {
 
     #[test]
     fn no_grant_covers_what_only_nodes_do() {
-        let all =
-            ["read keys:", "write keys:", "watch keys:", "read config:*", "write config:*", "cluster:admin"];
+        let all = [
+            "read keys:",
+            "write keys:",
+            "watch keys:",
+            "read config:*",
+            "write config:*",
+            "reveal config:*",
+            "cluster:admin",
+        ];
         let scopes = [
             Scope::Key(b"a"),
             Scope::Keys { prefix: b"" },

@@ -104,7 +104,7 @@ impl Role {
         let keys = [KeyAccess::Read, KeyAccess::Write, KeyAccess::Watch];
         let keys = keys.map(|access| Grant::Keys { access, prefix: Vec::new() });
         let all = || Namespaces::StartingWith(String::new());
-        let config = [ConfigAccess::Read, ConfigAccess::Write];
+        let config = [ConfigAccess::Read, ConfigAccess::Write, ConfigAccess::Reveal];
         let config = config.map(|access| Grant::Config { access, namespaces: all() });
         let grants = keys.into_iter().chain(config).chain([Grant::Cluster(ClusterLevel::Admin)]);
         Role { grants: grants.collect(), ends: None, rates: RateLimits::default() }

@@ -17,8 +17,8 @@ use crate::limits::{CONFIG_NAMESPACE_CHARACTERS_MAX, GRANT_BYTES_MAX};
 pub enum GrantError {
     /// The text has another form than any grant.
     #[error(
-        "a grant is `read|write|watch keys:PREFIX`, `read|write config:NAMESPACE`, `read|write config:PREFIX*` or \
-         `cluster:read|operate|admin`"
+        "a grant is `read|write|watch keys:PREFIX`, `read|write|reveal config:NAMESPACE`, \
+         `read|write|reveal config:PREFIX*` or `cluster:read|operate|admin`"
     )]
     Form,
     /// A prefix of keys with a `*`, which would not mean what it seems to.
@@ -126,6 +126,9 @@ impl FromStr for Grant {
             ("write", "config") => {
                 Grant::Config { access: ConfigAccess::Write, namespaces: namespaces(name)? }
             }
+            ("reveal", "config") => {
+                Grant::Config { access: ConfigAccess::Reveal, namespaces: namespaces(name)? }
+            }
             _ => return Err(GrantError::Form),
         })
     }
@@ -146,6 +149,7 @@ impl fmt::Display for Grant {
                 f.write_str(match access {
                     ConfigAccess::Read => "read config:",
                     ConfigAccess::Write => "write config:",
+                    ConfigAccess::Reveal => "reveal config:",
                 })?;
                 match namespaces {
                     Namespaces::Named(name) => encode(name.as_bytes(), f),
@@ -180,6 +184,7 @@ mod tests {
             "read keys:100%25%2A%20%2Cmore",
             "read config:web",
             "write config:web*",
+            "reveal config:web",
             "read config:*",
             "read config:web%2A",
             "read config:web%2A*",
@@ -204,6 +209,7 @@ mod tests {
             ("READ keys:a", GrantError::Form),
             ("read  keys:a", GrantError::Form),
             ("watch config:web", GrantError::Form),
+            ("reveal keys:a", GrantError::Form),
             ("read cluster:read", GrantError::Form),
             ("cluster:", GrantError::Form),
             ("cluster:write", GrantError::Form),

@@ -7,7 +7,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::ShardRefusal;
-use crate::auth::{self, Grant, Namespaces, Principal, RateLimits, Role, SecretDigest, TokenId};
+use crate::auth::{
+    self, ConfigAccess, Grant, Namespaces, Principal, RateLimits, Role, SecretDigest, TokenId,
+};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::{LogIndex, UnixMillis};
@@ -102,6 +104,11 @@ fn names_long_namespace(grant: &Grant) -> bool {
     name.chars().count() > limits::CONFIG_NAMESPACE_CHARACTERS_BEFORE_LEAVES
 }
 
+/// Whether the grant is one that earlier releases do not know.
+fn reveals_secrets(grant: &Grant) -> bool {
+    matches!(grant, Grant::Config { access: ConfigAccess::Reveal, .. })
+}
+
 impl AccessWrite {
     /// A change without a condition.
     pub fn new(change: AccessChange) -> AccessWrite {
@@ -111,6 +118,9 @@ impl AccessWrite {
     /// The cluster version from which on the log may hold this change.
     pub(super) fn needed_version(&self) -> ClusterVersion {
         match &self.change {
+            AccessChange::PutRole { role, .. } if role.grants.iter().any(reveals_secrets) => {
+                ClusterVersion::WITH_SECRETS
+            }
             AccessChange::PutRole { role, .. } if role.grants.iter().any(names_long_namespace) => {
                 ClusterVersion::WITH_LEAVES
             }

@@ -295,7 +295,7 @@ mod tests {
     }
 
     fn put_role() -> RegistryWrite {
-        let change = AccessChange::PutRole { name: "web".into(), role: crate::auth::Role::admin() };
+        let change = AccessChange::PutRole { name: "web".into(), role: crate::auth::Role::default() };
         RegistryWrite::Access(AccessWrite::new(change))
     }
 

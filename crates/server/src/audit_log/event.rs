@@ -1,4 +1,5 @@
-//! What a node records: requests and connections that it denies, and writes of chosen keys.
+//! What a node records: requests and connections that it denies, writes of chosen keys, and secrets
+//! that it reveals.
 //!
 //! Owns the names, which the audit log and `tidelock_denied_total` share. A name never changes its
 //! meaning.
@@ -77,6 +78,8 @@ pub enum AuditEventKind {
     Written,
     /// Such a write whose outcome is unknown.
     MaybeWritten,
+    /// A client was shown secrets in plain text.
+    Revealed,
 }
 
 impl AuditEventKind {
@@ -85,6 +88,7 @@ impl AuditEventKind {
             AuditEventKind::Denied(reason) => reason.name(),
             AuditEventKind::Written => "written",
             AuditEventKind::MaybeWritten => "maybe-written",
+            AuditEventKind::Revealed => "revealed",
         }
     }
 }
@@ -100,6 +104,6 @@ pub struct AuditEvent {
     pub address: Option<IpAddr>,
     /// The authenticated principal.
     pub principal: Option<String>,
-    /// What was denied or written. It holds no values and no secrets.
+    /// What was denied, written or revealed. It holds no values and no secrets.
     pub detail: String,
 }

@@ -1,5 +1,6 @@
-//! The audit log of a node: one line for each denied request or connection, and for each write of
-//! the keys that `--audit-writes` names. Counts what is denied, with and without a log.
+//! The audit log of a node: one line for each denied request or connection, for each write of the
+//! keys that `--audit-writes` names, and for each answer with secrets in plain text. Counts what is
+//! denied, with and without a log.
 //!
 //! Owns the file, and the thread that writes it. Workers send events through a bounded queue and
 //! never wait, so that denied requests cannot slow down the node. Events that do not fit into the

@@ -182,6 +182,8 @@ pub struct Settings {
     pub secure: bool,
     /// File with the join token with which the node requests its first certificate.
     pub join_token_file: Option<PathBuf>,
+    /// File with the keys for secrets of configuration; `None`: the node has none.
+    pub secret_key_file: Option<PathBuf>,
     /// File of the audit log; `None` disables it.
     pub audit_log: Option<PathBuf>,
     /// Prefixes of the keys whose changes are recorded in it.
@@ -313,6 +315,7 @@ impl Settings {
             client_ca: raw.client_ca,
             secure: raw.secure.unwrap_or(DEFAULT_SECURE),
             join_token_file: raw.join_token_file,
+            secret_key_file: raw.secret_key_file,
             audit_writes: audit_writes::parse(raw.audit_writes, raw.audit_log.is_some())?,
             audit_log: raw.audit_log,
             insecure: raw.insecure.unwrap_or(DEFAULT_INSECURE),

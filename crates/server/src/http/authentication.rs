@@ -51,6 +51,11 @@ pub(super) enum EndpointDemand {
     ValidToken,
     /// A valid token, and the demands of its requests to the core.
     ByRequest,
+    /// [`EndpointDemand::ByRequest`], and with the parameter `reveal` the permission to see the
+    /// secrets of the namespace. The handler, which knows the namespace, checks that.
+    ByRequestOrReveal,
+    /// [`EndpointDemand::ByRequest`], and always the permission to see the secrets.
+    ByRequestAndReveal,
     /// `cluster:read`. The node shows its own state without a request to the core, so that it can
     /// be observed under any load and without a leader. The rows that it knows decide.
     NodeState,
@@ -119,7 +124,6 @@ fn of_config(operation: Config) -> EndpointDemand {
         | Config::CreateNamespace
         | Config::DeleteNamespace
         | Config::Pairs
-        | Config::Pair
         | Config::PutPair
         | Config::DeletePair
         | Config::RollBackPair
@@ -129,7 +133,6 @@ fn of_config(operation: Config) -> EndpointDemand {
         | Config::PutPairSchema
         | Config::DeletePairSchema
         | Config::Containers
-        | Config::Container
         | Config::PutContainer
         | Config::DeleteContainer
         | Config::RollBackContainer
@@ -139,7 +142,6 @@ fn of_config(operation: Config) -> EndpointDemand {
         | Config::DeleteContainerSchema
         | Config::ContainerDiff
         | Config::Blame
-        | Config::DownloadContainer
         | Config::ImportContainer
         | Config::WatchContainer
         | Config::WatchNamespace
@@ -164,6 +166,8 @@ fn of_config(operation: Config) -> EndpointDemand {
         | Config::PublishDraft
         | Config::BeginCanary
         | Config::WithdrawCanary => EndpointDemand::ByRequest,
+        Config::Pair | Config::Container | Config::DownloadContainer => EndpointDemand::ByRequestOrReveal,
+        Config::RotateSecrets => EndpointDemand::ByRequestAndReveal,
     }
 }
 
@@ -373,7 +377,9 @@ impl Authentication {
             EndpointDemand::Open
             | EndpointDemand::OpenUnlessVerbose
             | EndpointDemand::ValidToken
-            | EndpointDemand::ByRequest => Ok(()),
+            | EndpointDemand::ByRequest
+            | EndpointDemand::ByRequestOrReveal
+            | EndpointDemand::ByRequestAndReveal => Ok(()),
         }
     }
 }
@@ -435,6 +441,12 @@ mod tests {
                 EndpointDemand::OpenUnlessVerbose => "nothing; with `verbose` `cluster:read`",
                 EndpointDemand::ValidToken => "a valid token",
                 EndpointDemand::ByRequest => "what its requests demand, see above",
+                EndpointDemand::ByRequestOrReveal => {
+                    "what its requests demand; with `reveal` also `reveal config:NAMESPACE`"
+                }
+                EndpointDemand::ByRequestAndReveal => {
+                    "what its requests demand, and `reveal config:NAMESPACE`"
+                }
                 EndpointDemand::NodeState => "`cluster:read`",
                 EndpointDemand::Administrator => "`cluster:admin`",
             };

@@ -139,6 +139,7 @@ impl Readiness {
         }
         let mut warnings = context.warnings.clone();
         warnings.extend(context.tls.iter().flat_map(|tls| tls.warnings(SystemTime::now())));
+        warnings.extend(context.secret_keys.warning());
         let is_silent = |peer: &NodeId| status.silent.contains(peer);
         let down = status.links.iter().filter(|(peer, connected)| !connected && !is_silent(peer));
         warnings.extend(down.map(|(peer, _)| format!("no connection to node {peer}")));

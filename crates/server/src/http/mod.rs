@@ -103,6 +103,7 @@ use crate::metrics::RespCounters;
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
 use crate::offload::Offload;
 use crate::remote::HandoverCounters;
+use crate::secrets::SecretKeys;
 use crate::throttle::FailureThrottle;
 use crate::tls::TlsAcceptor;
 use crate::transport::TransportCounters;
@@ -228,6 +229,8 @@ pub struct HttpContext {
     pub throttle: Arc<FailureThrottle>,
     /// The audit log of refused requests.
     pub audit_log: AuditLog,
+    /// The keys for secrets of configuration.
+    pub secret_keys: SecretKeys,
     /// The source of backups; `None` if backups are not available.
     pub backup: Option<Arc<BackupSource>>,
 }

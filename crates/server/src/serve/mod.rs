@@ -62,6 +62,7 @@ use crate::offload::Offload;
 use crate::resp::Acceptors;
 use crate::resp::pub_sub::PubSub;
 use crate::resp::scripts::Scripts;
+use crate::secrets::{KeyFileError, SecretKeys};
 use crate::secure::{self, NodeCertificateError};
 use crate::shutdown::{self, Signal};
 use crate::status_log::SlowRequestLog;
@@ -74,7 +75,9 @@ use action_sink::ActionSink;
 use options::{
     addresses, insecure_listeners, node_options, own_identity, protected_mode, transport_options, warnings,
 };
-use periodic::{LogWatch, SpanningWatch, log_changes, reload_certificate, remember_hosts, tick};
+use periodic::{
+    LogWatch, SpanningWatch, log_changes, reload_certificate, reload_secret_keys, remember_hosts, tick,
+};
 use ports::{Listeners, Ports};
 use tidelock_core::handshake::HandshakeRefusal;
 use version_gate::VersionGate;
@@ -117,6 +120,9 @@ pub enum ServeError {
     /// The certificate cannot be used.
     #[error("TLS: {0}")]
     Tls(#[from] TlsError),
+    /// The keys for secrets cannot be used.
+    #[error(transparent)]
+    SecretKeys(#[from] KeyFileError),
     /// The audit log cannot be opened, or the file is not an audit log.
     #[error("audit_log: {}: {source}", path.display())]
     AuditLog {
@@ -167,6 +173,7 @@ impl ServeError {
                         | NodeCertificateError::JoinToken { .. }
                 )
                 | ServeError::AuditLog { .. }
+                | ServeError::SecretKeys(_)
         )
     }
 }
@@ -197,6 +204,7 @@ async fn serve(
     settings.check_exposure()?;
     settings.check_client_ca()?;
     let audit_log = start_audit_log(&settings)?;
+    let secret_keys = start_secret_keys(&settings)?;
     let Some((tls, recovered, listeners)) = prepare(&settings, signals.clone()).await? else {
         tracing::info!("stopped before a cluster had admitted this node");
         return Ok(());
@@ -213,7 +221,7 @@ async fn serve(
         tokio::task::spawn_local(secure::keep_renewed(settings.clone(), worker.clone(), tls.clone()));
     }
     let shared = parts.shared_context(&settings, descriptors, stopping);
-    let shared = SharedContext { tls, audit_log: audit_log.clone(), ..shared };
+    let shared = SharedContext { tls, audit_log: audit_log.clone(), secret_keys, ..shared };
     let clients = shared.clients.clone();
     if !settings.audit_writes.is_empty() {
         worker.audit_writes(AuditedWrites::new(&settings.audit_writes, (audit_log.clone(), clients.clone())));
@@ -284,6 +292,14 @@ fn start_audit_log(settings: &Settings) -> Result<AuditLog, ServeError> {
     let Some(path) = &settings.audit_log else { return Ok(AuditLog::default()) };
     AuditLog::start(path, WallClock::default())
         .map_err(|source| ServeError::AuditLog { path: path.clone(), source })
+}
+
+/// Reads the keys for secrets, if the settings have a file of them, and watches the file.
+fn start_secret_keys(settings: &Settings) -> Result<SecretKeys, ServeError> {
+    let Some(path) = &settings.secret_key_file else { return Ok(SecretKeys::default()) };
+    let keys = SecretKeys::open(path)?;
+    tokio::task::spawn_local(reload_secret_keys(keys.clone(), signal(SignalKind::hangup())?));
+    Ok(keys)
 }
 
 /// What this node's disk holds, and under which identity this process uses it.
@@ -419,6 +435,7 @@ impl NodeParts {
             memory: Memory::new(settings.memory_limit),
             throttle: Arc::default(),
             audit_log: AuditLog::default(),
+            secret_keys: SecretKeys::default(),
             stopping,
         }
     }

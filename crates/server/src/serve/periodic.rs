@@ -15,6 +15,7 @@ use crate::counters::PerWorker;
 use crate::disk::SlowDiskWatch;
 use crate::identity_store::IdentityStore;
 use crate::metrics::{DiskCounters, RespCounters};
+use crate::secrets::{KeyReload, SecretKeys};
 use crate::status_log::{Change, StatusLog};
 use crate::store::Store;
 use crate::tls::{EXPIRY_WARNING, Reload, TlsAcceptor};
@@ -75,13 +76,13 @@ pub(super) async fn tick(
     }
 }
 
-/// How often the files of the certificate are looked at.
-const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(10);
+/// How often the files of the certificate and of the keys for secrets are looked at.
+const FILES_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Uses the certificate anew whenever its files have changed, and warns before it expires. Looks at
 /// the files regularly, and at once after SIGHUP.
 pub(super) async fn reload_certificate(tls: TlsAcceptor, mut hangups: tokio::signal::unix::Signal) {
-    let mut interval = tokio::time::interval(CERTIFICATE_INTERVAL);
+    let mut interval = tokio::time::interval(FILES_INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut refused, mut warned) = (None, false);
     loop {
@@ -117,6 +118,43 @@ pub(super) async fn reload_certificate(tls: TlsAcceptor, mut hangups: tokio::sig
                 hours = left_s / 3600,
                 "the certificate of this node expires soon, or has expired"
             );
+        }
+    }
+}
+
+/// Uses the keys for secrets anew whenever their file has changed. Looks at the file regularly, and
+/// at once after SIGHUP.
+pub(super) async fn reload_secret_keys(keys: SecretKeys, mut hangups: tokio::signal::unix::Signal) {
+    let mut interval = tokio::time::interval(FILES_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut refused = None;
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            _ = hangups.recv() => tracing::info!("SIGHUP: looking at the keys for secrets"),
+        }
+        // On another thread: the file system of the keys may hang, and the node must not.
+        let reloading = {
+            let keys = keys.clone();
+            tokio::task::spawn_blocking(move || keys.reload())
+        };
+        match reloading.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
+            KeyReload::Unchanged => refused = None,
+            KeyReload::Replaced => {
+                refused = None;
+                let ids = keys.keyring().map(|keyring| keyring.ids().collect::<Vec<_>>().join(","));
+                tracing::info!(ids, "the changed keys for secrets are used; the first one seals");
+            }
+            KeyReload::Kept(reason) => {
+                let reason = reason.to_string();
+                if refused.as_ref() != Some(&reason) {
+                    tracing::error!(
+                        reason,
+                        "the changed keys for secrets are not used; the old ones stay in place"
+                    );
+                    refused = Some(reason);
+                }
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A real server on a loopback port, in a separate thread, over the fake store.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::thread::JoinHandle;
@@ -7,6 +8,7 @@ use std::thread::JoinHandle;
 use tidelock_server::clock::WallClock;
 use tidelock_server::http::{AllowedHosts, HttpContext, HttpOptions, NodeAddresses, serve};
 use tidelock_server::memory::Memory;
+use tidelock_server::secrets::SecretKeys;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -93,9 +95,18 @@ fn context(options: HttpOptions, memory: Memory) -> HttpContext {
             resp: String::new(),
             peer: "127.0.0.1:9001".to_owned(),
         },
+        secret_keys: secret_keys(),
         warnings: vec!["http listens on 0.0.0.0:8001 without TLS".to_owned()],
         ..HttpContext::default()
     }
+}
+
+/// The key `k1` of 32 bytes of ones.
+fn secret_keys() -> SecretKeys {
+    // Only its owner may read a temporary file.
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"k1:AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n").unwrap();
+    SecretKeys::open(file.path()).unwrap()
 }
 
 async fn run_jobs(mut jobs: mpsc::UnboundedReceiver<Job>, context: Rc<HttpContext>) {

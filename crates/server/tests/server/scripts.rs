@@ -86,6 +86,7 @@ scripts! {
     config_refusals_tell_what_happened
     config_says_who_wrote_what
     config_schemas_are_held_to
+    config_secrets_are_masked
     config_types_have_names
     config_watches_of_a_namespace
     dialects_share_keys

@@ -227,6 +227,7 @@ mod tests {
             mode: 0o640,
             exec: Some("true".into()),
             delete: false,
+            reveal: false,
         }
     }
 

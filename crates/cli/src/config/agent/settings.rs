@@ -53,6 +53,8 @@ pub struct FileSettings {
     pub exec: Option<String>,
     /// Whether the file is deleted with the container.
     pub delete: bool,
+    /// Whether the file holds secrets instead of the mask.
+    pub reveal: bool,
 }
 
 /// The configuration file as it is written.
@@ -78,6 +80,8 @@ struct RawFile {
     exec: Option<String>,
     #[serde(default)]
     delete: bool,
+    #[serde(default)]
+    reveal: bool,
 }
 
 impl AgentSettings {
@@ -110,8 +114,8 @@ impl AgentSettings {
             };
             let mode = file.mode.as_deref().map_or(Ok(DEFAULT_MODE), parse_mode)?;
             let exec = file.exec.or_else(|| raw.exec.clone());
-            let RawFile { namespace, container, path, delete, .. } = file;
-            Ok(FileSettings { namespace, container, path, format, mode, exec, delete })
+            let RawFile { namespace, container, path, delete, reveal, .. } = file;
+            Ok(FileSettings { namespace, container, path, format, mode, exec, delete, reveal })
         };
         Ok(AgentSettings {
             files: raw.file.into_iter().map(file).collect::<Result<_, String>>()?,
@@ -125,8 +129,8 @@ impl AgentSettings {
         let mode = args.mode.as_deref().map_or(Ok(DEFAULT_MODE), parse_mode)?;
         let file = |text: &String| {
             let (namespace, container, path, format) = parse_file(text)?;
-            let (exec, delete) = (args.exec.clone(), args.delete);
-            Ok(FileSettings { namespace, container, path, format, mode, exec, delete })
+            let (exec, delete, reveal) = (args.exec.clone(), args.delete, args.reveal);
+            Ok(FileSettings { namespace, container, path, format, mode, exec, delete, reveal })
         };
         let files = args.files.iter().map(file).collect::<Result<_, String>>()?;
         Ok(AgentSettings { files, label: None, state_dir: None, settle: DEFAULT_SETTLE })
@@ -227,11 +231,12 @@ mod tests {
         let text = "label = \"web-1\"\nexec = \"reload\"\nsettle_ms = 50\n\
             [[file]]\nnamespace = \"shop\"\ncontainer = \"app\"\npath = \"app.yaml\"\nmode = \"0640\"\n\
             [[file]]\nnamespace = \"shop\"\ncontainer = \"db\"\npath = \"db\"\nformat = \"env\"\nexec = \"other\"\n\
-            delete = true\n";
+            delete = true\nreveal = true\n";
         let settings = AgentSettings::parse(text).unwrap();
         settings.check().unwrap();
         assert_eq!((settings.label.as_deref(), settings.settle), (Some("web-1"), Duration::from_millis(50)));
         let shown = |file: &FileSettings| (file.format, file.mode, file.exec.clone().unwrap(), file.delete);
+        assert_eq!(settings.files.iter().map(|file| file.reveal).collect::<Vec<_>>(), [false, true]);
         assert_eq!(shown(&settings.files[0]), (Format::Yaml, 0o640, "reload".into(), false));
         assert_eq!(shown(&settings.files[1]), (Format::Env, 0o600, "other".into(), true));
     }

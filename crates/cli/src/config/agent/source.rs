@@ -53,6 +53,8 @@ pub struct Source {
     namespace: String,
     container: String,
     format: Format,
+    /// Whether documents are downloaded with their secrets. Watches show the mask.
+    reveal: bool,
     label: Option<String>,
 }
 
@@ -60,7 +62,7 @@ impl Source {
     /// The source of a file.
     pub fn of(client: Arc<Client>, file: &FileSettings, label: Option<String>) -> Source {
         let (namespace, container) = (file.namespace.clone(), file.container.clone());
-        Source { client, namespace, container, format: file.format, label }
+        Source { client, namespace, container, format: file.format, reveal: file.reveal, label }
     }
 
     /// The present state, or the next change after `index`.
@@ -81,7 +83,7 @@ impl Source {
             None => None,
             Some((Some(revision), Some(document))) => {
                 let content = match self.format {
-                    Format::Json => json_file(
+                    Format::Json if !self.reveal => json_file(
                         &serde_json::value::to_raw_value(document)
                             .map_err(|error| answer.unintelligible(&error.to_string()))?,
                     ),
@@ -112,6 +114,7 @@ impl Source {
         let file = |revision: Option<u64>, is_stale: bool| {
             let target = Target::of(&[&self.namespace, "containers", &self.container, "dl"]);
             let target = target.with("format", Some(name_of(self.format))).with("revision", revision);
+            let target = target.with("reveal", self.reveal.then_some(true));
             self.client.ask(&Call::get(target.with("stale", is_stale.then_some(true)).into_text()))
         };
         let mut answer = file(Some(revision), true)?;

@@ -23,7 +23,7 @@ pub use self::promotion::Promotion;
 use super::asking::{self, Unanswered};
 use crate::command::config::{
     Change, ConfigError, ConfigOperation, ConfigPreview, ConfigReply, ConfigWritten, DraftAction, DraftStep,
-    Export, Item, Name, NameError, Policy, Preview, Query, Stamp, ValueError,
+    Export, Item, Name, NameError, Policy, Preview, Query, SECRET_MASK, Stamp, ValueError,
 };
 use crate::command::{ConfigRead, ConfigWrite, Consistency, Read, ReadReply, Reply, Request, WriteReply};
 use crate::deliberate::{Fault, Faults};
@@ -88,6 +88,11 @@ pub enum ImportFailure {
         /// Why the pair cannot hold the value.
         error: ValueError,
     },
+    /// A value is the mask of a secret, where the container has none.
+    #[error(
+        "{0:?} is {SECRET_MASK}, and there is no secret for which it could stand; set the pair first (--type secret)"
+    )]
+    Masked(String),
     /// A pair would change that another container uses.
     #[error("pair {0:?} would change, and another container uses it")]
     PairInUse(Arc<str>),
@@ -302,6 +307,7 @@ fn without_inherited(changes: Vec<Change>, export: &Export) -> Vec<Change> {
     let is_needed = |change: &Change| match change {
         Change::PutPair { key, value, .. } => pair(key).is_none_or(|now| now.value != *value),
         Change::PutContainer { key, fields, .. } => container(key).is_none_or(|now| now.fields != *fields),
+        Change::KeepSecret { .. } => true,
         Change::Delete(Item::Pair(key)) => pair(key).is_none(),
         Change::Delete(Item::Container(key)) => container(key).is_none(),
         Change::SetSchema { item: Item::Pair(key), schema } => {
@@ -316,7 +322,7 @@ fn without_inherited(changes: Vec<Change>, export: &Export) -> Vec<Change> {
 
 fn item_of(change: &Change) -> Item {
     match change {
-        Change::PutPair { key, .. } => Item::Pair(key.clone()),
+        Change::PutPair { key, .. } | Change::KeepSecret { key } => Item::Pair(key.clone()),
         Change::PutContainer { key, .. } => Item::Container(key.clone()),
         Change::Delete(item) | Change::SetSchema { item, .. } => item.clone(),
     }

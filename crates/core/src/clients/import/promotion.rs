@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::command::config::{Change, Container, Export, Item, Pair};
+use crate::command::config::{Change, Container, Export, Item, Pair, Value};
 
 /// Content to take over from another namespace.
 #[derive(Clone, Debug)]
@@ -21,12 +21,30 @@ pub struct Promotion {
 }
 
 impl Promotion {
-    /// The changes that `to` lacks. What it inherits with the same content stays inherited.
+    /// Keys of the secrets that are not taken over: each is sealed for its namespace.
+    pub fn secrets(&self) -> impl Iterator<Item = &Arc<str>> {
+        let is_secret = |pair: &Pair| matches!(pair.value, Value::Secret(_));
+        self.from
+            .pairs
+            .iter()
+            .filter(move |(key, pair)| self.is_chosen(key) && is_secret(pair))
+            .map(|(key, _)| key)
+    }
+
+    fn is_chosen(&self, key: &Arc<str>) -> bool {
+        self.keys.as_ref().is_none_or(|keys| keys.contains(key))
+    }
+
+    /// The changes that `to` lacks, apart from secrets. What it inherits with the same content
+    /// stays inherited.
     pub(super) fn changes(&self, to: &Export) -> Vec<Change> {
-        let is_chosen = |key: &Arc<str>| self.keys.as_ref().is_none_or(|keys| keys.contains(key));
+        let is_chosen = |key: &Arc<str>| self.is_chosen(key);
         let mut changes = Vec::new();
         for (key, pair) in self.from.pairs.iter().filter(|(key, _)| is_chosen(key)) {
             let Pair { value, schema, .. } = &**pair;
+            if matches!(value, Value::Secret(_)) {
+                continue;
+            }
             let now = to.pairs.get(key);
             if now.is_none_or(|now| now.value != *value) {
                 let (key, value) = (key.clone(), value.clone());
@@ -66,7 +84,7 @@ impl Promotion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::config::{Name, Policy, Value};
+    use crate::command::config::{Name, Policy};
     use alloc::collections::BTreeMap;
 
     fn export(pairs: &[(&str, i64, bool)]) -> Export {

@@ -265,6 +265,16 @@ impl ConfigReply {
                 out.push(32);
                 changes.encode(out);
             }
+            ConfigReply::Preview(_)
+            | ConfigReply::Lineage(_)
+            | ConfigReply::Drafts { .. }
+            | ConfigReply::Draft(_) => self.encode_of_review(out),
+        }
+    }
+
+    /// Appends a reply about what would change, and who reviews it.
+    fn encode_of_review(&self, out: &mut Vec<u8>) {
+        match self {
             ConfigReply::Preview(preview) if preview.inherited_by.is_empty() => {
                 out.push(33);
                 preview.encode(out);
@@ -291,6 +301,7 @@ impl ConfigReply {
                 out.push(63);
                 view.encode(out);
             }
+            _ => unreachable!("invariant: `encode` writes it"),
         }
     }
 
@@ -794,6 +805,7 @@ mod tests {
                 rule: "minimum 1".into(),
             },
             ConfigError::SchemasTooCostly,
+            ConfigError::NoSecret("p".into()),
         ]
     }
 

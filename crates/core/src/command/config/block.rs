@@ -13,7 +13,9 @@ use alloc::vec::Vec;
 
 use super::answers::{all, put_all, put_text};
 use super::layout::decode_names;
-use super::{Action, Audience, Container, Content, Draft, Item, Name, Pair, Policy, Stamp, decode_text};
+use super::{
+    Action, Audience, Container, Content, Draft, Item, Name, Pair, Policy, Stamp, Value, decode_text,
+};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::version::ClusterVersion;
 
@@ -226,7 +228,11 @@ pub(crate) fn needed_version(block: &[u8]) -> ClusterVersion {
 }
 
 fn of_pair(pair: &Pair) -> ClusterVersion {
-    of_attributes(pair.schema.is_some(), pair.source.is_some())
+    let of_value = match pair.value {
+        Value::Secret(_) => ClusterVersion::WITH_SECRETS,
+        _ => ClusterVersion::FIRST,
+    };
+    of_value.max(of_attributes(pair.schema.is_some(), pair.source.is_some()))
 }
 
 fn of_container(container: &Container) -> ClusterVersion {

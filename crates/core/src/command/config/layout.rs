@@ -214,10 +214,13 @@ impl Name {
 }
 
 impl Change {
-    /// Earlier releases know no schemas and no nested fields, and only shorter keys.
+    /// Earlier releases know no secrets, no schemas and no nested fields, and only shorter keys.
     fn needed_version(&self) -> ClusterVersion {
         let has_leaves = match self {
             Change::SetSchema { .. } => return ClusterVersion::WITH_SCHEMAS,
+            Change::KeepSecret { .. } | Change::PutPair { value: Value::Secret(_), .. } => {
+                return ClusterVersion::WITH_SECRETS;
+            }
             Change::PutPair { key, .. } => is_long(key),
             Change::PutContainer { key, fields, .. } => {
                 let is_new = |field: &Field| field.refers.is_nested() || is_long(&field.key);
@@ -475,6 +478,10 @@ impl Change {
                 item.encode(out);
                 schema.encode(out);
             }
+            Change::KeepSecret { key } => {
+                out.push(8);
+                codec::put_bytes(out, key.as_bytes());
+            }
         }
     }
 
@@ -495,6 +502,7 @@ impl Change {
                 let item = Item::decode(decoder)?;
                 Ok(Change::SetSchema { item, schema: Some(Arc::new(Schema::decode(decoder)?)) })
             }
+            8 => Ok(Change::KeepSecret { key: text(decoder)? }),
             _ => Err(DecodeError::UnknownTag("change of configuration")),
         }
     }
@@ -601,6 +609,7 @@ pub(super) fn option(decoder: &mut Decoder<'_>) -> Result<Option<u64>, DecodeErr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::config::SealedSecret;
     use crate::command::write::fixture::assert_round_trip;
     use crate::command::{RestoreWrite, Write};
     use alloc::vec;
@@ -671,6 +680,37 @@ mod tests {
         assert_eq!(restored(Some(schema())), ClusterVersion::WITH_SCHEMAS);
     }
 
+    fn sealed() -> Value {
+        Value::Secret(SealedSecret::new("k1", "AAAA").expect("a sealed secret"))
+    }
+
+    #[test]
+    fn secrets_need_a_version() {
+        let needed = |change| {
+            write(ConfigOperation::Publish { changes: vec![change], create: false }).needed_version()
+        };
+        let put = |value| Change::PutPair { key: "p".into(), value, retype: false };
+        assert_eq!(needed(put(sealed())), ClusterVersion::WITH_SECRETS);
+        assert_eq!(needed(put(Value::text("sealed:v1:k1:AAAA"))), ClusterVersion::FIRST, "text");
+        assert_eq!(needed(Change::KeepSecret { key: "p".into() }), ClusterVersion::WITH_SECRETS);
+        let mut block = vec![block::BLOCK, block::CONTINUED];
+        codec::put_bytes(&mut block, b"ns");
+        let undo = block::Undo {
+            item: Item::Pair("p".into()),
+            before: Some(Content::Pair(Arc::new(Pair {
+                value: sealed(),
+                schema: None,
+                revision: 5,
+                source: None,
+            }))),
+        };
+        block.extend_from_slice(&[block::UNDO, 7, 0]);
+        block::encode_undo(&undo, &mut block);
+        let (shard, backup) = (ShardId(3), Uuid::from_u128(9));
+        let restoration = ConfigRestoration { shard, backup, block: block.into() };
+        assert_eq!(restoration.needed_version(), ClusterVersion::WITH_SECRETS, "also only in the history");
+    }
+
     #[test]
     fn writes_round_trip() {
         let one = |pair: &str| Refers::One(pair.into());
@@ -687,6 +727,8 @@ mod tests {
         let changes = vec![
             Change::PutPair { key: "p".into(), value: Value::Int(-3), retype: false },
             Change::PutPair { key: "p".into(), value: Value::Bool(true), retype: true },
+            Change::PutPair { key: "s".into(), value: sealed(), retype: false },
+            Change::KeepSecret { key: "s".into() },
             Change::PutContainer { key: "c".into(), fields: fields.clone(), retype: false },
             Change::PutContainer { key: "c".into(), fields, retype: true },
             Change::Delete(Item::Pair("q".into())),

@@ -13,6 +13,7 @@ mod refers;
 mod refusals;
 mod reply;
 mod schema;
+mod secret;
 mod value;
 
 use alloc::boxed::Box;
@@ -31,13 +32,14 @@ pub use draft::{Audience, Draft, DraftAction, DraftStep, DraftView};
 pub(crate) use layout::text as decode_text;
 pub use refers::Refers;
 pub use reply::document_tree;
-pub(crate) use reply::write_document;
 pub use reply::{
     Action, Blame, ChangeView, Changes, ConfigError, ConfigPreview, ConfigReply, ConfigWritten, Content,
     DocumentChange, Export, Found, HistoryPage, Lineage, NamespaceChanges, NamespaceEvent, NamespaceView,
     PreviewedDocument, RevisionView, SearchMatch, SearchPage,
 };
+pub(crate) use reply::{write_document, write_masked_document};
 pub use schema::{CheckError, Schema, SchemaChecker, SchemaError, is_bytes, is_duration};
+pub use secret::{SECRET_MASK, SealedSecret, is_key_id};
 pub use value::{Datatype, Float, Value, ValueError};
 
 /// The name of a namespace: text of 1 to [`limits::CONFIG_NAMESPACE_CHARACTERS_MAX`] characters
@@ -238,6 +240,12 @@ pub enum Change {
         fields: Vec<Field>,
         /// Whether a field may resolve to another datatype than before.
         retype: bool,
+    },
+    /// Requires that a pair holds a secret, which stays as it is. It stands for the mask in a file
+    /// that was exported.
+    KeepSecret {
+        /// The pair that must hold a secret.
+        key: Arc<str>,
     },
     /// Removes a pair or a container.
     Delete(Item),
@@ -587,6 +595,10 @@ fn validate_changes(changes: &[Change]) -> Result<(), ShardRefusal> {
                 valid_key(key)?;
                 validate_fields(fields)?;
                 bytes += key.len() + fields_bytes(fields);
+            }
+            Change::KeepSecret { key } => {
+                valid_key(key)?;
+                bytes += key.len();
             }
             Change::Delete(item) => bytes += item.key().len(),
             Change::SetSchema { item, schema } => {

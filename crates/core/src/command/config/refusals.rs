@@ -73,6 +73,7 @@ impl ConfigError {
             ConfigError::FieldRetyped { container, field, now, wanted } => {
                 put(16, &[container, field], &[*now as u64, *wanted as u64], out);
             }
+            ConfigError::NoSecret(key) => put(51, &[key], &[], out),
             ConfigError::NoParent(name) => put_name(19, name, out),
             ConfigError::ParentElsewhere(name) => put_name(50, name, out),
             ConfigError::ParentCycle(name) => put_name(34, name, out),
@@ -142,6 +143,7 @@ impl ConfigError {
     fn decode_of_drafts(tag: u8, decoder: &mut Decoder<'_>) -> Result<ConfigError, DecodeError> {
         Ok(match tag {
             19 => ConfigError::NoParent(Name::decode(decoder)?),
+            51 => ConfigError::NoSecret(text(decoder)?),
             50 => ConfigError::ParentElsewhere(Name::decode(decoder)?),
             34 => ConfigError::ParentCycle(Name::decode(decoder)?),
             35 => ConfigError::LineageTooLarge,

@@ -10,8 +10,10 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::value::{Datatype, Value, write_json_text};
-use super::{Audience, Container, Draft, DraftView, Field, Item, Name, Pair, Policy, Refers, Stamp};
+use super::value::{Datatype, SecretForm, Value, write_json_text};
+use super::{
+    Audience, Container, Draft, DraftView, Field, Item, Name, Pair, Policy, Refers, SECRET_MASK, Stamp,
+};
 
 /// The answer to a change: it was applied, or there was nothing to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +191,9 @@ pub enum ConfigError {
     /// See [`crate::limits::CONFIG_SCHEMA_STEPS_MAX`].
     #[error("checking the schemas takes more than {} steps", crate::limits::CONFIG_SCHEMA_STEPS_MAX)]
     SchemasTooCostly,
+    /// A change keeps the secret of a pair that holds none.
+    #[error("pair {0:?} holds no secret for which {SECRET_MASK} could stand; state the secret itself")]
+    NoSecret(Arc<str>),
     /// The namespace does not have the expected revision.
     #[error("the namespace is at revision {current}")]
     RevisionMismatch {
@@ -245,7 +250,8 @@ pub enum ConfigError {
     /// The namespace to inherit from is named twice, or inherits from this one.
     #[error("namespace {0:?} is named twice, or inherits from this one")]
     ParentCycle(Name),
-    /// See [`crate::limits::CONFIG_LINEAGE_DEPTH_MAX`] and [`crate::limits::CONFIG_DESCENDANTS_MAX`].
+    /// See [`crate::limits::CONFIG_LINEAGE_DEPTH_MAX`] and
+    /// [`crate::limits::CONFIG_DESCENDANTS_MAX`].
     #[error(
         "at most {} namespaces inherit from each other in a row, and at most {} from one",
         crate::limits::CONFIG_LINEAGE_DEPTH_MAX,
@@ -272,7 +278,8 @@ pub enum ConfigError {
     /// See [`crate::limits::CONFIG_DRAFTS_MAX`].
     #[error("a namespace has at most {} drafts", crate::limits::CONFIG_DRAFTS_MAX)]
     TooManyDrafts,
-    /// See [`crate::limits::CONFIG_DRAFT_BYTES_MAX`] and [`crate::limits::CONFIG_DRAFT_COMMENTS_MAX`].
+    /// See [`crate::limits::CONFIG_DRAFT_BYTES_MAX`] and
+    /// [`crate::limits::CONFIG_DRAFT_COMMENTS_MAX`].
     #[error(
         "a draft has at most {} bytes of changes, and {} comments",
         crate::limits::CONFIG_DRAFT_BYTES_MAX,
@@ -337,15 +344,17 @@ pub struct Found {
 }
 
 impl Found {
-    /// The canonical JSON that the container resolves to.
+    /// The canonical JSON that the container resolves to, with the mask instead of secrets. Without
+    /// secrets it is the text of which the container has the checksum.
     pub fn document(&self) -> String {
         let mut out = String::with_capacity(self.container.document_bytes);
-        write_document(&self.container, |key| self.pairs.get(key).map(|pair| &**pair), &mut out);
+        write_masked_document(&self.container, |key| self.pairs.get(key).map(|pair| &**pair), &mut out);
         out
     }
 }
 
-/// Appends the canonical JSON of a container, whose pairs `pair` looks up.
+/// Appends the canonical JSON of a container, whose pairs `pair` looks up. It has the sealed text
+/// of secrets, which is not for clients: see [`write_masked_document`].
 ///
 /// A pair that does not exist is written as `null`. This happens only during a restore that has not
 /// reached the pair yet.
@@ -354,6 +363,28 @@ pub(crate) fn write_document<'a>(
     pair: impl Fn(&str) -> Option<&'a Pair>,
     out: &mut String,
 ) {
+    let write = |key: &str, out: &mut String| write_value(pair(key), SecretForm::Sealed, out);
+    write_fields(container, &write, out);
+}
+
+/// As [`write_document`], with the mask instead of secrets.
+pub(crate) fn write_masked_document<'a>(
+    container: &Container,
+    pair: impl Fn(&str) -> Option<&'a Pair>,
+    out: &mut String,
+) {
+    let write = |key: &str, out: &mut String| write_value(pair(key), SecretForm::Masked, out);
+    write_fields(container, &write, out);
+}
+
+fn write_value(pair: Option<&Pair>, secrets: SecretForm, out: &mut String) {
+    match pair {
+        Some(pair) => pair.value.write(secrets, out),
+        None => out.push_str("null"),
+    }
+}
+
+fn write_fields(container: &Container, write: &impl Fn(&str, &mut String), out: &mut String) {
     out.push('{');
     for (position, field) in container.fields.iter().enumerate() {
         if position > 0 {
@@ -361,25 +392,21 @@ pub(crate) fn write_document<'a>(
         }
         write_json_text(&field.key, out);
         out.push(':');
-        write_resolved(&field.refers, &pair, out);
+        write_resolved(&field.refers, write, out);
     }
     out.push('}');
 }
 
-fn write_resolved<'a>(refers: &Refers, pair: &impl Fn(&str) -> Option<&'a Pair>, out: &mut String) {
-    let value = |key: &str, out: &mut String| match pair(key) {
-        Some(pair) => pair.value.write_json(out),
-        None => out.push_str("null"),
-    };
+fn write_resolved(refers: &Refers, write: &impl Fn(&str, &mut String), out: &mut String) {
     match refers {
-        Refers::One(key) => value(key, out),
+        Refers::One(key) => write(key, out),
         Refers::List(keys) => {
             out.push('[');
             for (position, key) in keys.iter().enumerate() {
                 if position > 0 {
                     out.push(',');
                 }
-                value(key, out);
+                write(key, out);
             }
             out.push(']');
         }
@@ -391,7 +418,7 @@ fn write_resolved<'a>(refers: &Refers, pair: &impl Fn(&str) -> Option<&'a Pair>,
                 }
                 write_json_text(name, out);
                 out.push(':');
-                write_resolved(entry, pair, out);
+                write_resolved(entry, write, out);
             }
             out.push('}');
         }
@@ -635,8 +662,9 @@ pub struct Lineage {
 pub struct PreviewedDocument {
     /// Key of the container.
     pub container: Arc<str>,
-    /// The canonical JSON to which it resolves now; `None`: it does not exist.
+    /// The canonical JSON to which it resolves now, with secrets masked; `None`: it does not exist.
     pub before: Option<Arc<str>>,
-    /// The canonical JSON to which it would resolve; `None`: it would be deleted.
+    /// The canonical JSON to which it would resolve, with secrets masked; `None`: it would be
+    /// deleted.
     pub after: Option<Arc<str>>,
 }

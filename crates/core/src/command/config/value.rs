@@ -1,9 +1,13 @@
 //! Typed values: the content of a pair, its canonical JSON, and its encoding in the log.
 //!
-//! Owns the seven datatypes with their numbers, the limits of a value, and its canonical JSON. That
+//! Owns the eight datatypes with their numbers, the limits of a value, and its canonical JSON. That
 //! text is compact and has its keys in byte order. A float has the fewest digits that read back as
 //! the same number, and always a point or an exponent, so that it stays a float. Checksums are
 //! computed over this text, so it never changes for the same value.
+//!
+//! In documents whose checksum is computed, a secret is its sealed text, so that another secret has
+//! another checksum. All other JSON shows the mask. So an answer that does not think of secrets
+//! shows none.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -11,6 +15,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 
+use super::secret::{SECRET_MASK, SealedSecret};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 
@@ -31,10 +36,12 @@ pub enum Datatype {
     List = 5,
     /// Values of any datatypes but `Empty`, by key.
     Dict = 6,
+    /// Text that is stored encrypted and shown masked. Only as the whole value of a pair.
+    Secret = 7,
 }
 
 impl Datatype {
-    const ALL: [Datatype; 7] = [
+    const ALL: [Datatype; 8] = [
         Datatype::Empty,
         Datatype::Int,
         Datatype::Text,
@@ -42,6 +49,7 @@ impl Datatype {
         Datatype::Bool,
         Datatype::List,
         Datatype::Dict,
+        Datatype::Secret,
     ];
 
     /// The datatype with this number in the API; `None` if there is none.
@@ -64,6 +72,7 @@ impl Datatype {
             Datatype::Bool => "bool",
             Datatype::List => "list",
             Datatype::Dict => "dict",
+            Datatype::Secret => "secret",
         }
     }
 
@@ -77,6 +86,7 @@ impl Datatype {
             Datatype::Bool => "a bool",
             Datatype::List => "a list",
             Datatype::Dict => "a dict",
+            Datatype::Secret => "a secret",
         }
     }
 }
@@ -126,6 +136,8 @@ pub enum Value {
     List(Vec<Value>),
     /// Values of any datatypes but `Empty`, by key.
     Dict(BTreeMap<Arc<str>, Value>),
+    /// Encrypted text.
+    Secret(SealedSecret),
 }
 
 /// Why a value is invalid.
@@ -137,6 +149,9 @@ pub enum ValueError {
     /// `null` inside a list or a dict.
     #[error("null cannot stand inside a list or a dict")]
     NestedEmpty,
+    /// A secret inside a list or a dict.
+    #[error("a secret is the whole value of a pair, and cannot stand inside a list or a dict")]
+    NestedSecret,
     /// See [`limits::CONFIG_VALUE_DEPTH_MAX`].
     #[error("lists and dicts are nested deeper than {} levels", limits::CONFIG_VALUE_DEPTH_MAX)]
     TooDeep,
@@ -169,6 +184,7 @@ impl Value {
             Value::Bool(_) => Datatype::Bool,
             Value::List(_) => Datatype::List,
             Value::Dict(_) => Datatype::Dict,
+            Value::Secret(_) => Datatype::Secret,
         }
     }
 
@@ -196,6 +212,7 @@ impl Value {
         }
         match self {
             Value::Empty if depth > 0 => Err(ValueError::NestedEmpty),
+            Value::Secret(_) if depth > 0 => Err(ValueError::NestedSecret),
             Value::List(items) => {
                 if let Some(first) = items.first().map(Value::datatype)
                     && let Some(other) = items.iter().map(Value::datatype).find(|other| *other != first)
@@ -214,10 +231,11 @@ impl Value {
         }
     }
 
-    /// Whether a text, a name inside a dict, or the JSON of a number or a bool contains `text`.
+    /// Whether a text, a name inside a dict, or the JSON of a number or a bool contains `text`. A
+    /// secret contains nothing.
     pub fn contains_text(&self, text: &str) -> bool {
         match self {
-            Value::Empty => false,
+            Value::Empty | Value::Secret(_) => false,
             Value::Text(own) => own.contains(text),
             Value::Int(_) | Value::Float(_) | Value::Bool(_) => self.to_json().contains(text),
             Value::List(items) => items.iter().any(|item| item.contains_text(text)),
@@ -236,8 +254,13 @@ impl Value {
         }
     }
 
-    /// Appends its canonical JSON.
+    /// Appends its canonical JSON, with the mask instead of a secret.
     pub fn write_json(&self, out: &mut String) {
+        self.write(SecretForm::Masked, out);
+    }
+
+    /// Appends its canonical JSON, with a secret in this form.
+    pub(super) fn write(&self, secrets: SecretForm, out: &mut String) {
         match self {
             Value::Empty => out.push_str("null"),
             // Writing to a string cannot fail.
@@ -249,13 +272,14 @@ impl Value {
             }
             Value::Text(text) => write_json_text(text, out),
             Value::Bool(truth) => out.push_str(if *truth { "true" } else { "false" }),
+            Value::Secret(sealed) => write_json_text(secrets.text_of(sealed), out),
             Value::List(items) => {
                 out.push('[');
                 for (position, item) in items.iter().enumerate() {
                     if position > 0 {
                         out.push(',');
                     }
-                    item.write_json(out);
+                    item.write(secrets, out);
                 }
                 out.push(']');
             }
@@ -267,21 +291,21 @@ impl Value {
                     }
                     write_json_text(key, out);
                     out.push(':');
-                    value.write_json(out);
+                    value.write(secrets, out);
                 }
                 out.push('}');
             }
         }
     }
 
-    /// Its canonical JSON.
+    /// Its canonical JSON, with the mask instead of a secret.
     pub fn to_json(&self) -> String {
         let mut out = String::new();
         self.write_json(&mut out);
         out
     }
 
-    /// Length of its canonical JSON.
+    /// Length of its canonical JSON, with the sealed text of a secret.
     pub fn json_bytes(&self) -> usize {
         let mut out = String::new();
         match self {
@@ -293,6 +317,7 @@ impl Value {
                 2 + entries.len().saturating_sub(1) + entries.iter().map(entry).sum::<usize>()
             }
             Value::Text(text) => json_text_bytes(text),
+            Value::Secret(sealed) => json_text_bytes(sealed.as_str()),
             scalar => {
                 scalar.write_json(&mut out);
                 out.len()
@@ -308,6 +333,7 @@ impl Value {
             Value::Int(number) => codec::put_varint(out, zigzag(*number)),
             Value::Float(number) => out.extend_from_slice(&number.0.to_bits().to_le_bytes()),
             Value::Text(text) => codec::put_bytes(out, text.as_bytes()),
+            Value::Secret(sealed) => codec::put_bytes(out, sealed.as_str().as_bytes()),
             Value::Bool(truth) => out.push(u8::from(*truth)),
             Value::List(items) => {
                 codec::put_varint(out, items.len() as u64);
@@ -325,10 +351,15 @@ impl Value {
 
     /// Decodes a value. The caller checks its limits with [`Value::validate`].
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Value, DecodeError> {
+        if decoder.rest().first() == Some(&(Datatype::Secret as u8)) {
+            decoder.u8()?;
+            let sealed = SealedSecret::parse(&decoder.text()?);
+            return sealed.map(Value::Secret).ok_or(DecodeError::Invalid("sealed secret"));
+        }
         Value::decode_within(decoder, limits::CONFIG_VALUE_DEPTH_MAX)
     }
 
-    /// Decodes a value of at most so many levels of lists and dicts inside.
+    /// Decodes a value of at most so many levels of lists and dicts inside, without secrets.
     pub(super) fn decode_within(decoder: &mut Decoder<'_>, levels: usize) -> Result<Value, DecodeError> {
         let inside = |decoder: &mut Decoder<'_>| {
             let levels = levels.checked_sub(1).ok_or(DecodeError::Invalid("depth of a value"))?;
@@ -360,7 +391,26 @@ impl Value {
                 }
                 Value::Dict(entries)
             }
+            Datatype::Secret => return Err(DecodeError::Invalid("secret inside a value")),
         })
+    }
+}
+
+/// What stands for a secret in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SecretForm {
+    /// [`SECRET_MASK`], for clients.
+    Masked,
+    /// The sealed text, for checksums.
+    Sealed,
+}
+
+impl SecretForm {
+    fn text_of(self, sealed: &SealedSecret) -> &str {
+        match self {
+            SecretForm::Masked => SECRET_MASK,
+            SecretForm::Sealed => sealed.as_str(),
+        }
     }
 }
 
@@ -440,6 +490,26 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_is_masked_unless_its_sealed_text_is_asked_for() {
+        let sealed = SealedSecret::new("k1", "AAAA").expect("a sealed secret");
+        let secret = Value::Secret(sealed.clone());
+        let mut canonical = String::new();
+        secret.write(SecretForm::Sealed, &mut canonical);
+        assert_eq!(canonical, "\"sealed:v1:k1:AAAA\"");
+        assert_eq!((secret.to_json().as_str(), secret.json_bytes()), ("\"********\"", canonical.len()));
+        let list = Value::List(vec![secret.clone()]);
+        assert_eq!(list.to_json(), "[\"********\"]");
+        assert!(!secret.contains_text("AAAA") && !secret.contains_text("*"));
+        let mut bytes = vec![];
+        secret.encode(&mut bytes);
+        assert_eq!(Value::decode(&mut Decoder::new(&bytes)), Ok(secret));
+        let mut nested = vec![];
+        list.encode(&mut nested);
+        assert!(Value::decode(&mut Decoder::new(&nested)).is_err(), "only as a whole value");
+        assert!(Value::decode(&mut Decoder::new(&[7, 3, b'a', b'b', b'c'])).is_err(), "not sealed");
+    }
+
+    #[test]
     fn json_is_canonical() {
         let dict = [("b", Value::Int(i64::MIN)), ("a", Value::Int(i64::MAX))];
         for (value, json) in [
@@ -473,6 +543,10 @@ mod tests {
         assert_eq!(in_dict(mixed.clone()).validate(), mixed.validate());
         assert_eq!(in_dict(Value::Empty).validate(), Err(ValueError::NestedEmpty));
         assert_eq!(Value::List(vec![Value::Empty]).validate(), Err(ValueError::NestedEmpty));
+        let sealed = Value::Secret(SealedSecret::new("k1", "AAAA").expect("a sealed secret"));
+        assert_eq!(sealed.validate(), Ok(()));
+        assert_eq!(in_dict(sealed.clone()).validate(), Err(ValueError::NestedSecret));
+        assert_eq!(Value::List(vec![sealed]).validate(), Err(ValueError::NestedSecret));
         let nested = |levels| (0..levels).fold(Value::Int(1), |value, _| in_dict(value));
         assert_eq!(nested(limits::CONFIG_VALUE_DEPTH_MAX).validate(), Ok(()));
         assert_eq!(nested(limits::CONFIG_VALUE_DEPTH_MAX + 1).validate(), Err(ValueError::TooDeep));

@@ -280,8 +280,8 @@ fn reads_expiry(expiry: Expiry) -> bool {
 fn of_config_write<'a, F: FnMut(&Demand<'a>) -> bool>(write: &'a ConfigWrite, covers: &mut F) -> Verdict<'a> {
     let ConfigWrite { namespace, stamp: _, expected, operation } = write;
     let scope = Scope::Namespace(namespace.as_str());
-    // Each of them is confined to the namespace, and to those that inherit from it: containers refer
-    // to pairs of their own namespace, and a rollback restores what the namespace held.
+    // Each of them is confined to the namespace, and to those that inherit from it: containers
+    // refer to pairs of their own namespace, and a rollback restores what the namespace held.
     match operation {
         ConfigOperation::Create
         | ConfigOperation::Delete { force: _ }
@@ -291,12 +291,12 @@ fn of_config_write<'a, F: FnMut(&Demand<'a>) -> bool>(write: &'a ConfigWrite, co
         | ConfigOperation::Withdraw => {
             demand(Verb::Write, scope, covers)?;
         }
-        // Whoever reads the namespace reads then what it inherits.
+        // Its readers then read what it inherits.
         ConfigOperation::SetParents { parents } => {
             demand(Verb::Write, scope, covers)?;
             of_parents(parents, covers)?;
         }
-        // Whoever may change a namespace must not be able to remove its protection.
+        // The permission to change a namespace must not allow to remove its protection.
         ConfigOperation::SetProtected(_) => {
             demand(Verb::Write, scope, covers)?;
             demand(Verb::Administer, Scope::Cluster, covers)?;
@@ -431,8 +431,8 @@ fn of_read<'a, F: FnMut(&Demand<'a>) -> bool>(read: &'a Read, covers: &mut F) ->
     }
 }
 
-/// Every previewed operation shows only its own namespace, as [`of_config_write`] says, and the names
-/// of those that inherit from it.
+/// Every previewed operation shows only its own namespace, as [`of_config_write`] says, and the
+/// names of those that inherit from it.
 fn of_previewed<'a, F: FnMut(&Demand<'a>) -> bool>(
     operation: &'a ConfigOperation,
     covers: &mut F,

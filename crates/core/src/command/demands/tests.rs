@@ -565,6 +565,7 @@ fn narrowest(demand: &Demand<'_>) -> Option<Grant> {
         }
         (Verb::Read, Scope::Namespace(name)) => config_grant(ConfigAccess::Read, name),
         (Verb::Write, Scope::Namespace(name)) => config_grant(ConfigAccess::Write, name),
+        (Verb::Reveal, Scope::Namespace(name)) => config_grant(ConfigAccess::Reveal, name),
         (Verb::Read, Scope::Namespaces { prefix }) => {
             let prefix = String::from_utf8(prefix.to_vec()).expect("a prefix of names");
             Grant::Config { access: ConfigAccess::Read, namespaces: Namespaces::StartingWith(prefix) }

@@ -1,9 +1,10 @@
 //! Inheritance between namespaces: what a namespace does not set itself, it has from its parents.
 //!
-//! A namespace holds the content that it inherits as its own, with the mark of its source. So reads,
-//! watches and the history treat it as any other content. A change of a namespace becomes a revision
-//! of every namespace that inherits from it, in the same command: all of them change, or none.
-//! Parents and children have the same hash slot, so one shard holds them, also while slots move.
+//! A namespace holds the content that it inherits as its own, with the mark of its source. So
+//! reads, watches and the history treat it as any other content. A change of a namespace becomes a
+//! revision of every namespace that inherits from it, in the same command: all of them change, or
+//! none. Parents and children have the same hash slot, so one shard holds them, also while slots
+//! move.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,9 @@ use crate::slots;
 
 /// Revisions that one command makes, by namespace.
 pub(super) type Plan = BTreeMap<Name, Prepared>;
+
+/// Other parents of a namespace, and the revision that gives it them.
+pub(super) type NewParents = (Vec<Arc<Name>>, Prepared);
 
 /// The parents of a namespace, the first that has an item before the others.
 #[derive(Default)]
@@ -162,7 +166,7 @@ impl Config {
         name: &Name,
         parents: &[Name],
         stamp: Stamp,
-    ) -> Result<Option<(Vec<Arc<Name>>, Prepared)>, ConfigError> {
+    ) -> Result<Option<NewParents>, ConfigError> {
         let Some(namespace) = self.namespaces.get(name) else { return Err(ConfigError::NoNamespace) };
         if namespace.parents.iter().map(|parent| &**parent).eq(parents) {
             return Ok(None);

@@ -13,7 +13,7 @@ use super::namespace::Namespace;
 use crate::command::ConfigWrite;
 use crate::command::config::{
     ChangeView, ConfigError, ConfigOperation, ConfigPreview, ConfigWritten, Content, Item, Name, Preview,
-    PreviewedDocument, Stamp, write_document,
+    PreviewedDocument, Stamp, write_masked_document,
 };
 
 /// What a change would do, or the error that it would have.
@@ -93,6 +93,6 @@ fn document(namespace: &Namespace, container: &str) -> Option<Arc<str>> {
     let contents = &namespace.contents;
     let container = contents.containers.get(container)?;
     let mut text = String::with_capacity(container.document_bytes);
-    write_document(container, |key| contents.pairs.get(key).map(|pair| &**pair), &mut text);
+    write_masked_document(container, |key| contents.pairs.get(key).map(|pair| &**pair), &mut text);
     Some(text.into())
 }

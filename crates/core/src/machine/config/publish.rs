@@ -14,8 +14,8 @@ use super::history::{Revision, Undo};
 use super::lineage::Parents;
 use super::namespace::{Contents, Namespace, container_bytes, pair_bytes, resolve, unresolved};
 use crate::command::config::{
-    Action, Change, CheckError, ConfigError, Container, Content, Datatype, Field, Item, Name, Pair, Schema,
-    SchemaChecker, Stamp, document_tree,
+    Action, Change, CheckError, ConfigError, Container, Content, Datatype, Field, Item, Name, Pair,
+    SECRET_MASK, Schema, SchemaChecker, Stamp, Value, document_tree,
 };
 use crate::deliberate::{Fault, Faults};
 use crate::limits;
@@ -138,6 +138,14 @@ impl Namespace {
         for change in changes {
             match change {
                 Change::PutPair { key, value, retype } => {
+                    let kept = if retype { None } else { self.kept_secret(&staged, &key, &value) };
+                    // An inherited secret stays inherited: it is sealed for its source.
+                    let is_inherited =
+                        !staged.pairs.contains_key(&key) && self.source(&Item::Pair(key.clone())).is_some();
+                    if kept.is_some() && is_inherited {
+                        continue;
+                    }
+                    let value = kept.unwrap_or(value);
                     staged.hold_type(Item::Pair(key.clone()), retype);
                     let pair = Pair { value, schema: None, revision: number, source: None };
                     staged.pairs.insert(key, Some(Arc::new(pair)));
@@ -145,6 +153,12 @@ impl Namespace {
                 Change::PutContainer { key, fields, retype } => {
                     staged.hold_type(Item::Container(key.clone()), retype);
                     staged.containers.insert(key, Some(Arc::new(unresolved(fields, number))));
+                }
+                Change::KeepSecret { key } => {
+                    let pair = staged.pair(&self.contents, &key);
+                    if !pair.is_some_and(|pair| matches!(pair.value, Value::Secret(_))) {
+                        return Err(ConfigError::NoSecret(key));
+                    }
                 }
                 Change::Delete(item) => self.stage_deletion(item, &mut staged)?,
                 Change::SetSchema { item, schema } => {
@@ -204,6 +218,14 @@ impl Namespace {
         });
     }
 
+    /// The secret of a pair, if the new value is the mask that is shown instead of it: a client
+    /// that writes back what it has read changes nothing.
+    fn kept_secret(&self, staged: &Staged, key: &str, new: &Value) -> Option<Value> {
+        let is_mask = matches!(new, Value::Text(text) if **text == *SECRET_MASK);
+        let held = staged.pair(&self.contents, key).filter(|_| is_mask)?;
+        matches!(held.value, Value::Secret(_)).then(|| held.value.clone())
+    }
+
     /// Gives every staged pair and container its schema: the one that the change sets, or else the
     /// one that it has. Stages those of which only the schema changes.
     fn stage_schemas(&self, staged: &mut Staged) -> Result<(), ConfigError> {
@@ -234,6 +256,11 @@ impl Namespace {
             match pair {
                 // It keeps the schema of its source.
                 Some(_) if is_inherited && !staged.schemas.contains_key(&item) => {}
+                // A secret is sealed for the namespace that sets it.
+                Some(pair) if is_inherited && matches!(pair.value, Value::Secret(_)) => {
+                    let from = pair.source.as_deref().cloned().ok_or(ConfigError::NoPair(key.clone()))?;
+                    return Err(ConfigError::Inherited { item, from });
+                }
                 Some(pair) => {
                     let pair = Arc::make_mut(pair);
                     (pair.schema, pair.source) = (schema_of(item, now), None);

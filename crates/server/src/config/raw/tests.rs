@@ -110,6 +110,7 @@ fn the_help_states_the_defaults() {
             "allowed_hosts",
             "tls_dir",
             "client_ca",
+            "secret_key_file",
             "audit_log",
             "audit_writes",
             "peers",

@@ -1,7 +1,8 @@
 //! Drafts: changes that are reviewed before they are published, and that a part of the readers may
 //! see first.
 //!
-//! A request that changes pairs or containers adds to a draft if it names one (`writes`, `imports`).
+//! A request that changes pairs or containers adds to a draft if it names one (`writes`,
+//! `imports`).
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Environments: namespaces that inherit from others, their comparison, and taking content over from
-//! one to another.
+//! Environments: namespaces that inherit from others, their comparison, and taking content over
+//! from one to another.
 
 use tidelock_core::clients::import::Promotion;
 use tidelock_core::command::config::{ConfigOperation, Name};
@@ -46,8 +46,8 @@ pub(super) async fn set_protection<S: Store>(
     submit_and_show(&call, namespace, options, ConfigOperation::SetProtected(is_protected)).await
 }
 
-/// `GET …/compare?with=&revision=&with_revision=`: what would change if the namespace had the content
-/// of the other one.
+/// `GET …/compare?with=&revision=&with_revision=`: what would change if the namespace had the
+/// content of the other one.
 pub(super) async fn compare<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
     let parameters = call.parameters();
     let other = text(parameters, "with")?.ok_or_else(|| ApiError::invalid("with must be a namespace"))?;
@@ -62,8 +62,8 @@ pub(super) async fn compare<S: Store>(call: Call<'_, S>, namespace: Name) -> Res
     Ok(response::json(offload(&call, bytes, write).await?))
 }
 
-/// `POST …/promote {"from":…,"revision":…,"keys":[…],"prune":…,"retype":…}`: takes over what another
-/// namespace has.
+/// `POST …/promote {"from":…,"revision":…,"keys":[…],"prune":…,"retype":…}`: takes over what
+/// another namespace has.
 pub(super) async fn promote<S: Store>(mut call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
     let body = read_short_body(&mut call).await?;
     let mut object = Object::of_json("a promotion", &body)?;

@@ -10,7 +10,7 @@ use hyper::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use tidelock_core::clients::import::ImportFailure;
 use tidelock_core::clients::watcher::WatchError;
 use tidelock_core::command::Refusal;
-use tidelock_core::command::config::{ConfigError, SchemaError};
+use tidelock_core::command::config::{ConfigError, Datatype, SchemaError};
 
 use super::super::problem::Problem;
 use super::super::response::{self, Response};
@@ -19,6 +19,7 @@ use crate::audit_log::DeniedReason;
 use crate::memory::MemoryExhausted;
 use crate::offload::Busy;
 use crate::requests::NoAnswer;
+use crate::secrets::OpenError;
 
 /// A refusal to be sent as an answer.
 #[derive(Debug)]
@@ -53,6 +54,16 @@ impl ApiError {
     /// A value that the format cannot represent, or a file that is not of the format.
     pub fn format(errmsg: impl Into<Cow<'static, str>>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, 40004, errmsg)
+    }
+
+    /// The node has no keys for secrets.
+    pub fn secret_keys(errmsg: &'static str) -> ApiError {
+        ApiError::new(StatusCode::CONFLICT, 40920, errmsg)
+    }
+
+    /// Whether the namespace has another revision than expected.
+    pub fn is_revision_mismatch(&self) -> bool {
+        self.errcode == 40903
     }
 
     /// A bounded resource is used up. Nothing was done.
@@ -106,6 +117,7 @@ impl From<ConfigError> for ApiError {
         let (status, errcode) = match &error {
             ConfigError::MissingPair { .. } => (StatusCode::BAD_REQUEST, 40003),
             ConfigError::SchemaViolated { .. } => (StatusCode::BAD_REQUEST, 40005),
+            ConfigError::NoSecret(_) => (StatusCode::BAD_REQUEST, 40020),
             ConfigError::NoNamespace => (StatusCode::NOT_FOUND, 40401),
             ConfigError::NoPair(_) => (StatusCode::NOT_FOUND, 40402),
             ConfigError::NoContainer(_) => (StatusCode::NOT_FOUND, 40403),
@@ -143,6 +155,9 @@ impl From<ConfigError> for ApiError {
         };
         let mut errmsg = error.to_string();
         match &error {
+            ConfigError::PairRetyped { now: Datatype::Secret, .. } => {
+                errmsg.push_str("; state that the value is a secret (\"type\":\"secret\", --type secret)");
+            }
             ConfigError::PairRetyped { wanted, .. } => errmsg.push_str(&format!(
                 "; to change its datatype, state it (\"datatype\":{}, --type {}) or ask for retype=true (--retype)",
                 *wanted as u8,
@@ -153,7 +168,10 @@ impl From<ConfigError> for ApiError {
             }
             _ => {}
         }
-        if (40900..41000).contains(&errcode) || errcode == 40005 || status == StatusCode::PAYLOAD_TOO_LARGE {
+        if (40900..41000).contains(&errcode)
+            || [40005, 40020].contains(&errcode)
+            || status == StatusCode::PAYLOAD_TOO_LARGE
+        {
             errmsg.push_str("; nothing was changed");
         }
         ApiError::new(status, errcode, errmsg)
@@ -163,6 +181,12 @@ impl From<ConfigError> for ApiError {
 impl From<SchemaError> for ApiError {
     fn from(error: SchemaError) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, 40006, format!("invalid schema: {error}"))
+    }
+}
+
+impl From<OpenError> for ApiError {
+    fn from(error: OpenError) -> ApiError {
+        ApiError::new(StatusCode::CONFLICT, 40921, error.to_string())
     }
 }
 
@@ -194,6 +218,7 @@ impl From<ImportFailure> for ApiError {
             }
             ImportFailure::Key { .. } => ApiError::name(errmsg),
             ImportFailure::FieldValue { .. } | ImportFailure::PairValue { .. } => ApiError::value(errmsg),
+            ImportFailure::Masked(_) => ApiError::new(StatusCode::BAD_REQUEST, 40020, errmsg),
             ImportFailure::Refused(error) => error.into(),
             ImportFailure::Unanswered(error) => NoAnswer::from(error).into(),
             ImportFailure::Busy => Busy.into(),

@@ -16,6 +16,7 @@ use super::super::response::Response;
 use super::super::service::Call;
 use super::error::ApiError;
 use super::formats::{Document, Format, Notes};
+use super::secrets::{self, Sealer};
 use super::show;
 use super::transfer::format;
 use super::values::FILE_VALUES_MAX;
@@ -66,6 +67,15 @@ async fn run<S: Store>(
 ) -> Result<Response, ApiError> {
     check_stamp(&stamp)?;
     let ParsedFile { content, notes, bytes } = file;
+    let mut notes = notes.into_lines();
+    match &content {
+        ImportContent::Namespace { file, .. } => notes.extend(secrets::notes(file)),
+        ImportContent::Promotion(promotion) => {
+            let note = |key| format!("pair {key:?}: a secret is not taken over; set it in {namespace}");
+            notes.extend(promotion.secrets().map(note));
+        }
+        ImportContent::Container(_) => {}
+    }
     let (is_dry_run, draft) = (is_dry_run(call)?, draft(call)?);
     let target = ImportTarget { namespace, create, stamp, expected, is_dry_run, draft };
     let (mut import, mut action) = ImportRequest::begin(target, content, Faults::NONE);
@@ -80,7 +90,6 @@ async fn run<S: Store>(
                 }
             }
             ImportAction::Done(result) => {
-                let notes = notes.into_lines();
                 return match result? {
                     ImportOutcome::Written(written) => Ok(show::respond(show::written(written, notes))),
                     ImportOutcome::Previewed(preview) => show_preview(call, preview, notes).await,
@@ -97,8 +106,9 @@ pub(super) async fn import_namespace<S: Store>(
     namespace: Name,
 ) -> Result<Response, ApiError> {
     let (replaces, retype) = (call.parameters().flag("replace")?, call.parameters().flag("retype")?);
+    let sealer = Sealer::of(&call, &namespace);
     let make = move |_, value| {
-        let file = super::input::namespace(value, retype)?;
+        let file = super::input::namespace(value, (retype, &sealer))?;
         Ok(ImportContent::Namespace { file, replaces })
     };
     let file = read_file(&mut call, FILE_VALUES_MAX, make).await?;

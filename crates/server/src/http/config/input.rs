@@ -13,7 +13,9 @@ use tidelock_core::command::config::{Change, Datatype, Field, Item, Refers, Sche
 use super::error::ApiError;
 use super::formats::{Notes, check_numbers};
 use super::path::parse_key;
+use super::secrets::{self, Sealer};
 use super::values::{FILE_VALUES_MAX, read_json, typed};
+use crate::secrets::PlainSecret;
 
 /// A hint for a likely intention: the file has neither pairs nor containers.
 const DOCUMENT_HINT: &str = "this is no exported namespace; to import a document, name the container that it is for \
@@ -133,10 +135,30 @@ impl Object {
 #[derive(Debug)]
 pub(super) struct PairContent {
     /// `None` if only the schema is stated.
-    value: Option<Value>,
+    value: Option<StatedValue>,
     /// Whether the client states the datatype: then the pair may change to it.
     states_datatype: bool,
     schema: StatedSchema,
+}
+
+/// A value as a body states it.
+#[derive(Debug)]
+enum StatedValue {
+    Plain(Value),
+    /// To be sealed.
+    Secret(PlainSecret),
+}
+
+impl StatedValue {
+    fn of(value: Value, datatype: Option<Datatype>) -> Result<StatedValue, ApiError> {
+        match (value, datatype) {
+            (Value::Text(text), Some(Datatype::Secret)) => Ok(StatedValue::Secret(secrets::plain(&text)?)),
+            (other, Some(Datatype::Secret)) => {
+                Err(ApiError::value(format!("a secret is a string, not {}", other.datatype().with_article())))
+            }
+            (value, datatype) => Ok(StatedValue::Plain(typed(value, datatype)?)),
+        }
+    }
 }
 
 /// What a body says of the schema of a pair or a container.
@@ -175,10 +197,14 @@ pub(super) fn schema(source: Value) -> Result<Arc<Schema>, ApiError> {
 }
 
 /// `{"value":…,"type":…,"schema":…}`, of the pair of this key.
-pub(super) fn pair(key: Arc<str>, mut object: Object, retype: bool) -> Result<Vec<Change>, ApiError> {
+pub(super) fn pair(
+    key: Arc<str>,
+    mut object: Object,
+    (retype, sealer): (bool, &Sealer),
+) -> Result<Vec<Change>, ApiError> {
     let content = pair_content(&mut object)?;
     object.finish()?;
-    Ok(content.into_changes(key, retype))
+    content.into_changes(key, retype, sealer)
 }
 
 fn pair_content(object: &mut Object) -> Result<PairContent, ApiError> {
@@ -196,16 +222,20 @@ fn pair_content(object: &mut Object) -> Result<PairContent, ApiError> {
         None if datatype.is_none() && schema.is_stated() => None,
         value => Some(object.required("value", value)?),
     };
-    let value = value.map(|value| typed(value, datatype)).transpose()?;
+    let value = value.map(|value| StatedValue::of(value, datatype)).transpose()?;
     Ok(PairContent { value, states_datatype: datatype.is_some(), schema })
 }
 
 impl PairContent {
     /// The changes that give a pair this content.
-    fn into_changes(self, key: Arc<str>, retype: bool) -> Vec<Change> {
+    fn into_changes(self, key: Arc<str>, retype: bool, sealer: &Sealer) -> Result<Vec<Change>, ApiError> {
         let retype = retype || self.states_datatype;
-        let put = self.value.map(|value| Change::PutPair { key: key.clone(), value, retype });
-        put.into_iter().chain(self.schema.into_change(Item::Pair(key))).collect()
+        let put = match self.value {
+            None => None,
+            Some(StatedValue::Plain(value)) => Some(Change::PutPair { key: key.clone(), value, retype }),
+            Some(StatedValue::Secret(secret)) => Some(sealer.change(key.clone(), &secret, retype)?),
+        };
+        Ok(put.into_iter().chain(self.schema.into_change(Item::Pair(key))).collect())
     }
 }
 
@@ -225,7 +255,7 @@ impl StatedType {
             match number {
                 None => None,
                 Some(number) => Some(Datatype::of(number).ok_or_else(|| {
-                    ApiError::value(format!("there is no datatype {number}: they are 0 to 6"))
+                    ApiError::value(format!("there is no datatype {number}: they are 0 to 7"))
                 })?),
             };
         let of_name = match name.as_deref() {
@@ -259,8 +289,8 @@ impl StatedType {
             }
             _ => {
                 return Err(ApiError::value(format!(
-                    "there is no type {name:?}: they are empty, int, string, float, bool, list, dict, duration, \
-                     bytes and enum"
+                    "there is no type {name:?}: they are empty, int, string, float, bool, list, dict, secret, \
+                     duration, bytes and enum"
                 )));
             }
         };
@@ -371,14 +401,14 @@ fn no_field_type(stated: &str) -> ApiError {
 
 /// One of several changes: `{"pair":…}` or `{"container":…}` with its new content, or with
 /// `"delete":true`. `retype` allows all of them to change datatypes.
-pub(super) fn change(value: Value, retype: bool) -> Result<Vec<Change>, ApiError> {
+pub(super) fn change(value: Value, (retype, sealer): (bool, &Sealer)) -> Result<Vec<Change>, ApiError> {
     let mut object = Object::of("a change", value)?;
     let (pair, container) = (object.text("pair")?, object.text("container")?);
     let delete = object.flag("delete")?;
     let changes = match (pair, container) {
         (Some(key), None) if delete => vec![Change::Delete(Item::Pair(parse_key(&key)?))],
         (None, Some(key)) if delete => vec![Change::Delete(Item::Container(parse_key(&key)?))],
-        (Some(key), None) => pair_content(&mut object)?.into_changes(parse_key(&key)?, retype),
+        (Some(key), None) => pair_content(&mut object)?.into_changes(parse_key(&key)?, retype, sealer)?,
         (None, Some(key)) => container_content(parse_key(&key)?, &mut object, retype)?,
         _ => return Err(ApiError::invalid("a change names either a pair or a container")),
     };
@@ -387,7 +417,7 @@ pub(super) fn change(value: Value, retype: bool) -> Result<Vec<Change>, ApiError
 }
 
 /// A whole namespace in the format of an export. Its name and revision are informational.
-pub(super) fn namespace(value: Value, retype: bool) -> Result<Vec<Change>, ApiError> {
+pub(super) fn namespace(value: Value, (retype, sealer): (bool, &Sealer)) -> Result<Vec<Change>, ApiError> {
     let mut object = Object::of("a namespace", value)?;
     object.text("namespace")?;
     object.number("revision")?;
@@ -398,7 +428,7 @@ pub(super) fn namespace(value: Value, retype: bool) -> Result<Vec<Change>, ApiEr
     let named_pair = |value| {
         let mut object = Object::of("a pair", value)?;
         let key = object.text("key")?;
-        pair(parse_key(&object.required("key", key)?)?, object, retype)
+        pair(parse_key(&object.required("key", key)?)?, object, (retype, sealer))
     };
     let named_container = |value| {
         let mut object = Object::of("a container", value)?;
@@ -412,6 +442,7 @@ pub(super) fn namespace(value: Value, retype: bool) -> Result<Vec<Change>, ApiEr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secrets::Keyring;
 
     fn refused(body: &str) -> bool {
         read(body).is_err()
@@ -419,7 +450,7 @@ mod tests {
 
     fn read(body: &str) -> Result<Vec<Change>, ApiError> {
         let object = Object::of_json("a pair", body.as_bytes())?;
-        pair("p".into(), object, false)
+        pair("p".into(), object, (false, &Sealer::without_keys()))
     }
 
     #[test]
@@ -439,6 +470,35 @@ mod tests {
         ] {
             assert!(refused(body), "{body}");
         }
+    }
+
+    #[test]
+    fn secrets_are_sealed_when_they_are_read() {
+        let keys = "k1:AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+        let sealer = Sealer::with_keys(Keyring::parse(keys).expect("keys"));
+        let read = |body: &str, sealer: &Sealer| {
+            pair("p".into(), Object::of_json("a pair", body.as_bytes())?, (false, sealer))
+        };
+        for body in [
+            r#"{"value":"horse","type":"secret"}"#,
+            r#"{"value":"horse","datatype":7}"#,
+            r#"{"value":"sealed:v1:k1:AAAA","type":"secret"}"#,
+        ] {
+            let changes = read(body, &sealer).expect(body);
+            let [Change::PutPair { value: Value::Secret(sealed), retype: true, .. }] = changes.as_slice()
+            else {
+                panic!("{changes:?}");
+            };
+            assert!(sealed.base64().len() > "AAAA".len(), "sealed text of a client is sealed itself");
+            assert!(!format!("{changes:?}").contains("horse"));
+            let refused = read(body, &Sealer::without_keys()).unwrap_err();
+            assert!(format!("{refused:?}").contains("--secret-key-file"), "{refused:?}");
+        }
+        let kept = read(r#"{"value":"********","type":"secret"}"#, &Sealer::without_keys());
+        assert!(matches!(kept.expect("no key is needed").as_slice(), [Change::KeepSecret { .. }]));
+        assert!(read(r#"{"value":1,"type":"secret"}"#, &sealer).is_err());
+        let text = read(r#"{"value":"sealed:v1:k1:AAAA"}"#, &sealer).expect("text");
+        assert!(matches!(text.as_slice(), [Change::PutPair { value: Value::Text(_), .. }]), "{text:?}");
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! stream drafts environments                imports: import files; stream: watchers;
 //!                                           drafts: review and canaries;
 //!                                           environments: inheritance, comparison, promotion
+//! secrets   sealing and revealing secrets
 //! position  how far a watcher has come;  readers: who watches now, at all nodes
 //! formats   JSON, YAML, TOML, properties, env
 //! show      replies -> JSON;  cache: encoded containers
@@ -31,6 +32,7 @@ mod queries;
 mod readers;
 mod reads;
 mod search;
+mod secrets;
 mod show;
 mod stream;
 mod transfer;
@@ -114,6 +116,7 @@ pub(super) enum Config {
     PublishDraft,
     BeginCanary,
     WithdrawCanary,
+    RotateSecrets,
 }
 
 /// Answers a request. The first parameter of its path is a namespace, the second a key.
@@ -200,6 +203,7 @@ async fn dispatch<S: Store>(
         Config::PublishDraft => Box::pin(drafts::publish(call, namespace, key()?)).await,
         Config::BeginCanary => Box::pin(drafts::begin_canary(call, namespace, key()?)).await,
         Config::WithdrawCanary => Box::pin(drafts::withdraw(call, namespace)).await,
+        Config::RotateSecrets => Box::pin(secrets::rotate(call, namespace)).await,
         Config::Import => Box::pin(imports::import_namespace(call, namespace)).await,
         Config::ImportContainer => Box::pin(imports::import_container(call, namespace, key()?)).await,
     }

@@ -17,6 +17,7 @@ use super::super::service::Call;
 use super::cache::Document;
 use super::error::ApiError;
 use super::queries::{self, Selected};
+use super::secrets::Reveal;
 use super::show::{self, HistoryDetail, action};
 use super::{ask, label, limit, measured, measured_export, number, offload, offset, text, transfer};
 use crate::requests;
@@ -103,14 +104,17 @@ pub(super) async fn containers<S: Store>(call: Call<'_, S>, namespace: Name) -> 
     Ok(show::respond(api::ContainerPage { containers: shown.collect(), total: total as u64 }))
 }
 
-/// `GET /namespaces/:ns/pairs/:key?revision=`.
+/// `GET /namespaces/:ns/pairs/:key?revision=&reveal=`.
 pub(super) async fn pair<S: Store>(
     call: Call<'_, S>,
     namespace: Name,
     key: Arc<str>,
 ) -> Result<Response, ApiError> {
-    let at = number(call.parameters(), "revision")?;
+    let (at, reveal) = (number(call.parameters(), "revision")?, Reveal::of(&call, &namespace)?);
     let pair = ask(&call, &namespace, queries::pair(key.clone(), at)).await?;
+    if let Some(reveal) = reveal {
+        return reveal.pair(&call, &key, &pair);
+    }
     Ok(show::respond(show::pair(&namespace, &key, &pair)))
 }
 
@@ -130,7 +134,7 @@ pub(super) async fn schema<S: Store>(
     Ok(show::respond(schema.as_deref().map(show::schema)))
 }
 
-/// `GET /namespaces/:ns/containers/:key?revision=`. The entity tag is the checksum.
+/// `GET /namespaces/:ns/containers/:key?revision=&reveal=`. The entity tag is the checksum.
 pub(super) async fn container<S: Store>(
     call: Call<'_, S>,
     namespace: Name,
@@ -138,6 +142,11 @@ pub(super) async fn container<S: Store>(
 ) -> Result<Response, ApiError> {
     let at = number(call.parameters(), "revision")?;
     let label = label(call.parameters())?;
+    if let Some(reveal) = Reveal::of(&call, &namespace)? {
+        let query = queries::labelled(label, queries::container(key.clone(), at));
+        let found = ask(&call, &namespace, query).await?;
+        return reveal.container(&call, &key, found).await;
+    }
     // The cache holds what readers without a label are shown.
     let is_cached = at.is_none() && label.is_none();
     let documents = &call.context.documents;

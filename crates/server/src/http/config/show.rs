@@ -1,6 +1,6 @@
 //! Answers of the configuration centre: the core's replies as the types of `tidelock_api::config`.
 //!
-//! Values are written by the core, which owns their canonical JSON.
+//! Values are written by the core, which owns their canonical JSON, and the mask of secrets.
 
 use std::sync::Arc;
 
@@ -79,17 +79,27 @@ pub(super) fn container_in_list(namespace: &Name, key: &str, container: &Contain
 /// A container with every pair that it refers to.
 pub(super) fn container(namespace: &Name, key: &str, found: &Found) -> api::Container {
     let resolved = |key: &Arc<str>| found.pairs.get(key).map(|found| pair(namespace, key, found));
+    container_of(namespace, key, &found.container, &resolved)
+}
+
+/// A container whose pairs `resolved` shows.
+pub(super) fn container_of(
+    namespace: &Name,
+    key: &str,
+    container: &Container,
+    resolved: &impl Fn(&Arc<str>) -> Option<api::Pair>,
+) -> api::Container {
     let field = |field: &Field| api::Field {
         key: field.key.to_string(),
         field_type: field.refers.field_type(),
-        value: refers(&field.refers, &resolved),
+        value: refers(&field.refers, resolved),
     };
     api::Container {
         key: key.to_owned(),
         namespace: namespace.to_string(),
-        check_sum: hex::encode(&found.container.checksum),
-        inherited_from: found.container.source.as_ref().map(|source| source.to_string()),
-        fields: found.container.fields.iter().map(field).collect(),
+        check_sum: hex::encode(&container.checksum),
+        inherited_from: container.source.as_ref().map(|source| source.to_string()),
+        fields: container.fields.iter().map(field).collect(),
     }
 }
 

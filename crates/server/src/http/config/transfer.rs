@@ -14,6 +14,7 @@ use super::error::ApiError;
 use super::formats::Format;
 use super::queries;
 use super::reads;
+use super::secrets::{self, Reveal};
 use super::{measured_export, offload, text};
 use crate::store::Store;
 
@@ -22,19 +23,24 @@ pub(super) fn format<S: Store>(call: &Call<'_, S>) -> Result<Format, ApiError> {
     Format::of(&text(call.parameters(), "format")?.unwrap_or_else(|| "json".into()))
 }
 
-/// What a container resolves to, as a tree.
+/// What a container resolves to, as a tree. Secrets are sealed in it, and masked when it is
+/// written.
 pub(super) fn tree(found: &Found) -> Value {
     document_tree(&found.container.fields, |key| found.pairs.get(key).map(|pair| &**pair))
 }
 
-/// `GET …/containers/:key/dl?format=&filename=&revision=`.
+/// `GET …/containers/:key/dl?format=&filename=&revision=&reveal=`.
 pub(super) async fn download<S: Store>(
     call: Call<'_, S>,
     namespace: Name,
     key: Arc<str>,
 ) -> Result<Response, ApiError> {
     let format = format(&call)?;
-    let found = reads::found(&call, &namespace, &key).await?;
+    let reveal = Reveal::of(&call, &namespace)?;
+    let mut found = reads::found(&call, &namespace, &key).await?;
+    if let Some(reveal) = &reveal {
+        found = reveal.document(&call, &key, found)?;
+    }
     let (bytes, checksum) = (found.container.document_bytes, found.container.checksum);
     let write = move || match format {
         Format::Json => Ok(found.document() + "\n"),
@@ -44,16 +50,22 @@ pub(super) async fn download<S: Store>(
     let name = text(call.parameters(), "filename")?;
     let name =
         name.filter(|name| !name.is_empty()).unwrap_or_else(|| format!("{key}.{}", format.extension()));
-    let etag = super::cache::etag(&checksum);
-    // Another format of the same content is another representation.
-    let etag = match format {
-        Format::Json => etag,
-        other => {
-            let text = etag.to_str().unwrap_or_default().trim_matches('"');
-            HeaderValue::from_str(&format!("\"{text}-{}\"", other.extension())).unwrap_or(etag)
-        }
-    };
-    Ok(reads::conditional(&call, &etag, || attachment(format, &name, file)))
+    let mut etag = super::cache::etag(&checksum);
+    // Another format of the same content is another representation, and so are its secrets.
+    if format != Format::Json {
+        etag = extended(etag, format.extension());
+    }
+    if reveal.is_some() {
+        etag = extended(etag, "revealed");
+    }
+    let response = reads::conditional(&call, &etag, || attachment(format, &name, file));
+    Ok(if reveal.is_some() { secrets::uncached(response) } else { response })
+}
+
+/// An entity tag with a suffix.
+fn extended(etag: HeaderValue, suffix: &str) -> HeaderValue {
+    let text = etag.to_str().unwrap_or_default().trim_matches('"');
+    HeaderValue::from_str(&format!("\"{text}-{suffix}\"")).unwrap_or(etag)
 }
 
 fn attachment(format: Format, name: &str, file: String) -> Response {

@@ -15,6 +15,7 @@ use super::error::ApiError;
 use super::input::{self, Object};
 use super::path::parse_key;
 use super::queries;
+use super::secrets::{self, Sealer};
 use super::show;
 use super::{ask_store, measured_preview, number, offload, stamp, state_author, text};
 use crate::requests;
@@ -28,7 +29,7 @@ pub(super) struct WriteOptions {
     pub stamp: Stamp,
     pub expected: Option<u64>,
     /// What the answer says of the body.
-    notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 impl WriteOptions {
@@ -115,8 +116,11 @@ pub(super) async fn submit_and_show<S: Store>(
     options: WriteOptions,
     operation: ConfigOperation,
 ) -> Result<Response, ApiError> {
-    let WriteOptions { stamp, expected, notes } = options;
+    let WriteOptions { stamp, expected, mut notes } = options;
     check_stamp(&stamp)?;
+    if let ConfigOperation::Publish { changes, .. } = &operation {
+        notes.extend(secrets::notes(changes));
+    }
     let operation = match draft(call)? {
         Some(draft) => in_draft(draft, operation)?,
         None => operation,
@@ -180,10 +184,11 @@ pub(super) async fn put<S: Store>(
     let mut options = WriteOptions::of(&call)?;
     let retype = call.parameters().flag("retype")?;
     let body = read_body(&mut call).await?;
+    let sealer = Sealer::of(&call, &namespace);
     let read = move |body: &[u8]| match item {
         Item::Pair(key) => {
             let (value, notes) = input::json("a pair", body)?;
-            Ok((input::pair(key, Object::of("a pair", value)?, retype)?, notes.into_lines()))
+            Ok((input::pair(key, Object::of("a pair", value)?, (retype, &sealer))?, notes.into_lines()))
         }
         Item::Container(key) => {
             let changes = input::container(key, Object::of_json("a container", body)?, retype)?;
@@ -244,7 +249,8 @@ pub(super) async fn publish<S: Store>(mut call: Call<'_, S>, namespace: Name) ->
     let body = read_body(&mut call).await?;
     let publication = offload(&call, body.len(), {
         let retype = call.parameters().flag("retype")?;
-        move || Publication::of_body(&body, retype)
+        let sealer = Sealer::of(&call, &namespace);
+        move || Publication::of_body(&body, retype, &sealer)
     });
     let Publication { options, changes, create, notes } = publication.await?;
     let options = WriteOptions { notes, ..WriteOptions::with_body(&call, options)? };
@@ -260,7 +266,7 @@ struct Publication {
 }
 
 impl Publication {
-    fn of_body(body: &[u8], retype: bool) -> Result<Publication, ApiError> {
+    fn of_body(body: &[u8], retype: bool, sealer: &Sealer) -> Result<Publication, ApiError> {
         let (value, notes) = input::json("a publication", body)?;
         let mut object = Object::of("a publication", value)?;
         let options = BodyTerms::take(&mut object)?;
@@ -270,7 +276,7 @@ impl Publication {
         let retype = object.flag("retype")? || retype;
         object.finish()?;
         let numbered = changes.into_iter().enumerate().map(|(position, change)| {
-            input::change(change, retype).map_err(|error| error.at(&format!("change {position}")))
+            input::change(change, (retype, sealer)).map_err(|error| error.at(&format!("change {position}")))
         });
         let changes = numbered.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
         Ok(Publication { options, changes, create, notes: notes.into_lines() })

@@ -25,6 +25,7 @@ pub(super) fn operations() -> Vec<Operation> {
     all.extend(watches());
     all.extend(schemas());
     all.extend(changes_of_many());
+    all.extend(secrets());
     all.extend(histories());
     all.extend(environments());
     all.extend(drafts());
@@ -52,6 +53,10 @@ fn page(default: u64, key: &'static str) -> [Parameter; 4] {
 
 fn revision() -> Parameter {
     query("revision", number(), "As of this revision")
+}
+
+fn reveal() -> Parameter {
+    query("reveal", flag(), "Show secrets, which takes a permission of its own")
 }
 
 fn format(formats: &[Format]) -> Parameter {
@@ -178,9 +183,9 @@ fn pairs() -> Vec<Operation> {
         .gives_json(envelope::<api::PairPage>(), "A page of them")
         .fails([404]),
         operation("get /api/namespaces/{namespace}/pairs/{key}", Config::Pair, "getPair", "One pair")
-            .asks([revision(), stale()])
+            .asks([revision(), reveal(), stale()])
             .gives_json(envelope::<api::Pair>(), "The pair")
-            .fails([404]),
+            .fails([404, 409]),
         operation(
             "get /api/namespaces/{namespace}/pairs/{key}/containers",
             Config::PairContainers,
@@ -219,11 +224,11 @@ fn containers() -> Vec<Operation> {
             .gives_json(envelope::<api::ContainerPage>(), "A page of them")
             .fails([404]),
         operation("get /api/namespaces/{namespace}/containers/{key}", Config::Container, "getContainer", "A container with its pairs")
-            .asks([revision(), label(), stale(), if_none_match()])
+            .asks([revision(), reveal(), label(), stale(), if_none_match()])
             .gives_json(envelope::<api::Container>(), "The container")
             .with_header(200, "ETag", "The checksum, quoted")
             .gives_nothing(304, "The client has it")
-            .fails([404]),
+            .fails([404, 409]),
         done(operation(
             "post /api/namespaces/{namespace}/containers/{key}", Config::PutContainer,
             "putContainer",
@@ -246,10 +251,10 @@ fn containers() -> Vec<Operation> {
             "downloadContainer",
             "What a container resolves to, as a file",
         )
-        .asks([format(&Format::ALL), query("filename", text(), "Of the attachment"), revision(), label(), stale(), if_none_match()])
+        .asks([format(&Format::ALL), query("filename", text(), "Of the attachment"), revision(), reveal(), label(), stale(), if_none_match()])
         .gives(200, file(&Format::ALL), "The document")
         .gives_nothing(304, "The client has it")
-        .fails([404]),
+        .fails([404, 409]),
         done(operation(
             "post /api/namespaces/{namespace}/containers/{key}/import", Config::ImportContainer,
             "importContainer",
@@ -581,6 +586,19 @@ fn changes_of_many() -> Vec<Operation> {
         .asks([format(READ), query("replace", flag(), "Delete what the file does not hold"), retype()])
         .takes(file(READ))
         .fails([409, 413]),
+    ]
+}
+
+fn secrets() -> Vec<Operation> {
+    vec![
+        done(operation(
+            "post /api/namespaces/{namespace}/secrets/rotate",
+            Config::RotateSecrets,
+            "rotateSecrets",
+            "Encrypts the secrets of a namespace again, with the newest key",
+        ))
+        .asks(terms())
+        .fails([404, 409]),
     ]
 }
 

@@ -601,7 +601,7 @@ impl ConfigState {
                 self.containers.insert(key.clone(), fields.collect());
             }
             Change::Delete(item) => self.put(item, None),
-            Change::SetSchema { .. } => {}
+            Change::SetSchema { .. } | Change::KeepSecret { .. } => {}
         }
     }
 
@@ -617,7 +617,7 @@ impl ConfigState {
                     may_differ.insert(Item::Container(key.clone()), *retype)
                 }
                 Change::Delete(item) => may_differ.insert(item.clone(), true),
-                Change::SetSchema { .. } => None,
+                Change::SetSchema { .. } | Change::KeepSecret { .. } => None,
             };
         }
         let held: Vec<&Item> =

@@ -198,7 +198,7 @@ pub fn publish(before: &Held, changes: &[Change], parents: &[(&Name, &Held)]) ->
                 }
                 item.clone()
             }
-            Change::SetSchema { .. } => continue,
+            Change::KeepSecret { .. } | Change::SetSchema { .. } => continue,
         };
         after.content.change(change);
         after.sources.remove(&item);

@@ -189,35 +189,10 @@ fn explains(state: Option<NamespaceView<'_>>, query: &Query, answer: &Answer) ->
     let Some(view) = state else {
         return *answer == Err(ConfigError::NoNamespace);
     };
-    let NamespaceView { life, newest, settings } = view;
-    match (query, answer) {
-        (Query::Lineage, Ok(ConfigReply::Lineage(shown))) => {
-            let canary = life.canary(newest).map(|canary| (&canary.draft, &canary.audience));
-            return shown.revision == newest
-                && shown.parents == settings.parents
-                && shown.is_protected == settings.is_protected
-                && shown.canary.as_ref().map(|(draft, audience)| (draft, audience)) == canary;
-        }
-        (Query::Drafts, Ok(ConfigReply::Drafts { revision, drafts })) => {
-            let names = drafts.iter().map(|(name, _)| name);
-            let is_right = |(shown, known): (&Arc<Draft>, &DraftModel)| known.is_shown_as(shown);
-            return *revision == newest
-                && names.eq(settings.drafts.keys())
-                && drafts.iter().map(|(_, draft)| draft).zip(settings.drafts.values()).all(is_right);
-        }
-        (Query::Labelled { label, query }, answer) => {
-            let Query::Container { key, at: None, .. } = &**query else { return false };
-            let document = life.content_for(label, newest).and_then(|content| content.document(key));
-            return match answer {
-                Ok(ConfigReply::Container(found)) => {
-                    found.revision == newest && document == Some(found.document()) && checksum_holds(found)
-                }
-                Err(ConfigError::NoContainer(missing)) => missing == key && document.is_none(),
-                _ => false,
-            };
-        }
-        _ => {}
+    if let Some(is_explained) = explains_review(view, query, answer) {
+        return is_explained;
     }
+    let NamespaceView { life, newest, .. } = view;
     let at = match query {
         Query::Pair { at, .. } | Query::Container { at, .. } | Query::Export { at } => *at,
         _ => None,
@@ -278,6 +253,40 @@ fn explains(state: Option<NamespaceView<'_>>, query: &Query, answer: &Answer) ->
         }
         _ => false,
     }
+}
+
+/// Whether an answer about relations, drafts or a canary follows from a namespace; `None`: it is
+/// about something else.
+fn explains_review(view: NamespaceView<'_>, query: &Query, answer: &Answer) -> Option<bool> {
+    let NamespaceView { life, newest, settings } = view;
+    Some(match (query, answer) {
+        (Query::Lineage, Ok(ConfigReply::Lineage(shown))) => {
+            let canary = life.canary(newest).map(|canary| (&canary.draft, &canary.audience));
+            shown.revision == newest
+                && shown.parents == settings.parents
+                && shown.is_protected == settings.is_protected
+                && shown.canary.as_ref().map(|(draft, audience)| (draft, audience)) == canary
+        }
+        (Query::Drafts, Ok(ConfigReply::Drafts { revision, drafts })) => {
+            let names = drafts.iter().map(|(name, _)| name);
+            let is_right = |(shown, known): (&Arc<Draft>, &DraftModel)| known.is_shown_as(shown);
+            *revision == newest
+                && names.eq(settings.drafts.keys())
+                && drafts.iter().map(|(_, draft)| draft).zip(settings.drafts.values()).all(is_right)
+        }
+        (Query::Labelled { label, query }, answer) => {
+            let Query::Container { key, at: None, .. } = &**query else { return Some(false) };
+            let document = life.content_for(label, newest).and_then(|content| content.document(key));
+            match answer {
+                Ok(ConfigReply::Container(found)) => {
+                    found.revision == newest && document == Some(found.document()) && checksum_holds(found)
+                }
+                Err(ConfigError::NoContainer(missing)) => missing == key && document.is_none(),
+                _ => false,
+            }
+        }
+        _ => return None,
+    })
 }
 
 /// Whether a preview shows what the model would do in this state.

@@ -12,7 +12,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::ImportFailure;
-use crate::command::config::{Change, ConfigError, Datatype, Export, Field, Item, Refers, Value, check_key};
+use crate::command::config::{
+    Change, ConfigError, Datatype, Export, Field, Item, Refers, SECRET_MASK, Value, check_key,
+};
 use crate::limits;
 
 /// A document that a container should resolve to.
@@ -129,9 +131,23 @@ fn pairs_of_others<'a>(container: &Arc<str>, export: &'a Export) -> BTreeSet<&'a
     others.flat_map(|(_, other)| other.pairs()).collect()
 }
 
-/// The value to which a field resolves.
+/// The value to which a field resolves, as clients see it: with the mask instead of secrets.
 fn value_of(refers: &Refers, export: &Export) -> Option<Value> {
-    refers.value(&|pair| export.pairs.get(pair).map(|pair| pair.value.clone()))
+    let shown = |value: &Value| match value {
+        Value::Secret(_) => Value::text(SECRET_MASK),
+        other => other.clone(),
+    };
+    refers.value(&|pair| export.pairs.get(pair).map(|pair| shown(&pair.value)))
+}
+
+/// Whether a value is the mask of a secret, or contains it.
+fn has_mask(value: &Value) -> bool {
+    match value {
+        Value::Text(text) => **text == *SECRET_MASK,
+        Value::List(items) => items.iter().any(has_mask),
+        Value::Dict(entries) => entries.values().any(has_mask),
+        _ => false,
+    }
 }
 
 /// The entries of a value that is a dict and not empty. An empty one is a leaf.
@@ -268,6 +284,9 @@ impl Builder<'_> {
         old: Option<&Arc<str>>,
     ) -> Result<Arc<str>, ImportFailure> {
         value.validate().map_err(|error| ImportFailure::PairValue { name: path.text.clone(), error })?;
+        if has_mask(value) {
+            return Err(ImportFailure::Masked(path.text.clone()));
+        }
         let key = match old.filter(|old| self.has_own_name(old) && !self.taken.contains(*old)) {
             Some(old) if self.used_elsewhere.contains(old) => {
                 return Err(ImportFailure::PairInUse(old.clone()));

@@ -3,7 +3,9 @@
 use alloc::vec;
 
 use super::*;
-use crate::command::config::{ConfigOperation, ConfigReply, Container, Name, Pair, Policy, Query, Stamp};
+use crate::command::config::{
+    ConfigOperation, ConfigReply, Container, Name, Pair, Policy, Query, SealedSecret, Stamp,
+};
 use crate::command::{ConfigRead, ConfigWrite};
 use crate::machine::config::Config;
 
@@ -158,6 +160,7 @@ fn imported(document: &Value, export: &Export) -> Result<Vec<String>, ImportFail
         Change::PutPair { key, value, .. } => format!("{key}={}", value.to_json()),
         Change::Delete(item) => format!("-{}", item.key()),
         Change::SetSchema { .. } => panic!("an import sets no schema"),
+        Change::KeepSecret { .. } => panic!("unchanged secrets are in no change"),
         Change::PutContainer { fields, .. } => {
             let key = |key: &Arc<str>| Some(Value::Text(key.clone()));
             let field = |field: &Field| (field.key.clone(), field.refers.value(&key).unwrap());
@@ -165,6 +168,25 @@ fn imported(document: &Value, export: &Export) -> Result<Vec<String>, ImportFail
         }
     };
     Ok(changes.iter().map(shown).collect())
+}
+
+#[test]
+fn the_mask_of_a_secret_keeps_its_pair() {
+    let sealed = SealedSecret::new("k1", "AAAA").expect("a sealed secret");
+    let secret = ("c.password", Value::Secret(sealed));
+    let fields = [("host", one("c.host")), ("password", one("c.password"))];
+    let export = nested_export(&[("c.host", Value::text("a")), secret], &fields, &[]);
+    let document = |host: &str, password: &str| {
+        dict(&[("host", Value::text(host)), ("password", Value::text(password))])
+    };
+    let structure = r#"{"host":"c.host","password":"c.password"}"#;
+    assert_eq!(imported(&document("a", SECRET_MASK), &export), Ok(vec![structure.into()]));
+    let changed = vec![r#"c.host="b""#.into(), structure.into()];
+    assert_eq!(imported(&document("b", SECRET_MASK), &export), Ok(changed));
+    let plain = imported(&document("a", "plain"), &export);
+    assert!(matches!(plain, Err(ImportFailure::Refused(ConfigError::FieldRetyped { .. }))), "{plain:?}");
+    let masked = imported(&document(SECRET_MASK, SECRET_MASK), &export);
+    assert_eq!(masked, Err(ImportFailure::Masked("host".into())));
 }
 
 #[test]

@@ -71,6 +71,9 @@ impl SchemaChecker {
 
     fn rule(&mut self, rule: &Rule, value: &Value) -> Result<(), CheckError> {
         self.spend(1)?;
+        if matches!(value, Value::Secret(_)) {
+            return self.of_secret(rule, value);
+        }
         let holds = match (rule, value) {
             (Rule::Never, _) => false,
             (Rule::Type(types), value) => types.iter().any(|wanted| is_of(value, *wanted)),
@@ -111,6 +114,16 @@ impl SchemaChecker {
             _ => true,
         };
         if holds { Ok(()) } else { Err(self.violated(rule)) }
+    }
+
+    /// A secret is checked only as text: what it says is unknown here.
+    fn of_secret(&mut self, rule: &Rule, value: &Value) -> Result<(), CheckError> {
+        match rule {
+            Rule::Never => Err(self.violated(rule)),
+            Rule::Type(types) if !types.contains(&JsonType::String) => Err(self.violated(rule)),
+            Rule::AllOf(_) | Rule::AnyOf(_) => self.combined(rule, value),
+            _ => Ok(()),
+        }
     }
 
     /// Rules about what is inside of a value.
@@ -236,7 +249,7 @@ fn is_of(value: &Value, wanted: JsonType) -> bool {
         JsonType::Boolean => matches!(value, Value::Bool(_)),
         JsonType::Integer => whole(value).is_some() || is_large_whole(value),
         JsonType::Number => matches!(value, Value::Int(_) | Value::Float(_)),
-        JsonType::String => matches!(value, Value::Text(_)),
+        JsonType::String => matches!(value, Value::Text(_) | Value::Secret(_)),
         JsonType::Array => matches!(value, Value::List(_)),
         JsonType::Object => matches!(value, Value::Dict(_)),
     }
@@ -301,6 +314,7 @@ pub(super) fn canonical(value: &Value) -> String {
             };
             format!("{{{}}}", entries.iter().map(entry).collect::<Vec<_>>().join(","))
         }
+        Value::Secret(sealed) => sealed.as_str().into(),
         other => other.to_json(),
     }
 }

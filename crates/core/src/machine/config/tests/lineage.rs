@@ -251,3 +251,20 @@ fn judge(config: &Config, names: &[Name], at: (u64, u32)) {
         }
     }
 }
+
+/// A secret is sealed for the namespace that sets it, so no other namespace may hold it as its own.
+#[test]
+fn an_inherited_secret_stays_inherited() {
+    let mut config = family();
+    assert_eq!(change(&mut config, "base", vec![put("password", secrets::sealed(1))]), Ok((2, true)));
+    let mask = || put("password", Value::text(crate::command::config::SECRET_MASK));
+    assert_eq!(change(&mut config, "prod", vec![mask()]), Ok((4, false)));
+    let keep = Change::KeepSecret { key: "password".into() };
+    assert_eq!(change(&mut config, "prod", vec![keep]), Ok((4, false)));
+    let item = Item::Pair("password".into());
+    let inherited = Err(ConfigError::Inherited { item: item.clone(), from: kin("base") });
+    let schema = Change::SetSchema { item, schema: None };
+    assert_eq!(change(&mut config, "prod", vec![schema]), inherited);
+    assert_eq!(change(&mut config, "prod", vec![put("password", secrets::sealed(2))]), Ok((5, true)));
+    assert_eq!(export(&config, "prod").pairs["password"].source, None);
+}

@@ -6,6 +6,7 @@ mod previews;
 mod random;
 mod schemas;
 mod search;
+mod secrets;
 
 use alloc::string::String;
 use alloc::vec;
@@ -14,8 +15,8 @@ use super::moving::OutgoingConfig;
 use super::*;
 use crate::command::config::block::{check_block, namespaces_of};
 use crate::command::config::{
-    Action, Change, Changes, Datatype, DocumentChange, Field, Item, NamespaceChanges, NamespaceEvent, Policy,
-    Query, Refers, Selection, Stamp, Value, WatchPosition,
+    Action, Change, Changes, Datatype, DocumentChange, Field, Found, Item, NamespaceChanges, NamespaceEvent,
+    Policy, Query, Refers, Selection, Stamp, Value, WatchPosition,
 };
 use crate::slots::slot_set::SlotSet;
 
@@ -89,7 +90,7 @@ fn sample() -> Config {
 fn document(config: &Config, key: &str, at: Option<u64>) -> Result<String, ConfigError> {
     match ask(config, Query::Container { key: key.into(), at, known: None }) {
         Ok(ConfigReply::Container(found)) => {
-            let text = found.document();
+            let text = canonical(&found);
             assert_eq!(found.container.checksum, sha256(&text), "the checksum is that of the content");
             assert_eq!(found.container.document_bytes, text.len());
             Ok(text)
@@ -97,6 +98,14 @@ fn document(config: &Config, key: &str, at: Option<u64>) -> Result<String, Confi
         Err(error) => Err(error),
         other => panic!("{other:?}"),
     }
+}
+
+/// The document of which the container has the checksum, with the sealed text of secrets.
+fn canonical(found: &Found) -> String {
+    let mut text = String::new();
+    let pair = |key: &str| found.pairs.get(key).map(|pair| &**pair);
+    crate::command::config::write_document(&found.container, pair, &mut text);
+    text
 }
 
 fn sha256(text: &str) -> [u8; 32] {
@@ -120,7 +129,7 @@ fn namespace_changes(config: &Config, after: Option<WatchPosition>) -> Namespace
 
 /// Revisions, containers and documents of events.
 fn named(events: &[NamespaceEvent]) -> Vec<(u64, &str, Option<String>)> {
-    let document = |event: &NamespaceEvent| event.found.as_ref().map(|found| found.document());
+    let document = |event: &NamespaceEvent| event.found.as_ref().map(canonical);
     events.iter().map(|event| (event.revision, &*event.container, document(event))).collect()
 }
 
@@ -146,7 +155,7 @@ fn all_after(config: &Config, mut after: Option<WatchPosition>) -> Vec<Namespace
 
 /// Revisions and documents of events.
 fn shown(events: &[DocumentChange]) -> Vec<(u64, Option<String>)> {
-    events.iter().map(|event| (event.revision, event.found.as_ref().map(|found| found.document()))).collect()
+    events.iter().map(|event| (event.revision, event.found.as_ref().map(canonical))).collect()
 }
 
 #[test]

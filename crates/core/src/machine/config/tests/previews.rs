@@ -55,8 +55,8 @@ pub(super) fn assert_came_true(
     let differing = keys.into_iter().filter(|key| before.get(*key) != after.get(*key));
     let expected = differing.map(|key| PreviewedDocument {
         container: key.clone(),
-        before: before.get(key).map(|text| text.as_str().into()),
-        after: after.get(key).map(|text| text.as_str().into()),
+        before: before.get(key).map(|text| secrets::masked(text).into()),
+        after: after.get(key).map(|text| secrets::masked(text).into()),
     });
     assert_eq!(preview.documents, expected.collect::<Vec<_>>());
 }

@@ -2,7 +2,7 @@
 //! a snapshot shows the state at its beginning.
 
 use super::*;
-use crate::command::config::document_tree;
+use crate::command::config::{SECRET_MASK, document_tree};
 use crate::machine::config::namespace::{Contents, container_bytes, pair_bytes};
 
 struct Walk {
@@ -28,12 +28,15 @@ impl Walk {
     }
 
     fn change(&mut self) -> Change {
-        match self.random.u8(..12) {
+        match self.random.u8(..13) {
+            12 => Change::KeepSecret { key: self.key("p") },
             0..5 => {
                 let number = self.random.i64(..4);
-                let value = match self.random.u8(..12) {
+                let value = match self.random.u8(..14) {
                     0 => Value::text("text"),
                     1 => Value::float(0.5).expect("finite"),
+                    2 | 3 => secrets::sealed(number.rem_euclid(4)),
+                    4 => Value::text(SECRET_MASK),
                     _ => Value::Int(number),
                 };
                 Change::PutPair { key: self.key("p"), value, retype: self.random.bool() }
@@ -145,7 +148,7 @@ fn picture(contents: &Contents) -> String {
     let pairs = contents
         .pairs
         .iter()
-        .map(|(key, pair)| alloc::format!("{key}={}{:?} ", pair.value.to_json(), pair.schema));
+        .map(|(key, pair)| alloc::format!("{key}={}{:?} ", secrets::text_of(&pair.value), pair.schema));
     let containers = contents
         .containers
         .iter()

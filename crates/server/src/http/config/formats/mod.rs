@@ -16,7 +16,7 @@ mod toml;
 mod yaml;
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
-use tidelock_core::command::config::Value;
+use tidelock_core::command::config::{SECRET_MASK, Value};
 
 use super::error::ApiError;
 pub(super) use json::check_numbers;
@@ -142,7 +142,7 @@ fn dotted(path: String) -> String {
     if path.is_empty() || path.starts_with('[') { path } else { format!(".{path}") }
 }
 
-/// A value that serializes without its datatype.
+/// A value that serializes without its datatype, with the mask instead of a secret.
 struct Plain<'a>(&'a Value);
 
 impl Serialize for Plain<'_> {
@@ -152,6 +152,7 @@ impl Serialize for Plain<'_> {
             Value::Int(number) => serializer.serialize_i64(*number),
             Value::Float(number) => serializer.serialize_f64(number.get()),
             Value::Text(text) => serializer.serialize_str(text),
+            Value::Secret(_) => serializer.serialize_str(SECRET_MASK),
             Value::Bool(truth) => serializer.serialize_bool(*truth),
             Value::List(items) => {
                 let mut list = serializer.serialize_seq(Some(items.len()))?;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidelock_core::command::config::Value;
+use tidelock_core::command::config::{SECRET_MASK, Value};
 
 use super::super::error::ApiError;
 use super::super::values::{read_json, too_many_values};
@@ -118,6 +118,7 @@ fn guess(text: &str) -> Value {
 pub(super) fn text_of(value: &Value) -> String {
     match value {
         Value::Text(text) => text.to_string(),
+        Value::Secret(_) => SECRET_MASK.to_owned(),
         Value::Int(_) | Value::Float(_) | Value::Bool(_) => value.to_json(),
         Value::Empty | Value::List(_) | Value::Dict(_) => String::new(),
     }
@@ -128,6 +129,9 @@ pub(super) fn write(document: &Value) -> Result<String, ApiError> {
     for (path, value) in flatten(document)? {
         let (key, text) = (key_of(&path), text_of(value));
         let is_plain_path = path_of(&key).as_ref() == Some(&path);
+        // The mask of a secret is read back as a string.
+        let masked = matches!(value, Value::Secret(_)).then(|| Value::text(&text));
+        let value = masked.as_ref().unwrap_or(value);
         if !is_plain_path || guess(&text) != *value {
             out.push_str(&hint(&path, value, is_plain_path));
         }
