@@ -10,7 +10,12 @@ use crate::types::ShardId;
 
 /// The first of three founding replicas, with this log.
 pub(super) fn group(shard: ShardId, log: RecoveredLog) -> Group {
-    let founding = Founding::new(3, 1).voters_of(shard);
+    first_of(3, shard, log)
+}
+
+/// The first of so many founding replicas.
+pub(super) fn first_of(nodes: u64, shard: ShardId, log: RecoveredLog) -> Group {
+    let founding = Founding::new(nodes, 1).voters_of(shard);
     let timing = Timing {
         election_ticks: 10,
         heartbeat_ticks: 2,
@@ -24,7 +29,7 @@ pub(super) fn group(shard: ShardId, log: RecoveredLog) -> Group {
         shard,
         replica: founding[0].0,
         founding,
-        machine: Machine::new(shard, &Founding::new(3, 1)),
+        machine: Machine::new(shard, &Founding::new(nodes, 1)),
         timing,
         seed: 1,
         faults: Faults::NONE,

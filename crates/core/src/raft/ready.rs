@@ -411,15 +411,10 @@ fn to_log(entry: &Entry) -> LogEntry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{GroupOptions, fixture};
+    use super::super::fixture;
     use super::*;
-    use crate::deliberate::Faults;
-    use crate::event::Timing;
-    use crate::founding::Founding;
-    use crate::machine::Machine;
-    use crate::storage::{RecoveredLog, RecoveredShard};
+    use crate::storage::RecoveredLog;
     use crate::types::Ticks;
-    use raft::eraftpb::EntryType;
 
     #[test]
     fn the_commit_index_is_written_before_a_membership_change() {
@@ -445,28 +440,27 @@ mod tests {
         assert_eq!(shape, [("entries", 2), ("state", 0), ("entries", 4), ("entries", 6)]);
     }
 
+    /// A follower learns with new entries that they are committed, and applies a membership change
+    /// before them in the same turn.
+    #[test]
+    fn the_commit_index_covers_no_entry_that_is_written_later() {
+        let mut group = fixture::group(ShardId(1), RecoveredLog::default());
+        let mut out = Output::new();
+        group.raft.raft.raft_log.committed = 9;
+        group.persisting.begin_entries(Some(LogIndex(6)));
+        group.persist_hard_state(&mut out);
+        group.persisting.begin_entries(None);
+        group.persist_hard_state(&mut out);
+        let commits = out.records.iter().map(|record| match record {
+            WalRecord::HardState { state, .. } => state.commit.0,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(commits.collect::<Vec<_>>(), [5, 9]);
+    }
+
     #[test]
     fn a_single_voter_says_whether_its_vote_is_durable() {
-        let founding = Founding::new(1, 1);
-        let timing = Timing {
-            election_ticks: 10,
-            heartbeat_ticks: 2,
-            request_ticks: 20,
-            dead_ticks: 1_000,
-            balance_ticks: 0,
-            slow_request_ticks: 20,
-            access_stale_ticks: 3_000,
-        };
-        let options = GroupOptions {
-            shard: ShardId(1),
-            replica: founding.voters_of(ShardId(1))[0].0,
-            machine: Machine::new(ShardId(1), &founding),
-            founding: founding.voters_of(ShardId(1)),
-            timing,
-            seed: 1,
-            faults: Faults::NONE,
-        };
-        let mut group = Group::new(options, RecoveredShard::default());
+        let mut group = fixture::first_of(1, ShardId(1), RecoveredLog::default());
         let mut out = Output::new();
         for tick in 1..=40 {
             group.tick(Ticks(tick), &mut out);
