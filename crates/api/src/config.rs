@@ -466,7 +466,8 @@ pub struct Done {
     /// The namespace's revision. After a dry run it is the one before the change, or 0 if the
     /// namespace does not exist.
     pub revision: u64,
-    /// Whether the change made, or would make, a new revision.
+    /// Whether the change altered, or would alter, anything. A change of a draft alters the draft,
+    /// and makes no revision.
     pub changed: bool,
     /// What an import has left out or converted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -481,13 +482,13 @@ pub struct Done {
     pub documents: Option<Vec<PreviewedDocument>>,
     /// The namespaces that would inherit a change. Only of a dry run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub inherited_by: Vec<Heir>,
+    pub inherited_by: Vec<InheritedChange>,
 }
 
 /// A namespace that would inherit a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
-pub struct Heir {
+pub struct InheritedChange {
     /// The namespace.
     pub namespace: String,
     /// Keys of its containers that would resolve to another document.

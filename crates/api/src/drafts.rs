@@ -8,7 +8,7 @@ use crate::config::{AUTHOR_CHARACTERS_MAX, Done, LABEL_CHARACTERS_MAX, Terms};
 /// What somebody did to a draft, when and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
-pub struct Remark {
+pub struct Stamp {
     /// The principal of the request, or without one the name that the client stated.
     pub author: String,
     /// The name that the client of the principal stated, if it is another one.
@@ -27,7 +27,7 @@ pub struct ListedDraft {
     /// Its name.
     pub name: String,
     /// Who created it.
-    pub created: Remark,
+    pub created: Stamp,
     /// How often it was edited. An approval states this number.
     pub edits: u64,
     /// The revision of the namespace at the last edit.
@@ -35,9 +35,9 @@ pub struct ListedDraft {
     /// All who edited it. They cannot approve it.
     pub authors: Vec<String>,
     /// The comments, the oldest first.
-    pub comments: Vec<Remark>,
+    pub comments: Vec<Stamp>,
     /// Who approved the draft as it is now.
-    pub approvals: Vec<Remark>,
+    pub approvals: Vec<Stamp>,
 }
 
 /// A draft, and what publishing it would do.

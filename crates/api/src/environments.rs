@@ -7,7 +7,7 @@ use crate::config::Terms;
 
 /// From which namespaces a namespace inherits, and how it may be changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Lineage {
+pub struct Inheritance {
     /// The namespace's revision.
     pub revision: u64,
     /// The namespaces from which it inherits. The first that has a pair or container gives it.

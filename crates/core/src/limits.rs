@@ -298,7 +298,7 @@ pub const CONFIG_KEY_CHARACTERS_BEFORE_LEAVES: usize = 64;
 pub const CONFIG_PARENTS_MAX: usize = 8;
 
 /// Namespaces on the longest way from a namespace to one that inherits from it, both included.
-pub const CONFIG_LINEAGE_DEPTH_MAX: usize = 8;
+pub const CONFIG_INHERITANCE_DEPTH_MAX: usize = 8;
 
 /// Namespaces that inherit from one, directly or through others. A change of the one is a change of
 /// them all.

@@ -36,11 +36,11 @@ pub fn is_fleeting(name: &Name) -> bool {
 
 /// Prefix of the names of namespaces that inherit from each other. Those of a family share a hash
 /// tag.
-const KIN: &str = "kin";
+const FAMILY: &str = "family";
 
 /// Whether a namespace is one of those that inherit from each other.
-pub fn is_kin(name: &Name) -> bool {
-    name.as_str().trim_start_matches('{').starts_with(KIN)
+pub fn is_inheriting(name: &Name) -> bool {
+    name.as_str().trim_start_matches('{').starts_with(FAMILY)
 }
 
 /// The label of readers that see canaries. Others are not among their audience.
@@ -90,7 +90,7 @@ pub struct ConfigWorkload {
     /// Namespaces that are created and deleted during a run.
     fleeting: Vec<Name>,
     /// Families of namespaces that inherit from each other.
-    kin: Vec<Vec<Name>>,
+    families: Vec<Vec<Name>>,
     /// The highest revision of each namespace that any client has seen.
     seen: BTreeMap<Name, u64>,
     /// The change that was previewed last, with the revision at which it was. It is made next.
@@ -102,13 +102,13 @@ impl ConfigWorkload {
     /// Uses two namespaces for each shard: one that stays, and one that is created and deleted.
     pub fn new(data_shards: u64, random: fastrand::Rng) -> ConfigWorkload {
         let (names, fleeting) = (names("ns", data_shards), names(FLEETING, data_shards));
-        let kin = families(data_shards);
-        ConfigWorkload { names, fleeting, kin, seen: BTreeMap::new(), previewed: None, random }
+        let families = families(data_shards);
+        ConfigWorkload { names, fleeting, families, seen: BTreeMap::new(), previewed: None, random }
     }
 
     /// The namespaces that inherit from each other.
-    pub fn kin(&self) -> Vec<Name> {
-        self.kin.iter().flatten().cloned().collect()
+    pub fn inheriting(&self) -> Vec<Name> {
+        self.families.iter().flatten().cloned().collect()
     }
 
     /// All namespaces, those that stay and those that are created and deleted.
@@ -158,7 +158,7 @@ impl ConfigWorkload {
     fn read(&mut self) -> Request {
         let consistency = if self.random.bool() { Consistency::Linearizable } else { Consistency::Stale };
         if self.random.u8(0..4) == 0 {
-            return Request::Read { read: Read::Config(self.read_of_kin()), consistency };
+            return Request::Read { read: Read::Config(self.read_inheriting()), consistency };
         }
         let is_fleeting = self.random.u8(0..3) == 0;
         let names = if is_fleeting { &self.fleeting } else { &self.names };
@@ -199,7 +199,7 @@ impl ConfigWorkload {
         }
         match self.random.u8(0..12) {
             0..3 => return self.write_fleeting(token, stamp),
-            3..7 => return self.write_kin(token, stamp),
+            3..7 => return self.write_inheriting(token, stamp),
             _ => {}
         }
         let position = self.random.usize(0..self.names.len());
@@ -282,11 +282,11 @@ impl ConfigWorkload {
     }
 
     /// A read of a namespace that may inherit from others.
-    fn read_of_kin(&mut self) -> ConfigRead {
-        let family = choose(&mut self.random, &self.kin).clone();
+    fn read_inheriting(&mut self) -> ConfigRead {
+        let family = choose(&mut self.random, &self.families).clone();
         let namespace = choose(&mut self.random, &family).clone();
         let query = match self.random.u8(0..10) {
-            0 => Query::Lineage,
+            0 => Query::Inheritance,
             1 => Query::Drafts,
             2 => Query::Pairs(Selection { contains: "".into(), offset: 0, limit: PAIRS_PAGE }),
             3 => Query::History { item: None, before: None, limit: 5 },
@@ -303,8 +303,8 @@ impl ConfigWorkload {
     }
 
     /// A change of a namespace that may inherit from others.
-    fn write_kin(&mut self, token: Token, stamp: Stamp) -> Request {
-        let family = choose(&mut self.random, &self.kin).clone();
+    fn write_inheriting(&mut self, token: Token, stamp: Stamp) -> Request {
+        let family = choose(&mut self.random, &self.families).clone();
         let namespace = choose(&mut self.random, &family).clone();
         let newest = self.seen.get(&namespace).copied().unwrap_or_default();
         let operation = match self.random.u8(0..26) {
@@ -411,7 +411,7 @@ fn families(data_shards: u64) -> Vec<Vec<Name>> {
         let others = others.map(|name| Name::new(&name).expect("a name"));
         [first].into_iter().chain(others).collect()
     };
-    names(KIN, data_shards).into_iter().map(family).collect()
+    names(FAMILY, data_shards).into_iter().map(family).collect()
 }
 
 /// One name for each shard.

@@ -15,7 +15,7 @@ use tidelock_core::deliberate::Faults;
 use tidelock_core::event::ConfigUpdate;
 use tidelock_core::types::{NodeId, Token};
 
-use crate::config::{CANARY_LABEL, CONTAINERS, is_kin};
+use crate::config::{CANARY_LABEL, CONTAINERS, is_inheriting};
 use crate::event_queue::Micros;
 use crate::slots::slot_of;
 
@@ -98,16 +98,13 @@ impl WatchingClient {
         let containers = CONTAINERS.map(|container| WatchScope::Container(container.into()));
         let scopes = containers.into_iter().chain([WatchScope::Namespace]);
         let all = scopes.flat_map(|scope| names.iter().map(move |name| (name.clone(), scope.clone())));
-        let all: Vec<(Name, WatchScope)> = all.collect();
-        // Of namespaces with canaries, every second client belongs to their audience.
-        let is_early =
-            |(position, (name, _)): &(usize, &(Name, WatchScope))| is_kin(name) && position.is_multiple_of(2);
-        let early: Vec<bool> = all.iter().enumerate().map(|one| is_early(&one)).collect();
-        let clients = all.into_iter().zip(early).map(|((namespace, scope), is_early)| {
+        let client = |(position, (namespace, scope)): (usize, (Name, WatchScope))| {
+            // Of namespaces with canaries, every second client belongs to their audience.
+            let is_early = is_inheriting(&namespace) && position.is_multiple_of(2);
             let label = if is_early { CANARY_LABEL } else { "" };
             WatchingClient { label, ..WatchingClient::new(namespace, scope, random.fork()) }
-        });
-        clients.collect()
+        };
+        all.enumerate().map(client).collect()
     }
 
     /// A client that has not connected yet.

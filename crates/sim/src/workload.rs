@@ -85,14 +85,14 @@ impl Workload {
     }
 
     /// The namespaces of configuration that may exist, apart from those of
-    /// [`Workload::kin_namespaces`].
+    /// [`Workload::inheriting_namespaces`].
     pub fn namespaces(&self) -> Vec<Name> {
         self.config.names()
     }
 
     /// The namespaces that may exist and inherit from each other.
-    pub fn kin_namespaces(&self) -> Vec<Name> {
-        self.config.kin()
+    pub fn inheriting_namespaces(&self) -> Vec<Name> {
+        self.config.inheriting()
     }
 
     /// How long a client rests before its next step.

@@ -165,7 +165,7 @@ pub enum NsCommand {
         terms: TermsArgs,
     },
     /// Show from which namespaces one inherits, whether it is protected, and its canary
-    Lineage {
+    Inheritance {
         /// The name
         name: String,
     },

@@ -10,7 +10,7 @@ use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 use similar::TextDiff;
 use tidelock_api::config::{
-    ContainerDiff, Content, Done, Heir, ItemChange, Json, NamespaceDiff, PreviewedDocument,
+    ContainerDiff, Content, Done, InheritedChange, ItemChange, Json, NamespaceDiff, PreviewedDocument,
 };
 use tidelock_client::{CliError, keys, output};
 
@@ -60,7 +60,7 @@ pub fn preview(what: &str, done: &Done) -> Result<(), CliError> {
     let (now, then) = (format!("at revision {revision}"), "after the change");
     let diff: String = documents.iter().flatten().map(|found| previewed(found, &now, then)).collect();
     output::write(if is_coloured() { coloured(&diff) } else { diff }.as_bytes())?;
-    for Heir { namespace, containers } in inherited_by {
+    for InheritedChange { namespace, containers } in inherited_by {
         let containers: Vec<String> = containers.iter().map(|key| show::name(key)).collect();
         let namespace = show::name(namespace);
         output::line(&format!("{what}: namespace {namespace} inherits it: {}", containers.join(", ")))?;

@@ -1,6 +1,6 @@
 //! `tidelock config draft`: changes that are reviewed before they are published.
 
-use tidelock_api::drafts::{ApproveRequest, CanaryRequest, Draft, ListedDraft, PublishDraftRequest, Remark};
+use tidelock_api::drafts::{ApproveRequest, CanaryRequest, Draft, ListedDraft, PublishDraftRequest, Stamp};
 use tidelock_client::http::Method;
 use tidelock_client::{CliError, output};
 
@@ -12,6 +12,7 @@ pub fn run(session: &Session, command: DraftCommand) -> Result<(), CliError> {
     let action = |item: &DraftItemArgs, action: &str| {
         Target::of(&[&item.namespace, "drafts", &item.draft, action]).with_terms(&item.terms)
     };
+    let done = |item: &DraftItemArgs, what: &str| Some(format!("{what} draft {}", show::name(&item.draft)));
     match command {
         DraftCommand::List { namespace } => {
             let drafts = session.show::<Vec<ListedDraft>>(Target::of(&[&namespace, "drafts"]))?;
@@ -25,12 +26,13 @@ pub fn run(session: &Session, command: DraftCommand) -> Result<(), CliError> {
             draft.map_or(Ok(()), |draft| show_draft(&draft))
         }
         DraftCommand::Comment { item, text } => {
-            let target = action(&item, "comments");
+            let target = Target { outcome: done(&item, "commented on"), ..action(&item, "comments") };
             session.change(Method::POST, target.with("message", Some(text)), b"")
         }
         DraftCommand::Approve { item, edits } => {
             let body = ApproveRequest { edits, ..ApproveRequest::default() };
-            session.change(Method::POST, action(&item, "approve"), &encode(&body))
+            let target = Target { outcome: done(&item, "approved"), ..action(&item, "approve") };
+            session.change(Method::POST, target, &encode(&body))
         }
         DraftCommand::Publish { item, edits } => {
             let body = PublishDraftRequest { edits, ..PublishDraftRequest::default() };
@@ -45,6 +47,7 @@ pub fn run(session: &Session, command: DraftCommand) -> Result<(), CliError> {
         }
         DraftCommand::Discard { item } => {
             let target = Target::of(&[&item.namespace, "drafts", &item.draft]).with_terms(&item.terms);
+            let target = Target { outcome: done(&item, "discarded"), ..target };
             session.change(Method::DELETE, target, b"")
         }
     }
@@ -52,14 +55,14 @@ pub fn run(session: &Session, command: DraftCommand) -> Result<(), CliError> {
 
 /// Prints who did what to a draft, and what publishing it would do.
 fn show_draft(Draft { draft, effect, error }: &Draft) -> Result<(), CliError> {
-    let remarks = |what: &str, remarks: &[Remark]| -> Result<(), CliError> {
-        remarks.iter().try_for_each(|remark| output::line(&format!("{what} {}", show::remark(remark))))
+    let lines = |what: &str, stamps: &[Stamp]| -> Result<(), CliError> {
+        stamps.iter().try_for_each(|stamp| output::line(&format!("{what} {}", show::stamp(stamp))))
     };
     let authors: Vec<String> = draft.authors.iter().map(|author| show::name(author)).collect();
     let edits = if draft.edits == 1 { "1 edit".to_owned() } else { format!("{} edits", draft.edits) };
     output::line(&format!("draft {}: {edits} by {}", show::name(&draft.name), authors.join(", ")))?;
-    remarks("comment", &draft.comments)?;
-    remarks("approval", &draft.approvals)?;
+    lines("comment", &draft.comments)?;
+    lines("approval", &draft.approvals)?;
     match (effect, error) {
         (Some(effect), _) => diff::preview("published", effect),
         (None, error) => output::line(&format!(

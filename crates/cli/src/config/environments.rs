@@ -1,7 +1,7 @@
 //! Namespaces that inherit from others: their relations, comparison, and promotion.
 
 use tidelock_api::config::NamespaceDiff;
-use tidelock_api::environments::{Lineage, ParentsRequest, PromoteRequest, ProtectionRequest};
+use tidelock_api::environments::{Inheritance, ParentsRequest, PromoteRequest, ProtectionRequest};
 use tidelock_client::http::Method;
 use tidelock_client::{CliError, output};
 
@@ -9,9 +9,9 @@ use super::{Session, Target, diff, encode, show};
 use crate::args::{CompareArgs, PromoteArgs, TermsArgs};
 
 /// Shows the relations of a namespace.
-pub fn lineage(session: &Session, namespace: &str) -> Result<(), CliError> {
-    let lineage = session.show::<Lineage>(Target::of(&[namespace, "lineage"]))?;
-    lineage.map_or(Ok(()), |lineage| output::write(show::lineage(&lineage).as_bytes()))
+pub fn inheritance(session: &Session, namespace: &str) -> Result<(), CliError> {
+    let inheritance = session.show::<Inheritance>(Target::of(&[namespace, "inheritance"]))?;
+    inheritance.map_or(Ok(()), |inheritance| output::write(show::inheritance(&inheritance).as_bytes()))
 }
 
 /// Sets the parents of a namespace.

@@ -90,13 +90,13 @@ struct Target {
     parameters: Vec<String>,
     /// Whether the change is only previewed.
     is_dry_run: bool,
-    /// The draft to which the change is added.
-    draft: Option<String>,
+    /// What is printed of a change that makes no revision.
+    outcome: Option<String>,
 }
 
 impl Target {
     fn at(path: String) -> Target {
-        Target { path, parameters: Vec::new(), is_dry_run: false, draft: None }
+        Target { path, parameters: Vec::new(), is_dry_run: false, outcome: None }
     }
 
     /// `/api/namespaces/…`, of these segments.
@@ -134,7 +134,8 @@ impl Target {
     }
 
     fn with_change(mut self, change: &ChangeArgs) -> Target {
-        self.draft.clone_from(&change.draft);
+        let added = |draft: &String| format!("added to draft {}", show::name(draft));
+        self.outcome = change.draft.as_ref().map(added);
         self.with_terms(&change.terms).with("draft", change.draft.as_ref())
     }
 
@@ -175,7 +176,7 @@ impl Session {
 
     /// Sends a change, once.
     fn change(&self, method: Method, target: Target, body: &[u8]) -> Result<(), CliError> {
-        let (is_dry_run, draft) = (target.is_dry_run, target.draft.clone());
+        let (is_dry_run, outcome) = (target.is_dry_run, target.outcome.clone());
         let call =
             Call { method, target: target.into_text(), conditions: vec![], body, may_repeat: is_dry_run };
         let answer = self.client.ask(&call)?;
@@ -185,8 +186,8 @@ impl Session {
             return diff::preview("dry run", &done);
         }
         let revision = done.revision;
-        if let Some(draft) = draft {
-            return output::line(&format!("added to draft {}", show::name(&draft)));
+        if let Some(outcome) = outcome {
+            return output::line(&outcome);
         }
         match done.changed {
             true => output::line(&format!("revision {revision}")),
@@ -208,7 +209,7 @@ impl Session {
                 let info = self.show(Target::of(&[&name]))?;
                 info.map_or(Ok(()), |info| output::write(show::namespace(&info).as_bytes()))
             }
-            NsCommand::Lineage { name } => environments::lineage(self, &name),
+            NsCommand::Inheritance { name } => environments::inheritance(self, &name),
             NsCommand::Parents { name, parents, terms } => {
                 environments::set_parents(self, &name, parents, &terms)
             }

@@ -3,8 +3,8 @@
 use tidelock_api::config::{
     BlamedValue, History, ItemChange, ListedContainer, Namespace, Pair, Policy, Revision, SearchMatch,
 };
-use tidelock_api::drafts::{ListedDraft, Remark};
-use tidelock_api::environments::Lineage;
+use tidelock_api::drafts::{ListedDraft, Stamp};
+use tidelock_api::environments::Inheritance;
 use tidelock_client::{keys, output};
 
 use crate::time::rfc3339;
@@ -38,7 +38,7 @@ pub fn name(name: &str) -> String {
 pub fn drafts(items: &[ListedDraft]) -> String {
     let row = |draft: &ListedDraft| {
         let names = |names: &[String]| names.iter().map(|name| text(name)).collect::<Vec<_>>().join(", ");
-        let approvals: Vec<String> = draft.approvals.iter().map(|remark| remark.author.clone()).collect();
+        let approvals: Vec<String> = draft.approvals.iter().map(|approval| approval.author.clone()).collect();
         vec![
             text(&draft.name),
             draft.edits.to_string(),
@@ -53,7 +53,7 @@ pub fn drafts(items: &[ListedDraft]) -> String {
 }
 
 /// What somebody did, in one line.
-pub fn remark(Remark { author, on_behalf_of, time, message }: &Remark) -> String {
+pub fn stamp(Stamp { author, on_behalf_of, time, message }: &Stamp) -> String {
     let author = if author.is_empty() { "somebody".to_owned() } else { text(author) };
     let for_whom = on_behalf_of.as_ref().map(|name| format!(" for {}", text(name))).unwrap_or_default();
     let message = if message.is_empty() { String::new() } else { format!(": {}", text(message)) };
@@ -61,12 +61,12 @@ pub fn remark(Remark { author, on_behalf_of, time, message }: &Remark) -> String
 }
 
 /// Table of the relations of a namespace.
-pub fn lineage(lineage: &Lineage) -> String {
+pub fn inheritance(inheritance: &Inheritance) -> String {
     let names = |names: &[String]| match names {
         [] => "none".to_owned(),
         names => names.iter().map(|name| text(name)).collect::<Vec<_>>().join(", "),
     };
-    let canary = lineage.canary.as_ref().map_or_else(
+    let canary = inheritance.canary.as_ref().map_or_else(
         || "none".to_owned(),
         |canary| {
             let others = if canary.percent > 0 {
@@ -78,10 +78,10 @@ pub fn lineage(lineage: &Lineage) -> String {
         },
     );
     let facts = [
-        ("revision", lineage.revision.to_string()),
-        ("inherits from", names(&lineage.parents)),
-        ("inherited by", names(&lineage.children)),
-        ("protected", if lineage.is_protected { "yes" } else { "no" }.to_owned()),
+        ("revision", inheritance.revision.to_string()),
+        ("inherits from", names(&inheritance.parents)),
+        ("inherited by", names(&inheritance.children)),
+        ("protected", if inheritance.is_protected { "yes" } else { "no" }.to_owned()),
         ("canary", canary),
     ];
     let rows = facts.into_iter().map(|(name, fact)| vec![name.to_owned(), fact]);

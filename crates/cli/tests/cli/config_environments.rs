@@ -80,7 +80,7 @@ fn watchers_of_a_grandchild_receive_each_change_once_and_all_survives_a_kill() {
     cluster.numbers().into_iter().for_each(|node| cluster.spawn(node));
     cluster.numbers().into_iter().for_each(|node| cluster.wait_ready(node));
     eventually("the cluster answers again", || {
-        let answer = cluster.try_send(1, "GET /api/namespaces/%7Bs%7Dprod/lineage", &[], b"")?;
+        let answer = cluster.try_send(1, "GET /api/namespaces/%7Bs%7Dprod/inheritance", &[], b"")?;
         (answer.status == 200).then_some(())
     });
     done(&cluster, 2, "%7Bs%7Dbase/pairs/a", &json!({"value": 9}));

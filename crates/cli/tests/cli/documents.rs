@@ -304,8 +304,9 @@ fn environments() {
 #[test]
 fn reviewing_changes() {
     let shown = run_page(include_str!("../../../../docs/how-to/review-changes.md"));
-    assert!(shown.contains("why not 45?") || shown.contains("1 edit by ann"), "{shown}");
+    assert!(shown.contains("commented on draft slower\napproved draft slower\n"), "{shown}");
     assert!(shown.contains("refused") && shown.contains(r#"{"timeout":75}"#), "{shown}");
+    assert!(shown.contains("timeout: 75\ntimeout: 60\n"), "the agent reads the canary: {shown}");
 }
 
 /// The agent writes the file and runs its command, and the readers of a namespace are listed.

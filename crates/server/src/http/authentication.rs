@@ -153,7 +153,7 @@ fn of_config(operation: Config) -> EndpointDemand {
         | Config::Import
         | Config::History
         | Config::Diff
-        | Config::Lineage
+        | Config::Inheritance
         | Config::SetParents
         | Config::SetProtection
         | Config::Compare

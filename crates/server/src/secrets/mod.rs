@@ -1,4 +1,4 @@
-//! Secrets of configuration: the keys that a node has for them.
+//! The keys with which a node encrypts and decrypts secrets of configuration.
 //!
 //! Owns the file of `--secret-key-file`: that only its owner may read it, and that a changed file
 //! is used without a restart. A changed file that cannot be used is reported, and the keys in use
@@ -56,19 +56,19 @@ pub enum KeyFileError {
 
 /// The keys of a node, which may have none. A clone shares them.
 #[derive(Clone, Debug, Default)]
-pub struct SecretKeys(Option<Arc<Shared>>);
+pub struct SecretKeys(Option<Arc<KeyFile>>);
 
 #[derive(Debug)]
-struct Shared {
+struct KeyFile {
     path: PathBuf,
     used: RwLock<Arc<Keyring>>,
     /// SHA-256 of the file in use.
     digest: Mutex<[u8; 32]>,
-    /// Why the file is not the one in use, while it is not.
+    /// Why the last change of the file is not used; `None`: the file is used as it is.
     not_used: Mutex<Option<String>>,
 }
 
-/// The result of looking at the file again.
+/// The result of reading the file again.
 #[derive(Debug)]
 pub enum KeyReload {
     /// The file is the one in use.
@@ -86,7 +86,7 @@ impl SecretKeys {
     /// When it cannot be read, others may use it, or it does not hold keys.
     pub fn open(path: &Path) -> Result<SecretKeys, KeyFileError> {
         let (keyring, digest) = read(path)?;
-        Ok(SecretKeys(Some(Arc::new(Shared {
+        Ok(SecretKeys(Some(Arc::new(KeyFile {
             path: path.to_owned(),
             used: RwLock::new(Arc::new(keyring)),
             digest: Mutex::new(digest),
@@ -100,7 +100,7 @@ impl SecretKeys {
         Some(shared.used.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// Looks at the file again, and uses it if it has changed and holds keys.
+    /// Reads the file again, and uses it if it has changed and holds keys.
     pub fn reload(&self) -> KeyReload {
         let Some(shared) = &self.0 else { return KeyReload::Unchanged };
         let mut used = shared.digest.lock().unwrap_or_else(PoisonError::into_inner);

@@ -365,7 +365,7 @@ impl World<'_> {
             .nodes()
             .into_iter()
             .flat_map(|node| {
-                let names = [self.workload.namespaces(), self.workload.kin_namespaces()].concat();
+                let names = [self.workload.namespaces(), self.workload.inheriting_namespaces()].concat();
                 names.into_iter().map(move |name| (node, name))
             })
             .collect::<Vec<_>>()

@@ -29,7 +29,7 @@ pub(super) fn watchers(plan: &Plan, workload: &Workload) -> Vec<WatchingClient> 
     if plan.load.config_per_mille == 0 {
         return Vec::new();
     }
-    let names = [workload.namespaces(), workload.kin_namespaces()].concat();
+    let names = [workload.namespaces(), workload.inheriting_namespaces()].concat();
     WatchingClient::all(&names, &mut plan.generator("watchers"))
 }
 

@@ -114,7 +114,8 @@ impl Source {
         let file = |revision: Option<u64>, is_stale: bool| {
             let target = Target::of(&[&self.namespace, "containers", &self.container, "dl"]);
             let target = target.with("format", Some(name_of(self.format))).with("revision", revision);
-            let target = target.with("reveal", self.reveal.then_some(true));
+            let target =
+                target.with("reveal", self.reveal.then_some(true)).with("label", self.label.as_ref());
             self.client.ask(&Call::get(target.with("stale", is_stale.then_some(true)).into_text()))
         };
         let mut answer = file(Some(revision), true)?;

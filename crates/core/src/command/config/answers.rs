@@ -1,170 +1,19 @@
-//! Layout of configuration queries and replies between nodes.
+//! Layout of replies about configuration between nodes.
 //!
 //! Replies are built from the parts that the log and snapshots contain too, which `layout` owns.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::layout::{decode_names, encode_names, option, put_option, text};
 use super::{
-    Action, Audience, Blame, ChangeView, Changes, ConfigError, ConfigOperation, ConfigPreview, ConfigRead,
-    ConfigReply, ConfigWritten, Container, Content, DocumentChange, Draft, DraftView, Export, Found,
-    HistoryPage, Item, Lineage, Name, NamespaceChanges, NamespaceEvent, NamespaceView, Pair, Policy, Preview,
-    PreviewedDocument, Query, RevisionView, Search, SearchMatch, SearchPage, Selection, Stamp, WatchPosition,
+    Action, Audience, Blame, ChangeView, Changes, ConfigError, ConfigPreview, ConfigReply, ConfigWritten,
+    Container, Content, DocumentChange, Draft, DraftView, Export, Found, HistoryPage, Inheritance, Item,
+    Name, NamespaceChanges, NamespaceEvent, NamespaceView, Pair, Policy, PreviewedDocument, RevisionView,
+    SearchMatch, SearchPage, Stamp,
 };
 use crate::codec::{self, DecodeError, Decoder};
-
-impl ConfigRead {
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        codec::put_bytes(out, self.namespace.routing_key());
-        self.query.encode(out);
-    }
-
-    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigRead, DecodeError> {
-        Ok(ConfigRead { namespace: Name::decode(decoder)?, query: Query::decode(decoder)? })
-    }
-}
-
-impl Query {
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Query::Namespace => out.push(1),
-            Query::Pairs(selection) => {
-                out.push(2);
-                selection.encode(out);
-            }
-            Query::Pair { key, at } => {
-                out.push(3);
-                put_text(out, key);
-                put_option(out, *at);
-            }
-            Query::Containers(selection) => {
-                out.push(4);
-                selection.encode(out);
-            }
-            Query::Container { key, at, known } => {
-                out.push(5);
-                put_text(out, key);
-                put_option(out, *at);
-                put_option(out, *known);
-            }
-            Query::History { item, before, limit } => {
-                out.push(6);
-                put_item(out, item.as_ref());
-                put_option(out, *before);
-                codec::put_varint(out, *limit as u64);
-            }
-            Query::Export { at } => {
-                out.push(7);
-                put_option(out, *at);
-            }
-            Query::Search(search) => {
-                out.push(9);
-                search.encode(out);
-            }
-            Query::Users { key } => {
-                out.push(10);
-                put_text(out, key);
-            }
-            Query::Blame { key } => {
-                out.push(11);
-                put_text(out, key);
-            }
-            Query::Changes { key, after } => {
-                out.push(8);
-                put_text(out, key);
-                codec::put_varint(out, *after);
-            }
-            Query::NamespaceChanges { after } => {
-                out.push(12);
-                out.push(u8::from(after.is_some()));
-                after.iter().for_each(|position| position.encode(out));
-            }
-            Query::Preview(preview) => {
-                out.push(13);
-                put_option(out, preview.expected);
-                preview.operation.encode(out);
-            }
-            Query::Lineage => out.push(14),
-            Query::Drafts => out.push(15),
-            Query::Draft { draft } => {
-                out.push(16);
-                put_text(out, draft);
-            }
-            Query::Labelled { label, query } => {
-                out.push(17);
-                put_text(out, label);
-                query.encode(out);
-            }
-        }
-    }
-
-    fn decode(decoder: &mut Decoder<'_>) -> Result<Query, DecodeError> {
-        Ok(match decoder.u8()? {
-            1 => Query::Namespace,
-            2 => Query::Pairs(Selection::decode(decoder)?),
-            3 => Query::Pair { key: text(decoder)?, at: option(decoder)? },
-            4 => Query::Containers(Selection::decode(decoder)?),
-            5 => Query::Container { key: text(decoder)?, at: option(decoder)?, known: option(decoder)? },
-            6 => {
-                let item = optional_item(decoder)?;
-                Query::History { item, before: option(decoder)?, limit: decoder.varint()? as usize }
-            }
-            7 => Query::Export { at: option(decoder)? },
-            8 => Query::Changes { key: text(decoder)?, after: decoder.varint()? },
-            9 => Query::Search(Search::decode(decoder)?),
-            10 => Query::Users { key: text(decoder)? },
-            11 => Query::Blame { key: text(decoder)? },
-            12 => Query::NamespaceChanges {
-                after: if decoder.bool()? { Some(WatchPosition::decode(decoder)?) } else { None },
-            },
-            13 => {
-                let expected = option(decoder)?;
-                let operation = ConfigOperation::decode(decoder)?;
-                Query::Preview(Box::new(Preview { expected, operation }))
-            }
-            14 => Query::Lineage,
-            15 => Query::Drafts,
-            16 => Query::Draft { draft: text(decoder)? },
-            17 => {
-                let (label, query) = (text(decoder)?, Query::decode(decoder)?);
-                if matches!(query, Query::Labelled { .. }) {
-                    return Err(DecodeError::Invalid("question about configuration"));
-                }
-                Query::Labelled { label, query: query.into() }
-            }
-            _ => return Err(DecodeError::UnknownTag("question about configuration")),
-        })
-    }
-}
-
-impl Search {
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_text(out, &self.text);
-        put_item(out, self.after.as_ref());
-        codec::put_varint(out, self.limit as u64);
-    }
-
-    fn decode(decoder: &mut Decoder<'_>) -> Result<Search, DecodeError> {
-        let (text, after) = (text(decoder)?, optional_item(decoder)?);
-        Ok(Search { text, after, limit: decoder.varint()? as usize })
-    }
-}
-
-impl Selection {
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_text(out, &self.contains);
-        codec::put_varint(out, self.offset as u64);
-        codec::put_varint(out, self.limit as u64);
-    }
-
-    fn decode(decoder: &mut Decoder<'_>) -> Result<Selection, DecodeError> {
-        let (contains, offset) = (text(decoder)?, decoder.varint()? as usize);
-        Ok(Selection { contains, offset, limit: decoder.varint()? as usize })
-    }
-}
 
 impl ConfigWritten {
     /// Appends the answer.
@@ -266,7 +115,7 @@ impl ConfigReply {
                 changes.encode(out);
             }
             ConfigReply::Preview(_)
-            | ConfigReply::Lineage(_)
+            | ConfigReply::Inheritance(_)
             | ConfigReply::Drafts { .. }
             | ConfigReply::Draft(_) => self.encode_of_review(out),
         }
@@ -283,11 +132,11 @@ impl ConfigReply {
             ConfigReply::Preview(preview) => {
                 out.push(60);
                 preview.encode(out);
-                preview.encode_heirs(out);
+                preview.encode_inherited_by(out);
             }
-            ConfigReply::Lineage(lineage) => {
+            ConfigReply::Inheritance(inheritance) => {
                 out.push(61);
-                lineage.encode(out);
+                inheritance.encode(out);
             }
             ConfigReply::Drafts { revision, drafts } => {
                 out.push(62);
@@ -344,8 +193,8 @@ impl ConfigReply {
             31 => ConfigReply::Blame(Blame::decode(decoder)?),
             32 => ConfigReply::NamespaceChanges(NamespaceChanges::decode(decoder)?),
             33 => ConfigReply::Preview(ConfigPreview::decode(decoder)?),
-            60 => ConfigReply::Preview(ConfigPreview::decode_with_heirs(decoder)?),
-            61 => ConfigReply::Lineage(Lineage::decode(decoder)?.into()),
+            60 => ConfigReply::Preview(ConfigPreview::decode_with_inherited_by(decoder)?),
+            61 => ConfigReply::Inheritance(Inheritance::decode(decoder)?.into()),
             62 => {
                 let revision = decoder.varint()?;
                 let drafts = all(decoder, |decoder| Ok((text(decoder)?, Arc::new(Draft::decode(decoder)?))))?;
@@ -393,21 +242,6 @@ impl SearchPage {
             Ok(SearchMatch { item, content, containers: all(decoder, text)? })
         })?;
         Ok(SearchPage { revision, matches, next: optional_item(decoder)? })
-    }
-}
-
-impl WatchPosition {
-    fn encode(&self, out: &mut Vec<u8>) {
-        codec::put_varint(out, self.revision);
-        out.push(u8::from(self.container.is_some()));
-        self.container.iter().for_each(|key| put_text(out, key));
-        out.push(u8::from(self.is_state));
-    }
-
-    fn decode(decoder: &mut Decoder<'_>) -> Result<WatchPosition, DecodeError> {
-        let revision = decoder.varint()?;
-        let container = if decoder.bool()? { Some(text(decoder)?) } else { None };
-        Ok(WatchPosition { revision, container, is_state: decoder.bool()? })
     }
 }
 
@@ -540,21 +374,21 @@ impl ConfigPreview {
         Ok(ConfigPreview { revision, changed, changes, documents, inherited_by: Vec::new() })
     }
 
-    fn encode_heirs(&self, out: &mut Vec<u8>) {
+    fn encode_inherited_by(&self, out: &mut Vec<u8>) {
         put_all(out, self.inherited_by.iter(), |out, (name, containers)| {
             codec::put_bytes(out, name.routing_key());
             put_all(out, containers.iter(), |out, key| put_text(out, key));
         });
     }
 
-    fn decode_with_heirs(decoder: &mut Decoder<'_>) -> Result<ConfigPreview, DecodeError> {
+    fn decode_with_inherited_by(decoder: &mut Decoder<'_>) -> Result<ConfigPreview, DecodeError> {
         let preview = ConfigPreview::decode(decoder)?;
         let inherited_by = all(decoder, |decoder| Ok((Name::decode(decoder)?, all(decoder, text)?)))?;
         Ok(ConfigPreview { inherited_by, ..preview })
     }
 }
 
-impl Lineage {
+impl Inheritance {
     fn encode(&self, out: &mut Vec<u8>) {
         codec::put_varint(out, self.revision);
         encode_names(&self.parents, out);
@@ -566,12 +400,12 @@ impl Lineage {
         }
     }
 
-    fn decode(decoder: &mut Decoder<'_>) -> Result<Lineage, DecodeError> {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Inheritance, DecodeError> {
         let revision = decoder.varint()?;
         let (parents, children) = (decode_names(decoder)?, decode_names(decoder)?);
         let is_protected = decoder.bool()?;
         let canary = if decoder.bool()? { Some((text(decoder)?, Audience::decode(decoder)?)) } else { None };
-        Ok(Lineage { revision, parents, children, is_protected, canary })
+        Ok(Inheritance { revision, parents, children, is_protected, canary })
     }
 }
 
@@ -583,7 +417,7 @@ impl DraftView {
             Ok(preview) => {
                 out.push(0);
                 preview.encode(out);
-                preview.encode_heirs(out);
+                preview.encode_inherited_by(out);
             }
             Err(error) => error.encode(out),
         }
@@ -592,19 +426,19 @@ impl DraftView {
     fn decode(decoder: &mut Decoder<'_>) -> Result<DraftView, DecodeError> {
         let (revision, draft) = (decoder.varint()?, Arc::new(Draft::decode(decoder)?));
         let effect = match decoder.u8()? {
-            0 => Ok(ConfigPreview::decode_with_heirs(decoder)?),
+            0 => Ok(ConfigPreview::decode_with_inherited_by(decoder)?),
             tag => Err(ConfigError::decode(tag, decoder)?.into()),
         };
         Ok(DraftView { revision, draft, effect })
     }
 }
 
-fn put_item(out: &mut Vec<u8>, item: Option<&Item>) {
+pub(super) fn put_item(out: &mut Vec<u8>, item: Option<&Item>) {
     out.push(u8::from(item.is_some()));
     item.iter().for_each(|item| item.encode(out));
 }
 
-fn optional_item(decoder: &mut Decoder<'_>) -> Result<Option<Item>, DecodeError> {
+pub(super) fn optional_item(decoder: &mut Decoder<'_>) -> Result<Option<Item>, DecodeError> {
     if decoder.bool()? { Item::decode(decoder).map(Some) } else { Ok(None) }
 }
 

@@ -2,13 +2,14 @@
 //! pairs.
 //!
 //! Owns the queries and changes, and the limits that can be checked without state.
-//! `machine::config` owns the effect of a change, `layout` its encoding in the log, `answers` and
-//! `refusals` that of replies between nodes.
+//! `machine::config` owns the effect of a change, `layout` its encoding in the log, `questions`,
+//! `answers` and `refusals` that of messages between nodes.
 
 mod answers;
 pub mod block;
 mod draft;
 mod layout;
+mod questions;
 mod refers;
 mod refusals;
 mod reply;
@@ -34,7 +35,7 @@ pub use refers::Refers;
 pub use reply::document_tree;
 pub use reply::{
     Action, Blame, ChangeView, Changes, ConfigError, ConfigPreview, ConfigReply, ConfigWritten, Content,
-    DocumentChange, Export, Found, HistoryPage, Lineage, NamespaceChanges, NamespaceEvent, NamespaceView,
+    DocumentChange, Export, Found, HistoryPage, Inheritance, NamespaceChanges, NamespaceEvent, NamespaceView,
     PreviewedDocument, RevisionView, SearchMatch, SearchPage,
 };
 pub(crate) use reply::{write_document, write_masked_document};
@@ -418,8 +419,8 @@ pub enum Query {
     /// change would have.
     Preview(Box<Preview>),
     /// From which namespaces it inherits, and whether it is protected:
-    /// [`ConfigReply::Lineage`].
-    Lineage,
+    /// [`ConfigReply::Inheritance`].
+    Inheritance,
     /// All drafts: [`ConfigReply::Drafts`].
     Drafts,
     /// One draft, and what publishing it would do: [`ConfigReply::Draft`].
@@ -432,7 +433,7 @@ pub enum Query {
     Labelled {
         /// The label of the reader.
         label: Arc<str>,
-        /// The other query, which is not a `Labelled` one.
+        /// The other query. Only those of [`Query::depends_on_label`] are asked so.
         query: Box<Query>,
     },
 }
@@ -452,8 +453,9 @@ impl ConfigRead {
         self.query.needed_version().max(self.namespace.needed_version())
     }
 
-    /// The same read without a label. A cluster below [`ClusterVersion::WITH_DRAFTS`] has no
-    /// canaries, so both have the same answer, and all its nodes know this one.
+    /// The same read without a label, for clusters below [`ClusterVersion::WITH_DRAFTS`]: nodes of
+    /// earlier releases do not know labels. Such a cluster has no canaries, so the answer is the
+    /// same.
     pub(crate) fn without_label(self) -> ConfigRead {
         match self.query {
             Query::Labelled { query, .. } => ConfigRead { query: *query, ..self },
@@ -463,9 +465,14 @@ impl ConfigRead {
 }
 
 impl Query {
+    /// Whether readers with different labels may get different answers: what programs read.
+    pub fn depends_on_label(&self) -> bool {
+        matches!(self, Query::Container { .. } | Query::Changes { .. } | Query::NamespaceChanges { .. })
+    }
+
     fn needed_version(&self) -> ClusterVersion {
         match self {
-            Query::Lineage | Query::Drafts | Query::Draft { .. } => ClusterVersion::WITH_DRAFTS,
+            Query::Inheritance | Query::Drafts | Query::Draft { .. } => ClusterVersion::WITH_DRAFTS,
             Query::Labelled { query, .. } => query.needed_version(),
             Query::NamespaceChanges { .. } => ClusterVersion::WITH_NAMESPACE_WATCHES,
             Query::Search(_) | Query::Users { .. } | Query::Blame { .. } => ClusterVersion::WITH_LEAVES,

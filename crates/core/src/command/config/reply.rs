@@ -82,8 +82,8 @@ pub enum ConfigReply {
     NamespaceChanges(NamespaceChanges),
     /// Answer to [`Query::Preview`](super::Query::Preview).
     Preview(ConfigPreview),
-    /// Answer to [`Query::Lineage`](super::Query::Lineage).
-    Lineage(Box<Lineage>),
+    /// Answer to [`Query::Inheritance`](super::Query::Inheritance).
+    Inheritance(Box<Inheritance>),
     /// Answer to [`Query::Drafts`](super::Query::Drafts).
     Drafts {
         /// The namespace's newest revision.
@@ -250,14 +250,14 @@ pub enum ConfigError {
     /// The namespace to inherit from is named twice, or inherits from this one.
     #[error("namespace {0:?} is named twice, or inherits from this one")]
     ParentCycle(Name),
-    /// See [`crate::limits::CONFIG_LINEAGE_DEPTH_MAX`] and
+    /// See [`crate::limits::CONFIG_INHERITANCE_DEPTH_MAX`] and
     /// [`crate::limits::CONFIG_DESCENDANTS_MAX`].
     #[error(
         "at most {} namespaces inherit from each other in a row, and at most {} from one",
-        crate::limits::CONFIG_LINEAGE_DEPTH_MAX,
+        crate::limits::CONFIG_INHERITANCE_DEPTH_MAX,
         crate::limits::CONFIG_DESCENDANTS_MAX
     )]
-    LineageTooLarge,
+    InheritanceTooLarge,
     /// Another namespace inherits from the one to delete.
     #[error("namespace {0:?} inherits from it")]
     HasChildren(Name),
@@ -644,7 +644,7 @@ pub struct ConfigPreview {
 
 /// From which namespaces a namespace inherits, and how it may be changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lineage {
+pub struct Inheritance {
     /// The namespace's revision.
     pub revision: u64,
     /// The namespaces from which it inherits, the first that has an item before the others.

@@ -313,7 +313,8 @@ fn of_parents<'a, F: FnMut(&Demand<'a>) -> bool>(parents: &'a [Name], covers: &m
     parents.iter().try_for_each(|parent| demand(Verb::Read, Scope::Namespace(parent.as_str()), covers))
 }
 
-/// Every action is confined to the namespace of the draft. The match makes a new action prove that.
+/// No action reads or changes another namespace than that of the draft. The match has no wildcard,
+/// so that a new action must be considered here.
 fn of_draft_action(action: &DraftAction) {
     match action {
         DraftAction::Edit(DraftStep::Publish(_) | DraftStep::Rollback { to: _, item: _ })
@@ -463,7 +464,7 @@ fn of_query<'a, F: FnMut(&Demand<'a>) -> bool>(query: &'a Query, covers: &mut F)
             of_previewed(operation, covers)
         }
         Query::Labelled { label: _, query } => of_query(query, covers),
-        Query::Lineage
+        Query::Inheritance
         | Query::Drafts
         | Query::Draft { draft: _ }
         | Query::Namespace

@@ -183,7 +183,7 @@ fn queries() -> Vec<(&'static str, Query)> {
                 operation: ConfigOperation::SetParents { parents: vec![Name::new("base").unwrap()] },
             })),
         ],
-        Query::Lineage => ["read from which namespaces one inherits": Query::Lineage],
+        Query::Inheritance => ["read from which namespaces one inherits": Query::Inheritance],
         Query::Drafts => ["list the drafts of a namespace": Query::Drafts],
         Query::Draft { .. } => ["read a draft": Query::Draft { draft: "a".into() }],
         Query::Labelled { .. } => [

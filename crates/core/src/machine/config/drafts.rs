@@ -11,9 +11,9 @@ use alloc::vec::Vec;
 
 use super::Config;
 use super::history::Revision;
-use super::lineage::Parents;
+use super::inheritance::Parents;
 use super::namespace::Namespace;
-use super::publish::{Prepared, Staged};
+use super::publish::{PreparedRevision, Staged};
 use crate::command::config::block::CanaryRecord;
 use crate::command::config::{
     Action, Audience, Change, ConfigError, ConfigOperation, Draft, DraftAction, DraftStep, DraftView, Name,
@@ -68,7 +68,7 @@ impl Namespace {
     /// The draft, if no canary shows it.
     fn editable(&mut self, name: &Arc<str>) -> Result<&mut Draft, ConfigError> {
         if self.canary.as_ref().is_some_and(|canary| canary.record.draft == *name) {
-            return self.check_no_canary().map(|()| unreachable!("invariant: a canary is open"));
+            return Err(ConfigError::CanaryOpen(name.clone()));
         }
         let draft = self.drafts.get_mut(name).ok_or_else(|| ConfigError::NoDraft(name.clone()))?;
         Ok(Arc::make_mut(draft))
@@ -179,7 +179,7 @@ impl Namespace {
         stamp: Stamp,
         parents: &Parents<'_>,
         faults: Faults,
-    ) -> Result<Prepared, ConfigError> {
+    ) -> Result<PreparedRevision, ConfigError> {
         if let Some(canary) = self.canary.as_ref().filter(|canary| canary.record.draft != *name) {
             return Err(ConfigError::CanaryOpen(canary.record.draft.clone()));
         }
@@ -283,7 +283,7 @@ impl Config {
         let mut found = Namespace::clone(found);
         // The effect of the changes, whether or not they may be published already.
         (found.is_protected, found.canary) = (false, None);
-        let mut copy = self.copy_for(namespace, true);
+        let mut copy = self.copy_for(namespace, self.is_related(namespace));
         copy.namespaces.insert(namespace.clone(), Arc::new(found));
         let action = DraftAction::Publish { edits: None };
         let operation = ConfigOperation::Draft { draft: name.clone(), action };

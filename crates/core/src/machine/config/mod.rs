@@ -6,7 +6,7 @@
 //!
 //! - `namespace`: content, and what is derived from it (references, sizes, checksums).
 //! - `publish`: how a change becomes a revision, atomically.
-//! - `lineage`: what namespaces inherit from others.
+//! - `inheritance`: what namespaces inherit from others.
 //! - `drafts`: changes under review, and what a part of the readers sees first.
 //! - `preview`: what a change would do.
 //! - `history`: what each revision replaced, earlier states, and how much of it is kept.
@@ -21,7 +21,7 @@
 mod changes;
 mod drafts;
 mod history;
-mod lineage;
+mod inheritance;
 pub mod moving;
 mod namespace;
 mod preview;
@@ -49,9 +49,9 @@ use crate::deliberate::Faults;
 use crate::limits;
 use crate::slots;
 use crate::types::Version;
-use lineage::{Parents, Plan};
+use inheritance::{Parents, PlannedRevisions};
 use namespace::Namespace;
-use publish::Prepared;
+use publish::PreparedRevision;
 use records::Blocks;
 
 /// Configuration of one data shard.
@@ -180,8 +180,8 @@ impl Config {
     }
 
     /// Applies a revision of a namespace, and those that it causes.
-    fn install(&mut self, name: &Name, prepared: Prepared, stamp: &Stamp) -> Result<(), ConfigError> {
-        let mut plan = Plan::from([(name.clone(), prepared)]);
+    fn install(&mut self, name: &Name, prepared: PreparedRevision, stamp: &Stamp) -> Result<(), ConfigError> {
+        let mut plan = PlannedRevisions::from([(name.clone(), prepared)]);
         self.inherit(&mut plan, name, stamp)?;
         for (name, prepared) in plan {
             self.change(&name).install(prepared);
@@ -304,14 +304,18 @@ impl Config {
         let ConfigRead { namespace: name, query } = read;
         match (query, self.namespaces.get(name)) {
             (Query::Preview(change), _) => preview::preview(self, name, change).map(ConfigReply::Preview),
-            (Query::Lineage, _) => self.lineage(name).map(|lineage| ConfigReply::Lineage(lineage.into())),
+            (Query::Inheritance, _) => {
+                self.inheritance(name).map(|inheritance| ConfigReply::Inheritance(inheritance.into()))
+            }
             (Query::Draft { draft }, _) => {
                 self.draft_view(name, draft).map(|view| ConfigReply::Draft(view.into()))
             }
-            (Query::Labelled { label, query }, Some(namespace)) => {
+            (Query::Labelled { label, query }, Some(namespace)) if query.depends_on_label() => {
                 namespace.for_label(label, self.faults).answer(query, label)
             }
-            (Query::Labelled { query, .. }, None) => read::without_namespace(query),
+            (Query::Labelled { query, .. }, _) => {
+                self.read(&ConfigRead { namespace: name.clone(), query: Query::clone(query) })
+            }
             (query, Some(namespace)) => namespace.answer(query, ""),
             (query, None) => read::without_namespace(query),
         }

@@ -32,10 +32,11 @@ pub(super) fn preview(config: &Config, name: &Name, change: &Preview) -> Result<
     let revision = before.map_or(0, |namespace| namespace.revision);
     let mut preview =
         ConfigPreview { revision, changed, changes: Vec::new(), documents: Vec::new(), inherited_by };
-    if !changed {
+    let after = copy.namespaces.get(name);
+    // A change of a draft makes no revision.
+    if !changed || after.is_some_and(|after| after.revision == revision) {
         return Ok(preview);
     }
-    let after = copy.namespaces.get(name);
     let containers = match (before, after) {
         (_, Some(after)) => {
             let mut newest = after.page(None, None, 1).revisions;

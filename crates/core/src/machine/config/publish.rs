@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::history::{Revision, Undo};
-use super::lineage::Parents;
+use super::inheritance::Parents;
 use super::namespace::{Contents, Namespace, container_bytes, pair_bytes, resolve, unresolved};
 use crate::command::config::{
     Action, Change, CheckError, ConfigError, Container, Content, Datatype, Field, Item, Name, Pair,
@@ -32,12 +32,12 @@ pub(super) struct Staged {
 }
 
 /// A revision that has passed all checks.
-pub(super) struct Prepared {
+pub(super) struct PreparedRevision {
     staged: Staged,
     revision: Revision,
 }
 
-impl Prepared {
+impl PreparedRevision {
     pub(super) fn staged(&self) -> &Staged {
         &self.staged
     }
@@ -294,7 +294,7 @@ impl Namespace {
         staged: Staged,
         cause: (Action, Stamp),
         faults: Faults,
-    ) -> Result<Option<Prepared>, ConfigError> {
+    ) -> Result<Option<PreparedRevision>, ConfigError> {
         if staged.is_empty() {
             return Ok(None);
         }
@@ -307,7 +307,7 @@ impl Namespace {
         mut staged: Staged,
         (action, stamp): (Action, Stamp),
         faults: Faults,
-    ) -> Result<Prepared, ConfigError> {
+    ) -> Result<PreparedRevision, ConfigError> {
         self.judge_references(&staged)?;
         self.judge_field_types(&staged)?;
         self.judge_sizes(&staged)?;
@@ -319,11 +319,11 @@ impl Namespace {
         let undo = items.map(|item| Undo { before: self.contents.get(&item), item }).collect();
         self.resolve_affected(&mut staged, number)?;
         self.judge_schemas(&staged, faults)?;
-        Ok(Prepared { staged, revision: Revision { number, stamp, action, undo } })
+        Ok(PreparedRevision { staged, revision: Revision { number, stamp, action, undo } })
     }
 
     /// Applies a revision that was prepared for the present state.
-    pub(super) fn install(&mut self, Prepared { staged, revision }: Prepared) {
+    pub(super) fn install(&mut self, PreparedRevision { staged, revision }: PreparedRevision) {
         for (key, pair) in staged.pairs {
             self.set_pair(&key, pair);
         }

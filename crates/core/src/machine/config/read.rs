@@ -89,7 +89,7 @@ impl Namespace {
                 let drafts = self.drafts.iter().map(|(name, draft)| (name.clone(), draft.clone()));
                 ConfigReply::Drafts { revision, drafts: drafts.collect() }
             }
-            Query::Preview(_) | Query::Lineage | Query::Draft { .. } | Query::Labelled { .. } => {
+            Query::Preview(_) | Query::Inheritance | Query::Draft { .. } | Query::Labelled { .. } => {
                 unreachable!("invariant: `Config` answers it")
             }
         })

@@ -117,8 +117,8 @@ raw_settings! {
         pub secure: Option<bool>,
 
         /// File with the keys that encrypt secrets of configuration, lines ID:KEY; the first key
-        /// encrypts, and all decrypt. Only its owner may read it. A changed file is used without a
-        /// restart
+        /// encrypts, every key decrypts. Only its owner may read it. A changed file is used without
+        /// a restart
         #[arg(long, env = "TIDELOCK_SECRET_KEY_FILE", value_name = "FILE")]
         pub secret_key_file: Option<PathBuf>,
         /// File to which each denied request and connection is appended as a line of JSON; created

@@ -13,10 +13,10 @@ use super::writes::{BodyTerms, WriteOptions, read_short_body, submit_and_show};
 use super::{ask, imports, measured_export, number, offload, path, queries, show, text};
 use crate::store::Store;
 
-/// `GET …/lineage`.
-pub(super) async fn lineage<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
-    let lineage = ask(&call, &namespace, queries::lineage()).await?;
-    Ok(show::respond(show::lineage(&lineage)))
+/// `GET …/inheritance`.
+pub(super) async fn inheritance<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
+    let inheritance = ask(&call, &namespace, queries::inheritance()).await?;
+    Ok(show::respond(show::inheritance(&inheritance)))
 }
 
 /// `POST …/parents {"parents":[…]}`.

@@ -143,7 +143,7 @@ impl From<ConfigError> for ApiError {
             ConfigError::DraftChangesNothing => (StatusCode::CONFLICT, 40911),
             ConfigError::CanaryOpen(_) => (StatusCode::CONFLICT, 40912),
             ConfigError::InChild { .. } => (StatusCode::CONFLICT, 40913),
-            ConfigError::LineageTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, 41316),
+            ConfigError::InheritanceTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, 41316),
             ConfigError::TooManyDrafts => (StatusCode::PAYLOAD_TOO_LARGE, 41317),
             ConfigError::DraftFull => (StatusCode::PAYLOAD_TOO_LARGE, 41318),
             ConfigError::TooManyNamespaces => (StatusCode::PAYLOAD_TOO_LARGE, 41310),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidelock_core::command::config::{
     Blame, ConfigOperation, ConfigPreview, ConfigReply, Container, Draft, DraftView, Export, Found,
-    HistoryPage, Item, Lineage, NamespaceView, Pair, Preview, Query, Search, SearchPage, Selection,
+    HistoryPage, Inheritance, Item, NamespaceView, Pair, Preview, Query, Search, SearchPage, Selection,
 };
 
 /// A query that is answered by an `A`.
@@ -90,8 +90,8 @@ pub(super) fn export(at: Option<u64>) -> TypedQuery<Export> {
     query!(Query::Export { at }, ConfigReply::Export(export) => export)
 }
 
-pub(super) fn lineage() -> TypedQuery<Lineage> {
-    query!(Query::Lineage, ConfigReply::Lineage(lineage) => *lineage)
+pub(super) fn inheritance() -> TypedQuery<Inheritance> {
+    query!(Query::Inheritance, ConfigReply::Inheritance(inheritance) => *inheritance)
 }
 
 pub(super) fn drafts() -> TypedQuery<Vec<(Arc<str>, Arc<Draft>)>> {

@@ -9,8 +9,8 @@ use tidelock_api::{config as api, drafts, environments};
 use tidelock_core::clients::watcher::{WatchEvent, WatchScope};
 use tidelock_core::command::config::{
     Action, Blame, ConfigPreview, ConfigWritten, Container, Content, Draft, DraftView, Field, Found,
-    HistoryPage, Item, Lineage, Name, NamespaceView, Pair, Refers, RevisionView, Schema, SearchMatch, Stamp,
-    Value,
+    HistoryPage, Inheritance, Item, Name, NamespaceView, Pair, Refers, RevisionView, Schema, SearchMatch,
+    Stamp, Value,
 };
 
 use super::super::response::{self, Response};
@@ -265,7 +265,7 @@ pub(super) fn preview(preview: &ConfigPreview, notes: Vec<String>) -> api::Done 
         notes,
         changes: Some(changes.collect()),
         documents: Some(documents.collect()),
-        inherited_by: preview.inherited_by.iter().map(heir).collect(),
+        inherited_by: preview.inherited_by.iter().map(inherited_change).collect(),
     }
 }
 
@@ -275,20 +275,20 @@ pub(super) fn written(written: ConfigWritten, notes: Vec<String>) -> api::Done {
     api::Done { revision, changed, notes, changes: None, documents: None, inherited_by: Vec::new() }
 }
 
-fn heir((namespace, containers): &(Name, Vec<Arc<str>>)) -> api::Heir {
+fn inherited_change((namespace, containers): &(Name, Vec<Arc<str>>)) -> api::InheritedChange {
     let containers = containers.iter().map(|key| key.to_string()).collect();
-    api::Heir { namespace: namespace.to_string(), containers }
+    api::InheritedChange { namespace: namespace.to_string(), containers }
 }
 
 /// Which namespaces a namespace inherits from, and how it may be changed.
-pub(super) fn lineage(lineage: &Lineage) -> environments::Lineage {
+pub(super) fn inheritance(inheritance: &Inheritance) -> environments::Inheritance {
     let names = |names: &[Name]| names.iter().map(|name| name.to_string()).collect();
-    environments::Lineage {
-        revision: lineage.revision,
-        parents: names(&lineage.parents),
-        children: names(&lineage.children),
-        is_protected: lineage.is_protected,
-        canary: lineage.canary.as_ref().map(|(draft, audience)| environments::Canary {
+    environments::Inheritance {
+        revision: inheritance.revision,
+        parents: names(&inheritance.parents),
+        children: names(&inheritance.children),
+        is_protected: inheritance.is_protected,
+        canary: inheritance.canary.as_ref().map(|(draft, audience)| environments::Canary {
             draft: draft.to_string(),
             labels: audience.labels.iter().map(|label| label.to_string()).collect(),
             percent: audience.percent,
@@ -300,17 +300,17 @@ pub(super) fn lineage(lineage: &Lineage) -> environments::Lineage {
 pub(super) fn listed_draft(name: &str, draft: &Draft) -> drafts::ListedDraft {
     drafts::ListedDraft {
         name: name.to_owned(),
-        created: remark(&draft.created),
+        created: stamp(&draft.created),
         edits: draft.edits,
         revision: draft.revision,
         authors: draft.authors.iter().map(|author| author.to_string()).collect(),
-        comments: draft.comments.iter().map(remark).collect(),
-        approvals: draft.approvals.iter().map(remark).collect(),
+        comments: draft.comments.iter().map(stamp).collect(),
+        approvals: draft.approvals.iter().map(stamp).collect(),
     }
 }
 
-fn remark(stamp: &Stamp) -> drafts::Remark {
-    drafts::Remark {
+fn stamp(stamp: &Stamp) -> drafts::Stamp {
+    drafts::Stamp {
         author: stamp.author.to_string(),
         on_behalf_of: Some(stamp.on_behalf_of.to_string()).filter(|name| !name.is_empty()),
         time: stamp.time_ms,

@@ -397,13 +397,13 @@ fn schemas() -> Vec<Operation> {
 fn environments() -> Vec<Operation> {
     vec![
         operation(
-            "get /api/namespaces/{namespace}/lineage",
-            Config::Lineage,
-            "getLineage",
+            "get /api/namespaces/{namespace}/inheritance",
+            Config::Inheritance,
+            "getInheritance",
             "From which namespaces a namespace inherits, and whether it is protected",
         )
         .asks([stale()])
-        .gives_json(envelope::<environments::Lineage>(), "Its relations")
+        .gives_json(envelope::<environments::Inheritance>(), "Its relations")
         .fails([404]),
         done(operation(
             "post /api/namespaces/{namespace}/parents",

@@ -51,7 +51,7 @@ type Bodies = (
 /// Bodies of requests about drafts, and about namespaces that inherit from others.
 type DraftBodies = (
     (drafts::ListedDraft, drafts::Draft, drafts::CommentRequest, drafts::ApproveRequest),
-    (drafts::PublishDraftRequest, drafts::CanaryRequest, environments::Lineage),
+    (drafts::PublishDraftRequest, drafts::CanaryRequest, environments::Inheritance),
     (environments::ParentsRequest, environments::ProtectionRequest, environments::PromoteRequest),
 );
 

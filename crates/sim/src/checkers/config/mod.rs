@@ -25,7 +25,7 @@ use tidelock_core::types::Token;
 use super::namespace_watches::{self, KnownIncarnation};
 use super::replay::{judge_event_order, judge_missing_events, watches};
 use super::{Checker, FinishedRun, Violation};
-use crate::config::{ClientSchema, is_fleeting, is_kin};
+use crate::config::{ClientSchema, is_fleeting, is_inheriting};
 use crate::history::{Happened, History, ImportedDocument, Incarnation, Moment, Operation};
 use crate::watcher::{WatchedContent, WatchingClient};
 
@@ -50,10 +50,10 @@ pub fn check(
     let mut namespaces: BTreeMap<Name, Account> = BTreeMap::new();
     for operation in history.operations() {
         match &operation.request {
-            Request::Write(Write::Config(write)) if !is_kin(&write.namespace) => {
+            Request::Write(Write::Config(write)) if !is_inheriting(&write.namespace) => {
                 namespaces.entry(write.namespace.clone()).or_default().write(operation, write)?;
             }
-            Request::Read { read: Read::Config(read), consistency } if !is_kin(&read.namespace) => {
+            Request::Read { read: Read::Config(read), consistency } if !is_inheriting(&read.namespace) => {
                 let account = namespaces.entry(read.namespace.clone()).or_default();
                 account.read(operation, &read.query, *consistency)?;
             }

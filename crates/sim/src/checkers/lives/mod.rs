@@ -12,7 +12,7 @@
 //!    content nor history of an earlier life comes back.
 //! 4. Watchers receive each life's changes once and in order.
 
-mod kin;
+mod inheritance;
 mod model;
 
 use std::collections::BTreeMap;
@@ -31,10 +31,10 @@ use super::namespace_watches::{self, KnownIncarnation};
 use super::operations::Ledger;
 use super::replay::{AnsweredRead, LogJudge, LogOrder, judge_event_order, judge_missing_events, watches};
 use super::{Checker, FinishedRun, Violation};
-use crate::config::{is_fleeting, is_kin};
+use crate::config::{is_fleeting, is_inheriting};
 use crate::history::{History, Operation};
 use crate::watcher::{WatchedContent, WatchingClient};
-use kin::DraftModel;
+use inheritance::DraftModel;
 use model::{Expected, Lifetime, NamespaceModel, NamespaceView};
 
 const JUDGE: LogJudge = LogJudge { checker: "lives" };
@@ -95,7 +95,7 @@ fn fleeting_writes(history: &History) -> impl Iterator<Item = (&Operation, &Conf
 
 /// Whether a namespace is judged by the log.
 fn is_judged(name: &Name) -> bool {
-    is_fleeting(name) || is_kin(name)
+    is_fleeting(name) || is_inheriting(name)
 }
 
 /// A shard's replayed log.
@@ -260,7 +260,7 @@ fn explains(state: Option<NamespaceView<'_>>, query: &Query, answer: &Answer) ->
 fn explains_review(view: NamespaceView<'_>, query: &Query, answer: &Answer) -> Option<bool> {
     let NamespaceView { life, newest, settings } = view;
     Some(match (query, answer) {
-        (Query::Lineage, Ok(ConfigReply::Lineage(shown))) => {
+        (Query::Inheritance, Ok(ConfigReply::Inheritance(shown))) => {
             let canary = life.canary(newest).map(|canary| (&canary.draft, &canary.audience));
             shown.revision == newest
                 && shown.parents == settings.parents

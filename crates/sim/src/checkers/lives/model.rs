@@ -2,7 +2,7 @@
 //! commands, independent of the core.
 //!
 //! Owns every state that a namespace was ever in, by life and revision, and the log position at
-//! which the state began. `kin` owns what a state becomes.
+//! which the state began. `inheritance` owns what a state becomes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ use tidelock_core::command::config::{Change, ConfigOperation, DraftAction, Name,
 
 use super::super::config::ConfigState;
 use super::super::namespace_watches::KnownIncarnation;
-use super::kin::{self, CanaryModel, Held, Settings};
+use super::inheritance::{self, CanaryModel, NamespaceSettings, SourcedContent};
 
 /// The answer to a command, as far as the model determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Lifetime {
 /// A namespace since one of its revisions.
 #[derive(Debug)]
 struct RevisionState {
-    held: Held,
+    held: SourcedContent,
     /// Who made the revision when.
     stamp: Stamp,
     canary: Option<CanaryModel>,
@@ -66,7 +66,7 @@ impl Lifetime {
         self.held_at(revision, newest).map(|held| &held.content)
     }
 
-    fn held_at(&self, revision: u64, newest: u64) -> Option<&Held> {
+    fn held_at(&self, revision: u64, newest: u64) -> Option<&SourcedContent> {
         let is_kept = (self.oldest(newest)..=newest).contains(&revision);
         is_kept.then(|| self.states.get(&revision)).flatten().map(|state| &state.held)
     }
@@ -117,7 +117,7 @@ impl Lifetime {
 struct Present {
     life: usize,
     revision: u64,
-    settings: Arc<Settings>,
+    settings: Arc<NamespaceSettings>,
 }
 
 /// A namespace between two commands.
@@ -128,11 +128,11 @@ pub struct NamespaceView<'a> {
     /// Its newest revision.
     pub newest: u64,
     /// Its relations and drafts.
-    pub settings: &'a Settings,
+    pub settings: &'a NamespaceSettings,
 }
 
 /// New states of namespaces that one command makes.
-type Made = BTreeMap<Name, Held>;
+type Made = BTreeMap<Name, SourcedContent>;
 
 /// All namespaces of a shard that are created and deleted, or inherit from each other.
 #[derive(Debug, Default)]
@@ -186,17 +186,17 @@ impl NamespaceModel {
         self.past.get(name).and_then(|past| past.last()).and_then(|(_, state)| state.as_ref())
     }
 
-    fn held(&self, name: &Name) -> Option<&Held> {
+    fn held(&self, name: &Name) -> Option<&SourcedContent> {
         let present = self.now(name)?;
         self.lives[name][present.life].states.get(&present.revision).map(|state| &state.held)
     }
 
     /// The content with the states that a command makes.
-    fn held_after<'a>(&'a self, name: &Name, made: &'a Made) -> Option<&'a Held> {
+    fn held_after<'a>(&'a self, name: &Name, made: &'a Made) -> Option<&'a SourcedContent> {
         made.get(name).or_else(|| self.held(name))
     }
 
-    fn parents<'a>(&'a self, names: &'a [Name], made: &'a Made) -> Vec<(&'a Name, &'a Held)> {
+    fn parents<'a>(&'a self, names: &'a [Name], made: &'a Made) -> Vec<(&'a Name, &'a SourcedContent)> {
         names.iter().filter_map(|name| Some((name, self.held_after(name, made)?))).collect()
     }
 
@@ -241,7 +241,7 @@ impl NamespaceModel {
         operation: &ConfigOperation,
     ) -> Option<Expected> {
         let name = &write.namespace;
-        let (revision, mut settings) = (present.revision, Settings::clone(&present.settings));
+        let (revision, mut settings) = (present.revision, NamespaceSettings::clone(&present.settings));
         let canary = self.canary(name).cloned();
         let is_open = !settings.is_protected && canary.is_none();
         let unchanged = Some(Expected::Done((revision, false)));
@@ -250,7 +250,7 @@ impl NamespaceModel {
         let changes = match operation {
             ConfigOperation::Publish { changes, .. } if is_open => changes.clone(),
             ConfigOperation::Rollback { to, item } if is_open => {
-                kin::rollback(&before, life.held_at(*to, revision)?, item.as_ref())?
+                inheritance::rollback(&before, life.held_at(*to, revision)?, item.as_ref())?
             }
             ConfigOperation::SetParents { parents } if is_open => {
                 if *parents == settings.parents {
@@ -259,7 +259,7 @@ impl NamespaceModel {
                 self.may_inherit(name, parents).then_some(())?;
                 settings.parents.clone_from(parents);
                 let made = Made::new();
-                let held = kin::inherit(&before, &self.parents(parents, &made));
+                let held = inheritance::inherit(&before, &self.parents(parents, &made));
                 return self.advance((place, write), (held, settings, None), true);
             }
             ConfigOperation::SetProtected(is_protected) if canary.is_none() => {
@@ -307,10 +307,15 @@ impl NamespaceModel {
     }
 
     /// The content after changes; `None` if they are refused.
-    fn published(&self, before: &Held, changes: &[Change], settings: &Settings) -> Option<Held> {
+    fn published(
+        &self,
+        before: &SourcedContent,
+        changes: &[Change],
+        settings: &NamespaceSettings,
+    ) -> Option<SourcedContent> {
         let made = Made::new();
         let parents = self.parents(&settings.parents, &made);
-        kin::publish(before, changes, &parents).filter(|held| is_valid(&held.content))
+        inheritance::publish(before, changes, &parents).filter(|held| is_valid(&held.content))
     }
 
     /// Whether a namespace may have these parents.
@@ -329,9 +334,9 @@ impl NamespaceModel {
 
     /// Creates the namespace, unless its content is invalid.
     fn begin(&mut self, place: usize, write: &ConfigWrite) -> Expected {
-        let mut held = Held::default();
+        let mut held = SourcedContent::default();
         if let ConfigOperation::Publish { changes, .. } = &write.operation {
-            match self.published(&held, changes, &Settings::default()) {
+            match self.published(&held, changes, &NamespaceSettings::default()) {
                 None => return Expected::Failed,
                 Some(published) => held = published,
             }
@@ -353,7 +358,7 @@ impl NamespaceModel {
     fn advance(
         &mut self,
         (place, write): (usize, &ConfigWrite),
-        (held, settings, canary): (Held, Settings, Option<CanaryModel>),
+        (held, settings, canary): (SourcedContent, NamespaceSettings, Option<CanaryModel>),
         always: bool,
     ) -> Option<Expected> {
         let name = &write.namespace;
@@ -369,7 +374,7 @@ impl NamespaceModel {
             let child = open.remove(0);
             let parents = &self.now(&child)?.settings.parents;
             let before = self.held_after(&child, &made)?;
-            let after = kin::inherit(before, &self.parents(parents, &made));
+            let after = inheritance::inherit(before, &self.parents(parents, &made));
             if after != *before {
                 open.extend(self.children(&child));
                 made.insert(child, after);
@@ -393,7 +398,12 @@ impl NamespaceModel {
         Some(Expected::Done((self.now(name)?.revision, true)))
     }
 
-    fn push(&mut self, (place, name): (usize, &Name), state: RevisionState, settings: Arc<Settings>) {
+    fn push(
+        &mut self,
+        (place, name): (usize, &Name),
+        state: RevisionState,
+        settings: Arc<NamespaceSettings>,
+    ) {
         let lives = self.lives.entry(name.clone()).or_default();
         let life = lives.len() - 1;
         let revision = lives[life].newest() + 1;

@@ -1,8 +1,8 @@
 //! Drafts, their review, and canaries.
 
-use super::lineage::act;
+use super::inheritance::act;
 use super::*;
-use crate::command::config::{Audience, Draft, DraftAction, DraftStep, DraftView};
+use crate::command::config::{Audience, Draft, DraftAction, DraftStep, DraftView, Preview};
 
 fn by(author: &str, operation: ConfigOperation) -> ConfigWrite {
     let stamp = Stamp { author: author.into(), message: "".into(), ..stamp(1_000) };
@@ -85,6 +85,24 @@ fn a_draft_changes_nothing_until_it_is_published_as_one_revision() {
     assert_eq!(document(&config, "c", None).unwrap(), r#"{"f":7}"#);
     assert!(drafts(&config).is_empty());
     assert_eq!(release(&mut config, "cy"), Err(ConfigError::NoDraft("d".into())));
+}
+
+#[test]
+fn a_preview_of_an_edit_shows_no_change_of_the_namespace() {
+    let config = sample();
+    let operation = on("d", DraftAction::Edit(DraftStep::Publish(vec![int("p", 7)])));
+    let preview = previews::preview(&config, operation).expect("an edit");
+    assert_eq!((preview.revision, preview.changed), (2, true));
+    assert!(preview.changes.is_empty() && preview.documents.is_empty(), "{preview:?}");
+}
+
+#[test]
+fn a_label_matters_only_for_what_programs_read() {
+    let config = sample();
+    let create = Preview { expected: None, operation: ConfigOperation::Create };
+    for query in [Query::Preview(create.into()), Query::Inheritance, Query::Drafts, Query::Namespace] {
+        assert_eq!(ask(&config, as_reader("early", query.clone())), ask(&config, query));
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Tests of configuration. `random` compares it with a model.
 
 mod drafts;
-mod lineage;
+mod inheritance;
 mod previews;
 mod random;
 mod schemas;

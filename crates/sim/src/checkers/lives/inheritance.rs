@@ -15,7 +15,7 @@ use super::super::config::ConfigState;
 
 /// The content of a namespace, and where it comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct SourcedContent {
     /// Everything that the namespace shows.
     pub content: ConfigState,
     /// The namespaces that set what it inherits.
@@ -24,7 +24,7 @@ pub struct Held {
 
 /// What is no content: relations, and drafts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct NamespaceSettings {
     /// The namespaces from which it inherits.
     pub parents: Vec<Name>,
     /// Whether only approved drafts change it.
@@ -69,7 +69,11 @@ impl DraftModel {
     }
 
     /// Its changes, of a namespace that has this content now, and had that of `at` at revisions.
-    pub fn changes<'a>(&self, now: &Held, at: impl Fn(u64) -> Option<&'a Held>) -> Option<Vec<Change>> {
+    pub fn changes<'a>(
+        &self,
+        now: &SourcedContent,
+        at: impl Fn(u64) -> Option<&'a SourcedContent>,
+    ) -> Option<Vec<Change>> {
         let mut all = Vec::new();
         for step in &self.steps {
             match step {
@@ -92,7 +96,7 @@ fn changes(steps: &[DraftStep]) -> Vec<DraftStep> {
     steps.iter().flat_map(split).collect()
 }
 
-impl Settings {
+impl NamespaceSettings {
     /// Applies an action that changes nothing but a draft. Returns whether it is allowed.
     pub fn edit(
         &mut self,
@@ -132,14 +136,14 @@ impl Settings {
 }
 
 /// The changes that restore what a namespace set itself; `None` if there is nothing to restore.
-pub fn rollback(now: &Held, target: &Held, item: Option<&Item>) -> Option<Vec<Change>> {
+pub fn rollback(now: &SourcedContent, target: &SourcedContent, item: Option<&Item>) -> Option<Vec<Change>> {
     let items: BTreeSet<Item> = match item {
         Some(item) if !now.content.has(item) && !target.content.has(item) => return None,
         Some(item) => [item.clone()].into(),
         None => items(&now.content).chain(items(&target.content)).collect(),
     };
     let restore = |item: Item| {
-        let set = |held: &Held| held.content.has(&item) && !held.sources.contains_key(&item);
+        let set = |held: &SourcedContent| held.content.has(&item) && !held.sources.contains_key(&item);
         if !set(target) {
             return if set(now) { vec![Change::Delete(item)] } else { Vec::new() };
         }
@@ -167,8 +171,8 @@ fn items(content: &ConfigState) -> impl Iterator<Item = Item> {
 }
 
 /// The content of a namespace that sets what it sets in `held`, with these parents.
-pub fn inherit(held: &Held, parents: &[(&Name, &Held)]) -> Held {
-    let mut all = Held::default();
+pub fn inherit(held: &SourcedContent, parents: &[(&Name, &SourcedContent)]) -> SourcedContent {
+    let mut all = SourcedContent::default();
     for item in items(&held.content).filter(|item| !held.sources.contains_key(item)) {
         all.content.copy(&held.content, &item);
     }
@@ -184,7 +188,11 @@ pub fn inherit(held: &Held, parents: &[(&Name, &Held)]) -> Held {
 }
 
 /// The content after these changes; `None` if they are refused.
-pub fn publish(before: &Held, changes: &[Change], parents: &[(&Name, &Held)]) -> Option<Held> {
+pub fn publish(
+    before: &SourcedContent,
+    changes: &[Change],
+    parents: &[(&Name, &SourcedContent)],
+) -> Option<SourcedContent> {
     let mut after = before.clone();
     let mut touched: BTreeSet<Item> = BTreeSet::new();
     for change in changes {

@@ -13,17 +13,17 @@ use alloc::vec::Vec;
 
 use super::Config;
 use super::namespace::{Namespace, unresolved};
-use super::publish::{Prepared, Staged};
-use crate::command::config::{Action, ConfigError, Container, Item, Lineage, Name, Pair, Stamp};
+use super::publish::{PreparedRevision, Staged};
+use crate::command::config::{Action, ConfigError, Container, Inheritance, Item, Name, Pair, Stamp};
 use crate::deliberate::Fault;
 use crate::limits;
 use crate::slots;
 
 /// Revisions that one command makes, by namespace.
-pub(super) type Plan = BTreeMap<Name, Prepared>;
+pub(super) type PlannedRevisions = BTreeMap<Name, PreparedRevision>;
 
 /// Other parents of a namespace, and the revision that gives it them.
-pub(super) type NewParents = (Vec<Arc<Name>>, Prepared);
+pub(super) type NewParents = (Vec<Arc<Name>>, PreparedRevision);
 
 /// The parents of a namespace, the first that has an item before the others.
 #[derive(Default)]
@@ -124,9 +124,13 @@ impl Namespace {
 
 impl Config {
     /// The parents of a namespace, with the revisions that `plan` makes of them.
-    pub(super) fn parents<'a>(&'a self, names: &'a [Arc<Name>], plan: Option<&'a Plan>) -> Parents<'a> {
+    pub(super) fn parents<'a>(
+        &'a self,
+        names: &'a [Arc<Name>],
+        plan: Option<&'a PlannedRevisions>,
+    ) -> Parents<'a> {
         let parent = |name: &'a Arc<Name>| {
-            let pending = plan.and_then(|plan| plan.get(&**name)).map(Prepared::staged);
+            let pending = plan.and_then(|plan| plan.get(&**name)).map(PreparedRevision::staged);
             Some(Parent { name, namespace: self.namespaces.get(&**name)?, pending })
         };
         Parents(names.iter().filter_map(parent).collect())
@@ -134,8 +138,13 @@ impl Config {
 
     /// Adds the revisions of all namespaces that inherit from `root` what its planned revision
     /// changes.
-    pub(super) fn inherit(&self, plan: &mut Plan, root: &Name, stamp: &Stamp) -> Result<(), ConfigError> {
-        let Some(revision) = plan.get(root).map(Prepared::number) else { return Ok(()) };
+    pub(super) fn inherit(
+        &self,
+        plan: &mut PlannedRevisions,
+        root: &Name,
+        stamp: &Stamp,
+    ) -> Result<(), ConfigError> {
+        let Some(revision) = plan.get(root).map(PreparedRevision::number) else { return Ok(()) };
         for name in self.descendants(root) {
             let Some(namespace) = self.namespaces.get(&name) else { continue };
             if self.faults.has(Fault::GrandchildForgotten)
@@ -144,7 +153,7 @@ impl Config {
                 continue;
             }
             let changed = namespace.parents.iter().filter_map(|parent| plan.get(&**parent));
-            let items: BTreeSet<Item> = changed.flat_map(Prepared::items).collect();
+            let items: BTreeSet<Item> = changed.flat_map(PreparedRevision::items).collect();
             let staged = namespace.stage_inherited(items, &self.parents(&namespace.parents, Some(plan)));
             if staged.is_empty() {
                 continue;
@@ -203,10 +212,12 @@ impl Config {
             let all: BTreeSet<Name> = self.descendants(ancestor).into_iter().chain(below.clone()).collect();
             all.len() + usize::from(!all.contains(name)) > limits::CONFIG_DESCENDANTS_MAX
         };
-        let levels = parents.iter().map(|parent| self.levels(parent, &Config::parents_of));
-        let depth = levels.max().unwrap_or(0) + self.levels(name, &Config::children_of);
-        if depth > limits::CONFIG_LINEAGE_DEPTH_MAX || above.iter().any(joined) {
-            return Err(ConfigError::LineageTooLarge);
+        let mut known = BTreeMap::new();
+        let levels = parents.iter().map(|parent| self.levels(parent, &Config::parents_of, &mut known));
+        let above_levels = levels.max().unwrap_or(0);
+        let depth = above_levels + self.levels(name, &Config::children_of, &mut BTreeMap::new());
+        if depth > limits::CONFIG_INHERITANCE_DEPTH_MAX || above.iter().any(joined) {
+            return Err(ConfigError::InheritanceTooLarge);
         }
         Ok(())
     }
@@ -220,9 +231,21 @@ impl Config {
         self.children.get(name).into_iter().flatten().cloned().collect()
     }
 
-    /// The number of namespaces on the longest way from this one along `next`.
-    fn levels(&self, name: &Name, next: &impl Fn(&Config, &Name) -> Vec<Name>) -> usize {
-        1 + next(self, name).iter().map(|name| self.levels(name, next)).max().unwrap_or(0)
+    /// The number of namespaces on the longest path from this one along `next`. `known` holds those
+    /// that were computed: the number of paths may be exponential.
+    fn levels(
+        &self,
+        name: &Name,
+        next: &impl Fn(&Config, &Name) -> Vec<Name>,
+        known: &mut BTreeMap<Name, usize>,
+    ) -> usize {
+        if let Some(levels) = known.get(name) {
+            return *levels;
+        }
+        let below = next(self, name).iter().map(|name| self.levels(name, next, known)).max();
+        let levels = 1 + below.unwrap_or(0);
+        known.insert(name.clone(), levels);
+        levels
     }
 
     fn ancestors(&self, parents: &[Name]) -> BTreeSet<Name> {
@@ -293,9 +316,9 @@ impl Config {
     }
 
     /// The relations of a namespace.
-    pub(super) fn lineage(&self, name: &Name) -> Result<Lineage, ConfigError> {
+    pub(super) fn inheritance(&self, name: &Name) -> Result<Inheritance, ConfigError> {
         let Some(namespace) = self.namespaces.get(name) else { return Err(ConfigError::NoNamespace) };
-        Ok(Lineage {
+        Ok(Inheritance {
             revision: namespace.revision,
             parents: self.parents_of(name),
             children: self.children_of(name),
