@@ -260,6 +260,21 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// Whether it is a change of this pair or container.
+    pub fn is_of(&self, item: &Item) -> bool {
+        match (self, item) {
+            (Change::PutPair { key, .. } | Change::KeepSecret { key }, Item::Pair(of))
+            | (Change::PutContainer { key, .. }, Item::Container(of)) => key == of,
+            (Change::Delete(of) | Change::SetSchema { item: of, .. }, item) => of == item,
+            (
+                Change::PutPair { .. } | Change::KeepSecret { .. } | Change::PutContainer { .. },
+                Item::Pair(_) | Item::Container(_),
+            ) => false,
+        }
+    }
+}
+
 /// A change of one namespace, as the log holds it. Answered by [`ConfigWritten`] or a
 /// [`ConfigError`].
 #[derive(Clone, Debug, PartialEq, Eq)]

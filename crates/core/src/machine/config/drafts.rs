@@ -161,12 +161,22 @@ impl Namespace {
         Ok(ReviewedDraft { changes: self.changes_of(&draft.steps)?, draft })
     }
 
+    /// The changes of a draft. A rollback also takes back what earlier steps change.
     fn changes_of(&self, steps: &[DraftStep]) -> Result<Vec<Change>, ConfigError> {
-        let mut changes = Vec::new();
+        let mut changes: Vec<Change> = Vec::new();
         for step in steps {
             match step {
                 DraftStep::Publish(more) => changes.extend(more.iter().cloned()),
-                DraftStep::Rollback { to, item } => changes.extend(self.restoring(*to, item.clone())?),
+                DraftStep::Rollback { to, item } => {
+                    let count = changes.len();
+                    changes.retain(|change| item.as_ref().is_some_and(|item| !change.is_of(item)));
+                    let is_taken_back = changes.len() < count;
+                    match self.restoring(*to, item.clone()) {
+                        // The draft itself has created it.
+                        Err(ConfigError::NoPair(_) | ConfigError::NoContainer(_)) if is_taken_back => {}
+                        restoring => changes.extend(restoring?),
+                    }
+                }
             }
         }
         Ok(changes)

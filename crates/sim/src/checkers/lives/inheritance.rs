@@ -74,11 +74,25 @@ impl DraftModel {
         now: &SourcedContent,
         at: impl Fn(u64) -> Option<&'a SourcedContent>,
     ) -> Option<Vec<Change>> {
-        let mut all = Vec::new();
+        let mut all: Vec<Change> = Vec::new();
         for step in &self.steps {
-            match step {
-                DraftStep::Publish(changes) => all.extend(changes.iter().cloned()),
-                DraftStep::Rollback { to, item } => all.extend(rollback(now, at(*to)?, item.as_ref())?),
+            let (to, item) = match step {
+                DraftStep::Publish(changes) => {
+                    all.extend(changes.iter().cloned());
+                    continue;
+                }
+                DraftStep::Rollback { to, item } => (to, item),
+            };
+            // What came before it is taken back, too.
+            let (before, rest) = match item {
+                None => (Vec::new(), Vec::new()),
+                Some(item) => all.into_iter().partition(|change: &Change| change.is_of(item)),
+            };
+            all = rest;
+            match rollback(now, at(*to)?, item.as_ref()) {
+                Some(restoring) => all.extend(restoring),
+                None if before.is_empty() => return None,
+                None => {}
             }
         }
         Some(all)

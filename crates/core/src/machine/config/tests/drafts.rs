@@ -119,6 +119,30 @@ fn a_draft_that_cannot_be_applied_says_why_and_stays() {
 }
 
 #[test]
+fn a_rollback_in_a_draft_takes_back_the_edits_before_it() {
+    let mut config = sample();
+    let roll_back = |config: &mut Config, item: Option<Item>| {
+        let step = DraftStep::Rollback { to: 2, item };
+        apply_write(config, by("ann", on("d", DraftAction::Edit(step))))
+    };
+    let pair = |key: &str| Some(Item::Pair(key.into()));
+    // Of a pair that is as it was, and of one that only the draft has.
+    assert_eq!(edit(&mut config, "ann", vec![int("p", 7), int("new", 8), int("q", 9)]), Ok((2, true)));
+    assert_eq!(roll_back(&mut config, pair("p")), Ok((2, true)));
+    assert_eq!(roll_back(&mut config, pair("new")), Ok((2, true)));
+    let changed: Vec<Item> =
+        view(&config).effect.expect("an effect").changes.into_iter().map(|change| change.item).collect();
+    assert_eq!(changed, [Item::Pair("q".into())]);
+    // Of the whole namespace.
+    assert_eq!(roll_back(&mut config, None), Ok((2, true)));
+    assert_eq!(release(&mut config, "ann"), Err(ConfigError::DraftChangesNothing));
+    // What is edited afterwards stays.
+    assert_eq!(edit(&mut config, "ann", vec![int("p", 7)]), Ok((2, true)));
+    assert_eq!(release(&mut config, "ann"), Ok((3, true)));
+    assert_eq!(document(&config, "c", None).unwrap(), r#"{"f":7}"#);
+}
+
+#[test]
 fn a_draft_may_roll_back() {
     let mut config = sample();
     assert_eq!(publish(&mut config, vec![int("p", 5)]), Ok((3, true)));
