@@ -1,0 +1,214 @@
+"""Containers of three nodes: reads beside a constant answer and through inheritance, and 10,000 watchers of one node.
+
+wrk makes the load. See README.md.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import resource
+import select
+import shutil
+import socket
+import statistics
+import subprocess
+import textwrap
+import time
+import urllib.parse
+import urllib.request
+
+from coordination import processor_seconds
+from machine import ROOT, machine, others_share
+from servers import Cluster, Server, get
+
+CONNECTIONS = 64
+WATCHERS = 9_800
+CONTAINER = "app"
+FIELDS = 7
+# One hash slot, so that all are in one shard: a namespace that sets everything itself, and the last of four of which each
+# but the first inherits from the one before it.
+PLAIN = "{bench}/plain"
+LEVELS = ["{bench}/base", "{bench}/region", "{bench}/cluster", "{bench}/leaf"]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="bench/compare/configuration", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="short rounds: to see that it works, not to quote")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, help="of each load (default: 5, with --quick 1)")
+    parser.add_argument("--only", default="reads,watchers", help="parts to run")
+    parser.add_argument("--binary", default=os.path.join(ROOT, "target", "release", "tidelock"))
+    parser.add_argument("--hello", default=os.path.join(ROOT, "target", "release", "examples", "hello"))
+    parser.add_argument("--out", default=os.path.join(ROOT, "docs", "benchmarks"))
+    parser.add_argument("--work", default=os.path.join(ROOT, "target", "compare"))
+    parser.add_argument("--port-base", type=int, default=24900, help="the first of 40 free ports")
+    found = parser.parse_args()
+    found.seconds = found.seconds or (1 if found.quick else 5)
+    found.only = found.only.split(",")
+    found.work, found.out = os.path.abspath(found.work), os.path.abspath(found.out)
+    return found
+
+
+def path_of(namespace, *rest):
+    return "/".join(("/api/namespaces", urllib.parse.quote(namespace, safe=""), *rest))
+
+
+class Measurement:
+    def __init__(self, settings):
+        self.settings, self.lines = settings, []
+        self.data = os.path.join(settings.work, "data", "configuration")
+
+    def say(self, text):
+        self.lines.append(text)
+        print(text, flush=True)
+
+    @contextlib.contextmanager
+    def cluster(self):
+        cluster = Cluster(self.settings.binary, self.data, 3, self.settings.port_base)
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.stop()
+            shutil.rmtree(self.data, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def hello(self):
+        port = self.settings.port_base + 30
+        address = f"127.0.0.1:{port}"
+        server = Server("hello", [self.settings.hello, address], self.data + "-hello", lambda: get(f"http://{address}/") is not None)
+        try:
+            server.start()
+            yield f"http://{address}/"
+        finally:
+            server.stop()
+
+    def post(self, cluster, path, body):
+        url = f"http://127.0.0.1:{cluster.http[0]}{path}"
+        request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"}, method="POST")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def fill(self, cluster):
+        """One document in both: its fields refer to pairs, of which each level but the first sets two."""
+        texts = {f"key-{number}": f"a text of eighty characters, about as long as the URL of a service: {number:>12}" for number in range(FIELDS)}
+        fields = [{"key": f"field-{number}", "value": f"key-{number}"} for number in range(FIELDS)]
+        for namespace in (PLAIN, *LEVELS):
+            self.post(cluster, path_of(namespace), {})
+        for namespace in (PLAIN, LEVELS[0]):
+            for key, value in texts.items():
+                self.post(cluster, path_of(namespace, "pairs", key), {"value": value, "type": "string"})
+            self.post(cluster, path_of(namespace, "containers", CONTAINER), {"fields": fields})
+        for parent, child in zip(LEVELS, LEVELS[1:]):
+            self.post(cluster, path_of(child, "parents"), {"parents": [parent]})
+        for level, namespace in enumerate(LEVELS[1:]):
+            for key in (f"key-{2 * level}", f"key-{2 * level + 1}"):
+                self.post(cluster, path_of(namespace, "pairs", key), {"value": texts[key], "type": "string"})
+
+    def rate(self, url):
+        line = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{self.settings.seconds}s", url]
+        said = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+        if "Non-2xx" in said or "Socket errors" in said:
+            raise RuntimeError(f"{' '.join(line)}: {said}")
+        return float(re.search(r"Requests/sec:\s*([\d.]+)", said)[1])
+
+    def reads(self):
+        """The same document, set and inherited, at each node in turn; each round in alternating order."""
+        found = {"hello": [], "plain": [], "inherited": []}
+        with self.cluster() as cluster, self.hello() as hello:
+            self.fill(cluster)
+            paths = {"plain": path_of(PLAIN, "containers", CONTAINER), "inherited": path_of(LEVELS[-1], "containers", CONTAINER)}
+            size = len(cluster.get(0, paths["plain"]))
+            for turn in range(self.settings.rounds):
+                for port in cluster.http:
+                    urls = {"hello": hello, **{name: f"http://127.0.0.1:{port}{path}" for name, path in paths.items()}}
+                    for name in list(urls) if turn % 2 == 0 else list(urls)[::-1]:
+                        found[name].append(self.rate(urls[name]))
+        self.say(f"A container of {FIELDS} fields, {size:,} bytes, linearizable, {CONNECTIONS} connections, at each of three nodes:\n")
+        self.say("| | requests/s | beside | ratio (least–most) |")
+        self.say("|---|---|---|---|")
+        for name, peer, title in (("plain", "hello", "set by its namespace, beside a constant answer"), ("inherited", "plain", "inherited through three levels, beside one that is set")):
+            ratios = [own / other for own, other in zip(found[name], found[peer])]
+            own, other = statistics.median(found[name]), statistics.median(found[peer])
+            self.say(f"| {title} | {own:,.0f} | {other:,.0f} | {statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f}) |")
+
+    def watchers(self):
+        """Memory and processor time of idle watchers of one node, and when each has a change."""
+        with self.cluster() as cluster:
+            self.fill(cluster)
+            node, port = cluster.servers[1], cluster.http[1]
+            before = node.resident_bytes()
+            path = path_of(LEVELS[-1], "containers", CONTAINER, "watch")
+            request = f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: text/event-stream\r\n\r\n".encode()
+            streams = {}
+            poller = select.epoll()
+            for _ in range(WATCHERS):
+                stream = socket.create_connection(("127.0.0.1", port))
+                stream.sendall(request)
+                streams[stream.fileno()] = stream
+                poller.register(stream, select.EPOLLIN)
+            self.hear(poller, streams, "event: ")
+            time.sleep(11)
+            each = (node.resident_bytes() - before) / WATCHERS
+            used, begun = processor_seconds(node), time.monotonic()
+            time.sleep(30)
+            share = (processor_seconds(node) - used) / (time.monotonic() - begun)
+            self.say(f"\n- {WATCHERS:,} idle watchers of one node: {each:,.0f} bytes each, {share:.2%} of a core.")
+            for title, namespace in (("it", LEVELS[-1]), ("what it inherits", LEVELS[0])):
+                took = []
+                for turn in range(self.settings.rounds):
+                    begun = time.monotonic()
+                    key = "key-0" if namespace == LEVELS[-1] else f"key-{FIELDS - 1}"
+                    self.post(cluster, path_of(namespace, "pairs", key), {"value": f"{title} {turn}", "type": "string"})
+                    self.hear(poller, streams, f"{title} {turn}")
+                    took.append(time.monotonic() - begun)
+                self.say(f"- All of them have a change of {title} after {statistics.median(took):.2f} s ({min(took):.2f}–{max(took):.2f}).")
+            for stream in streams.values():
+                stream.close()
+
+    def hear(self, poller, streams, text):
+        """Waits until every stream has sent this text once more."""
+        waiting, deadline = set(streams), time.monotonic() + 60
+        tails = {}
+        while waiting:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{len(waiting)} watchers did not receive {text!r}")
+            for descriptor, _ in poller.poll(1):
+                read = streams[descriptor].recv(65536)
+                if not read:
+                    raise RuntimeError("a watch ended")
+                tails[descriptor] = tails.get(descriptor, b"")[-4096:] + read
+                if text.encode() in tails[descriptor]:
+                    waiting.discard(descriptor)
+
+
+def wrapped(line):
+    """A list item as the documents have it: at most 120 columns."""
+    is_item = line.startswith("- ")
+    return textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) if is_item else line
+
+
+def main():
+    settings = arguments()
+    os.makedirs(settings.work, exist_ok=True)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    described = machine(settings)
+    measurement = Measurement(settings)
+    measurement.say("- " + "; ".join(described[name] if name == "machine" else f"{name} {described[name]}" for name in described))
+    measurement.say("")
+    parts = {"reads": measurement.reads, "watchers": measurement.watchers}
+    for name in settings.only:
+        busy = others_share()
+        parts[name]()
+        measurement.say(f"\n({name}: other load before it {busy:.0%})\n")
+    os.makedirs(settings.out, exist_ok=True)
+    head = "# The configuration centre\n\nMade by `bench/compare/configuration`; do not edit. How to repeat it: [README.md](README.md).\n\n"
+    with open(os.path.join(settings.out, "configuration.md"), "w", encoding="utf-8") as out:
+        out.write(head + "\n".join(map(wrapped, measurement.lines)).rstrip() + "\n")
+
+
+if __name__ == "__main__":
+    main()
