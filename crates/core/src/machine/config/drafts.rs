@@ -161,12 +161,21 @@ impl Namespace {
         Ok(ReviewedDraft { changes: self.changes_of(&draft.steps)?, draft })
     }
 
-    /// The changes of a draft. A rollback also takes back what earlier steps change.
+    /// The changes of a draft. A rollback also takes back what earlier steps change, and a deletion
+    /// what they do to the schema.
     fn changes_of(&self, steps: &[DraftStep]) -> Result<Vec<Change>, ConfigError> {
         let mut changes: Vec<Change> = Vec::new();
         for step in steps {
             match step {
-                DraftStep::Publish(more) => changes.extend(more.iter().cloned()),
+                DraftStep::Publish(more) => {
+                    for change in more {
+                        if let Change::Delete(item) = change {
+                            let sets_schema = |change: &Change| matches!(change, Change::SetSchema { .. });
+                            changes.retain(|change| !(sets_schema(change) && change.is_of(item)));
+                        }
+                        changes.push(change.clone());
+                    }
+                }
                 DraftStep::Rollback { to, item } => {
                     let count = changes.len();
                     changes.retain(|change| item.as_ref().is_some_and(|item| !change.is_of(item)));

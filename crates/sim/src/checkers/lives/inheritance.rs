@@ -78,7 +78,12 @@ impl DraftModel {
         for step in &self.steps {
             let (to, item) = match step {
                 DraftStep::Publish(changes) => {
-                    all.extend(changes.iter().cloned());
+                    for change in changes {
+                        if let Change::Delete(item) = change {
+                            all.retain(|earlier| !matches!(earlier, Change::SetSchema { item: of, .. } if of == item));
+                        }
+                        all.push(change.clone());
+                    }
                     continue;
                 }
                 DraftStep::Rollback { to, item } => (to, item),

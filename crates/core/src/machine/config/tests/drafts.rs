@@ -143,6 +143,17 @@ fn a_rollback_in_a_draft_takes_back_the_edits_before_it() {
 }
 
 #[test]
+fn a_draft_may_delete_what_it_has_rolled_back() {
+    let mut config = sample();
+    assert_eq!(publish(&mut config, vec![int("q", 5)]), Ok((3, true)));
+    assert_eq!(publish(&mut config, vec![int("q", 6)]), Ok((4, true)));
+    let step = DraftStep::Rollback { to: 3, item: None };
+    assert_eq!(apply_write(&mut config, by("ann", on("d", DraftAction::Edit(step)))), Ok((4, true)));
+    assert_eq!(edit(&mut config, "ann", vec![delete_pair("q")]), Ok((4, true)));
+    assert_eq!(release(&mut config, "ann"), Ok((5, true)));
+}
+
+#[test]
 fn a_draft_may_roll_back() {
     let mut config = sample();
     assert_eq!(publish(&mut config, vec![int("p", 5)]), Ok((3, true)));
