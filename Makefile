@@ -72,7 +72,7 @@ test-examples: ## The examples in three languages against the real binary
 	scripts/test-examples $(CURDIR)/target/debug/tidelock
 
 .PHONY: test-browser
-test-browser: ## Pages in Chromium that attack a node on this machine (skipped where Chromium cannot be installed)
+test-browser: ## Pages in Chromium that attack a node, and the console as a person uses it (skipped where Chromium cannot be installed)
 	cargo build --locked --quiet --profile test --bin tidelock
 	scripts/test-browser $(CURDIR)/target/debug/tidelock
 

@@ -14,13 +14,36 @@ use crate::BASE64;
 pub struct KeyPage {
     /// The keys in byte order, at most as many as the request asked for.
     pub items: Vec<KeyItem>,
-    /// The last key of this page if it is UTF-8; null if no key follows the page.
+    /// With `delimiter`: the folders in byte order, which `items` then leaves out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<KeyFolder>")]
+    pub folders: Option<Vec<KeyFolder>>,
+    /// The last key of this page if it is UTF-8; null if no key follows the page. With `delimiter`
+    /// it may be the prefix of a folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// The last key of this page in base64, if it is not UTF-8 and a key follows the page.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", regex(pattern = BASE64))]
     pub next_b64: Option<String>,
+}
+
+/// Keys with a common beginning, up to the first delimiter behind the prefix of the request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct KeyFolder {
+    /// The beginning with the delimiter, if it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub prefix: Option<String>,
+    /// The beginning in base64, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", regex(pattern = BASE64))]
+    pub prefix_b64: Option<String>,
+    /// Number of its keys, or of those that were counted.
+    pub keys: u64,
+    /// Whether these are all.
+    pub complete: bool,
 }
 
 /// A key, with its value unless the request was for keys alone.

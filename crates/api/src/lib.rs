@@ -37,6 +37,7 @@ pub mod leases;
 pub mod load;
 pub mod locks;
 pub mod membership;
+pub mod metrics;
 pub mod problem;
 pub mod shards;
 pub mod slots;

@@ -27,6 +27,7 @@ use crate::counters::PerWorker;
 use crate::descriptors;
 use crate::http::{self, AllowedHosts, Documents, HttpContext, HttpOptions, NodeAddresses};
 use crate::memory::Memory;
+use crate::metrics::history::MetricsHistory;
 use crate::metrics::{DiskCounters, HttpCounters, RespCounters, SnapshotCounters};
 use crate::offload::Offload;
 use crate::remote::{HandoverCounters, Remote, WorkerLink};
@@ -58,6 +59,7 @@ pub(crate) struct SharedContext {
     pub clients: Clients,
     pub turns: Arc<TurnGauges>,
     pub disk: DiskCounters,
+    pub history: Arc<MetricsHistory>,
     pub snapshots: SnapshotCounters,
     pub transport: Arc<TransportCounters>,
     pub backup: Arc<BackupSource>,
@@ -134,6 +136,7 @@ impl WorkerContext {
             resp: self.resp,
             handovers: self.handovers,
             disk: shared.disk,
+            history: shared.history,
             snapshots: shared.snapshots,
             transport: shared.transport,
             documents: Documents::for_one_of(workers),

@@ -159,6 +159,12 @@ impl Plan {
         for line in self.suggestions() {
             writeln!(text, "  {line}").expect("invariant: writing to a string cannot fail");
         }
+        write!(text, "\nConsole\n\n  {}/ui/\n", self.url(&self.nodes[0]))
+            .expect("invariant: writing to a string cannot fail");
+        if self.secure {
+            writeln!(text, "  sign in with the token in {}", self.root_token().display())
+                .expect("invariant: writing to a string cannot fail");
+        }
         text.push_str("\nCtrl-C stops all nodes.\n\n");
         text
     }
@@ -265,6 +271,7 @@ mod tests {
             "All 3 nodes are ready",
             "node-2  http://127.0.0.1:8002  127.0.0.1:7002  127.0.0.1:9002  us-west-1c  12",
             "http://127.0.0.1:8003/v1/keys/hello",
+            "http://127.0.0.1:8001/ui/\n",
             "redis-cli -p 7003 GET hello",
         ] {
             assert!(welcome.contains(text), "{welcome}");

@@ -44,7 +44,19 @@ fn without_token(guarded: &Guarded, node: usize, rows: &[String]) -> Vec<(u16, V
     answers
 }
 
-const OPEN: [&str; 3] = ["GET /livez", "GET /readyz", "GET /openapi.json"];
+/// Rows that demand nothing, and what they answer.
+const OPEN: [(&str, u16); 6] = [
+    ("GET /livez", 200),
+    ("GET /readyz", 200),
+    ("GET /openapi.json", 200),
+    ("GET /ui", 308),
+    ("GET /ui/file", 404),
+    ("DELETE /v1/session", 204),
+];
+
+fn status_if_open(row: &str) -> Option<u16> {
+    OPEN.iter().find(|(open, _)| *open == row).map(|(_, status)| *status)
+}
 
 #[test]
 fn every_route_demands_a_token_and_a_grant() {
@@ -53,15 +65,15 @@ fn every_route_demands_a_token_and_a_grant() {
     let (rows, wrong) = (rows(&guarded), guarded.deleted_token());
     for node in guarded.nodes() {
         for (row, (status, body)) in rows.iter().zip(without_token(&guarded, node, &rows)) {
-            let expected = if OPEN.contains(&row.as_str()) { 200 } else { 401 };
+            let expected = status_if_open(row).unwrap_or(401);
             assert_eq!(status, expected, "{row} without a token: {}", String::from_utf8_lossy(&body));
         }
         let verbose = guarded.cluster.get(node, "/readyz?verbose");
         assert!(verbose.is_problem("unauthenticated"), "{}", verbose.text());
         let mut forbidden = 0;
-        for row in rows.iter().filter(|row| !OPEN.contains(&row.as_str())) {
+        for row in rows.iter().filter(|row| status_if_open(row).is_none()) {
             let answer = guarded.send(node, row, &nobody, b"");
-            if row == "GET /v1/auth/whoami" {
+            if ["GET /v1/auth/whoami", "POST /v1/session"].contains(&row.as_str()) {
                 assert_eq!(answer.json()["principal"], "nobody");
                 continue;
             }
@@ -362,6 +374,52 @@ fn before_a_token_commands_are_short() {
     }
     let mut client = guarded.redis_as(1, &guarded.admin);
     assert_eq!(client.ask(&format!("SET k {}", "v".repeat(20_000))), "+OK");
+}
+
+#[test]
+fn a_browser_signs_in_with_a_cookie() {
+    let guarded = Guarded::start(3);
+    let (app, id) = guarded.principal("app", &["read keys:app/", "read config:app"]);
+    let page = guarded.cluster.send(1, "GET /", &["Accept: text/html,*/*;q=0.8"], b"");
+    assert_eq!((page.status, page.location.as_deref()), (303, Some("/ui/")));
+    let wrong = guarded.send(1, "POST /v1/session", &guarded.deleted_token(), b"");
+    assert!(wrong.is_problem("unauthenticated") && wrong.set_cookie.is_none(), "{}", wrong.text());
+    let session = guarded.send(1, "POST /v1/session", &app, b"");
+    assert_eq!((session.status, &session.json()["principal"]), (200, &json!("app")));
+    let cookie =
+        session.set_cookie.as_deref().expect("a cookie").split(';').next().expect("a pair").to_owned();
+    let cookie = format!("Cookie: {cookie}");
+    // The cookie stands for the token at every node, and for nothing more.
+    for node in guarded.nodes() {
+        for (row, status) in [
+            ("GET /v1/keys/app/k", 404),
+            ("PUT /v1/keys/app/k", 403),
+            ("GET /v1/keys/other", 403),
+            ("GET /v1/auth/whoami", 200),
+        ] {
+            assert_eq!(guarded.cluster.send(node, row, &[&cookie], b"").status, status, "{row}");
+        }
+        let foreign =
+            ["Sec-Fetch-Site: same-site", "Sec-Fetch-Site: cross-site", "Origin: http://other.test"];
+        for header in foreign {
+            let answer = guarded.cluster.send(node, "PUT /v1/keys/app/k", &[&cookie, header], b"");
+            assert!(answer.is_problem("cross-origin"), "{}", answer.text());
+        }
+    }
+    // Other nodes are asked in the name of the client.
+    guarded.administer("POST /api/namespaces/app", &json!({}));
+    eventually("every node answers for its readers", || {
+        let readers = guarded.cluster.send(1, "GET /api/namespaces/app/readers", &[&cookie], b"");
+        assert_eq!(readers.status, 200, "{}", readers.text());
+        (readers.json()["data"]["missing"] == json!([])).then_some(())
+    });
+    // A header `Authorization` counts more.
+    let header = format!("Authorization: Bearer {}", guarded.admin);
+    assert_eq!(guarded.cluster.send(1, "PUT /v1/keys/app/k", &[&cookie, &header], b"v").status, 201);
+    let end = guarded.cluster.send(1, "DELETE /v1/session", &[&cookie], b"");
+    assert!(end.set_cookie.expect("a cookie").contains("Max-Age=0"));
+    guarded.administer(&format!("DELETE /v1/auth/tokens/{id}"), &json!({}));
+    assert_eq!(guarded.cluster.send(1, "GET /v1/keys/app/k", &[&cookie], b"").status, 401);
 }
 
 #[test]

@@ -17,12 +17,15 @@ use tidelock_core::auth::{Caller, Grant, Grants, Principal, RateLimits, Role, To
 use tidelock_core::command::{AccessChange, ClusterView, HostRole};
 use tidelock_core::types::{LogIndex, NodeId, ShardId, UnixMillis};
 
+use super::authentication::bearer;
 use super::body::BodyLimit;
+use super::fields::Field;
 use super::membership::denied;
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
+use super::session;
 use crate::requests;
 use crate::store::Store;
 use crate::token::BearerToken;
@@ -42,6 +45,8 @@ pub(super) enum Auth {
     Show,
     Require,
     Whoami,
+    SignIn,
+    SignOut,
     Roles,
     PutRole,
     DeleteRole,
@@ -67,6 +72,8 @@ pub(super) async fn answer<S: Store>(
             change(call, AccessChange::Require(required)).await
         }
         Auth::Whoami => Ok(json(&whoami(&call))),
+        Auth::SignIn => sign_in(&call),
+        Auth::SignOut => Ok(session::end(call.context.tls.is_some())),
         Auth::Roles => roles(call).await,
         Auth::PutRole => {
             let members = "`grants` and perhaps `ends_unix_ms`, `operations_per_s` and `bytes_per_s`";
@@ -109,6 +116,19 @@ fn whoami<S: Store>(call: &Call<'_, S>) -> api::Whoami {
         roles,
         grants: texts(&grants),
     }
+}
+
+/// Gives a browser a cookie that stands for the token with which it signs in.
+fn sign_in<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
+    let token = match call.fields().authorization {
+        Field::Once(header) => bearer(header).filter(|_| call.identity().proof().is_some()),
+        Field::Absent | Field::Repeated => None,
+    };
+    let token =
+        token.ok_or_else(|| Problem::unauthenticated(call.fields().authorization != Field::Absent))?;
+    let mut response = json(&whoami(call));
+    session::begin(&mut response, &token, call.context.tls.is_some());
+    Ok(response)
 }
 
 async fn roles<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {

@@ -1,7 +1,8 @@
 //! Who sends a request, and whether that is enough for its route.
 //!
-//! Owns the only place that turns the header `Authorization`, or without it the certificate of the
-//! client, into a caller, and the demand of each route. The core checks every request that it is
+//! Owns the only place that turns the header `Authorization`, or without it the cookie of a browser
+//! that has signed in, or the certificate of the client, into a caller, and the demand of each
+//! route. The core checks every request that it is
 //! asked. A route that shows or does something without such a request is checked here, so that none
 //! escapes: the demand of an endpoint is an exhaustive match.
 //!
@@ -22,15 +23,18 @@ use super::atomics::Registers;
 use super::auth::Auth;
 use super::cluster::Cluster;
 use super::config::Config;
+use super::console::Console;
 use super::fields::{Field, Fields};
 use super::health::Health;
 use super::kv1::Kv1;
 use super::leases::Leases;
 use super::locks::Locks;
 use super::native::Keys;
+use super::negotiate;
 use super::problem::{Problem, ProblemKind};
 use super::raftdb::Raftdb;
 use super::route::Endpoint;
+use super::session;
 use super::transactions::Transactions;
 use super::uri::Parameters;
 use crate::access::{AccessState, Proof, ProtectedModeError, PublishedAccess};
@@ -47,6 +51,9 @@ pub(super) enum EndpointDemand {
     Open,
     /// Nothing, or [`EndpointDemand::NodeState`] with the parameter `verbose`.
     OpenUnlessVerbose,
+    /// [`EndpointDemand::NodeState`], but nothing for a browser that wants a page: it is sent to
+    /// the console.
+    NodeStateOrPage,
     /// A valid token.
     ValidToken,
     /// A valid token, and the demands of its requests to the core.
@@ -76,7 +83,7 @@ impl Endpoint {
             | Endpoint::Raftdb(_)
             | Endpoint::Kv1(_)
             | Endpoint::Config(_) => true,
-            Endpoint::Cluster(_) | Endpoint::Auth(_) | Endpoint::Health(_) => false,
+            Endpoint::Cluster(_) | Endpoint::Auth(_) | Endpoint::Health(_) | Endpoint::Console(_) => false,
         }
     }
 
@@ -93,7 +100,8 @@ impl Endpoint {
             Endpoint::Config(operation) => of_config(operation),
             Endpoint::Cluster(operation) => of_cluster(operation),
             Endpoint::Auth(operation) => match operation {
-                Auth::Whoami => EndpointDemand::ValidToken,
+                Auth::Whoami | Auth::SignIn => EndpointDemand::ValidToken,
+                Auth::SignOut => EndpointDemand::Open,
                 Auth::Show
                 | Auth::Require
                 | Auth::Roles
@@ -110,8 +118,10 @@ impl Endpoint {
             Endpoint::Health(operation) => match operation {
                 Health::Live | Health::OpenApi => EndpointDemand::Open,
                 Health::Ready => EndpointDemand::OpenUnlessVerbose,
-                Health::Welcome | Health::Metrics => EndpointDemand::NodeState,
+                Health::Welcome => EndpointDemand::NodeStateOrPage,
+                Health::Metrics | Health::MetricsHistory => EndpointDemand::NodeState,
             },
+            Endpoint::Console(Console::Begin | Console::File) => EndpointDemand::Open,
         }
     }
 }
@@ -279,21 +289,24 @@ impl Authentication {
         access: &PublishedAccess,
         clock: WallClock,
     ) -> ClientIdentity {
-        match fields.authorization {
-            Field::Absent => match &self.certificate {
+        match (fields.authorization, fields.cookie) {
+            (Field::Once(header), _) => self.identify_by(header, bearer, (access, clock)),
+            (Field::Repeated, _) => ClientIdentity::Refuted,
+            (Field::Absent, Field::Once(header)) if session::is_in(header) => {
+                self.identify_by(header, session::token, (access, clock))
+            }
+            (Field::Absent, _) => match &self.certificate {
                 None => ClientIdentity::Unknown,
                 Some(certificate) => self.identify_by_certificate(certificate, access, clock),
             },
-            Field::Repeated => ClientIdentity::Refuted,
-            Field::Once(header) => self.identify_by(header, access, clock),
         }
     }
 
     fn identify_by(
         &self,
         header: &HeaderValue,
-        access: &PublishedAccess,
-        clock: WallClock,
+        token_in: impl Fn(&HeaderValue) -> Option<BearerToken>,
+        (access, clock): (&PublishedAccess, WallClock),
     ) -> ClientIdentity {
         let state = access.state();
         let mut last = self.last.borrow_mut();
@@ -304,7 +317,7 @@ impl Authentication {
         {
             return checked.identity.clone();
         }
-        let proof = bearer(header).and_then(|token| Proof::of(&token, access, clock.now()));
+        let proof = token_in(header).and_then(|token| Proof::of(&token, access, clock.now()));
         let identity = proof.map_or(ClientIdentity::Refuted, |proof| ClientIdentity::Proved(proof.into()));
         *last = Some(CachedIdentity { header: header.clone(), state, identity: identity.clone() });
         identity
@@ -376,6 +389,7 @@ impl Authentication {
             }
             EndpointDemand::Open
             | EndpointDemand::OpenUnlessVerbose
+            | EndpointDemand::NodeStateOrPage
             | EndpointDemand::ValidToken
             | EndpointDemand::ByRequest
             | EndpointDemand::ByRequestOrReveal
@@ -391,12 +405,16 @@ fn demand_of(endpoint: Endpoint, head: &Parts) -> Result<EndpointDemand, Problem
             let is_verbose = Parameters::of_query(head.uri.query()).flag("verbose")?;
             if is_verbose { EndpointDemand::NodeState } else { EndpointDemand::Open }
         }
+        EndpointDemand::NodeStateOrPage => {
+            let wants_page = negotiate::wants_page(&head.headers);
+            if wants_page { EndpointDemand::Open } else { EndpointDemand::NodeState }
+        }
         demand => demand,
     })
 }
 
 /// The token of a header `Authorization: Bearer …`.
-fn bearer(header: &HeaderValue) -> Option<BearerToken> {
+pub(super) fn bearer(header: &HeaderValue) -> Option<BearerToken> {
     const SCHEME: &[u8] = b"bearer ";
     let (scheme, token) = header.as_bytes().split_at_checked(SCHEME.len())?;
     scheme.eq_ignore_ascii_case(SCHEME).then(|| BearerToken::parse(token.trim_ascii()).ok()).flatten()
@@ -439,6 +457,9 @@ mod tests {
             let demand = match operation.endpoint.demand() {
                 EndpointDemand::Open => "nothing",
                 EndpointDemand::OpenUnlessVerbose => "nothing; with `verbose` `cluster:read`",
+                EndpointDemand::NodeStateOrPage => {
+                    "`cluster:read`; nothing for a browser, which is sent to the console"
+                }
                 EndpointDemand::ValidToken => "a valid token",
                 EndpointDemand::ByRequest => "what its requests demand, see above",
                 EndpointDemand::ByRequestOrReveal => {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::Method;
-use hyper::header::{AUTHORIZATION, HeaderValue};
+use hyper::header::{CONTENT_DISPOSITION, HeaderValue};
 use tidelock_core::clients::backup::{
     BackupAction, BackupFailure, BackupRequest, SnapshotStatus, SourceError,
 };
@@ -47,12 +47,17 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         audit::announce(&call, AdminAction::SaveBackup).await?;
     }
     let tls = call.context.tls.clone();
-    let authorization = call.headers().get(AUTHORIZATION).cloned();
+    let authorization = call.authorization();
     let lacks_token = authorization.is_none() && call.identity().proof().is_some();
     let sources =
         Sources { store: call.store().clone(), own: source.clone(), tls, authorization, lacks_token };
     let open = select(&sources, is_stale).await?;
-    Ok(response::parts(source.read(open, place), call.permission_lost(StreamDemand::Administer)))
+    let permission_lost = call.permission_lost(StreamDemand::Administer);
+    let mut response = response::parts(source.read(open, place), permission_lost);
+    // A browser that follows a link saves it under this name.
+    let name = HeaderValue::from_static("attachment; filename=\"tidelock.backup\"");
+    response.headers_mut().insert(CONTENT_DISPOSITION, name);
+    Ok(response)
 }
 
 /// Selects the snapshots of a backup and opens them.

@@ -4,7 +4,7 @@
 //! two lookups.
 
 use hyper::HeaderMap;
-use hyper::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, ORIGIN};
+use hyper::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, ORIGIN};
 
 pub(super) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub(super) const IF_FENCE: HeaderName = HeaderName::from_static(tidelock_api::IF_FENCE_HEADER);
@@ -34,6 +34,7 @@ pub(super) struct Fields<'a> {
     pub if_none_match: Field<'a>,
     pub if_fence: Field<'a>,
     pub authorization: Field<'a>,
+    pub cookie: Field<'a>,
     /// Whether there is `Origin` or `Sec-Fetch-Site`, as browsers send them.
     pub has_origin: bool,
 }
@@ -54,6 +55,8 @@ impl<'a> Fields<'a> {
                 fields.if_fence.add(value);
             } else if *name == AUTHORIZATION {
                 fields.authorization.add(value);
+            } else if *name == COOKIE {
+                fields.cookie.add(value);
             } else if *name == ORIGIN || *name == SEC_FETCH_SITE {
                 fields.has_origin = true;
             }

@@ -10,14 +10,16 @@ use std::time::SystemTime;
 
 use hyper::StatusCode;
 use hyper::header::{HeaderValue, VARY};
+use tidelock_api::metrics::{self, MetricSeries};
 use tidelock_core::event::NodeStatus;
 use tidelock_core::types::NodeId;
 
 use super::problem::Problem;
 use super::response::{self, Response};
 use super::service::Call;
-use super::{HttpContext, negotiate, openapi};
+use super::{HttpContext, console, negotiate, openapi};
 use crate::metrics::RespCounters;
+use crate::metrics::history;
 use crate::metrics::{HttpCounters, OPEN_METRICS_TYPE, PROMETHEUS_TEXT_TYPE, Scrape};
 use crate::store::Store;
 
@@ -28,15 +30,20 @@ pub(super) enum Health {
     Live,
     Ready,
     Metrics,
+    MetricsHistory,
     OpenApi,
 }
 
 pub(super) async fn answer<S: Store>(call: &Call<'_, S>, operation: Health) -> Result<Response, Problem> {
     match operation {
+        Health::Welcome if negotiate::wants_page(call.headers()) => {
+            Ok(console::redirect(StatusCode::SEE_OTHER))
+        }
         Health::Welcome => Ok(welcome(call).await),
         Health::Live => Ok(response::text(StatusCode::OK, "ok\n")),
         Health::Ready => ready(call).await,
         Health::Metrics => metrics(call).await,
+        Health::MetricsHistory => metrics_history(call).await,
         Health::OpenApi => Ok(openapi::answer()),
     }
 }
@@ -64,7 +71,8 @@ async fn welcome<S: Store>(call: &Call<'_, S>) -> Response {
          GET               /v1/cluster      hosts, shards, replicas\n\
          POST              /v1/cluster/...  add, drain and remove hosts\n\
          GET               /v1/backup       the state of every shard, as one file\n\
-         GET               /livez  /readyz?verbose  /metrics  /openapi.json\n",
+         GET               /livez  /readyz?verbose  /metrics  /openapi.json\n\
+         GET               /ui/             the console, for a browser\n",
     );
     response::text(StatusCode::OK, out)
 }
@@ -102,6 +110,19 @@ async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
     let mut response = response::typed(StatusCode::OK, media_type, scrape.encode_as(media_type));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
     Ok(response)
+}
+
+async fn metrics_history<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
+    let (series, end) = call.context.history.series();
+    let end = end.and_then(|end| end.duration_since(SystemTime::UNIX_EPOCH).ok()).unwrap_or_default();
+    let series = series.into_iter().map(|(name, values)| MetricSeries { name: name.into(), values });
+    let body = metrics::MetricsHistory {
+        node: call.store().status().await.node.0,
+        step_s: history::STEP.as_secs(),
+        end_unix_ms: u64::try_from(end.as_millis()).unwrap_or(u64::MAX),
+        series: series.collect(),
+    };
+    Ok(response::json(serde_json::to_vec(&body).expect("invariant: numbers and texts are JSON")))
 }
 
 /// Why the disk takes no writes, or is slow; `None` while neither holds.

@@ -17,9 +17,11 @@
 //! authentication                  who sends a request, and the demand of its endpoint
 //! metered      what a request uses up of its principal's limits
 //! native atomics transactions leases locks list cluster auth membership checkpoint backup
-//!              snapshots restore | config | kv1 form | raftdb | health openapi
+//!              snapshots restore | config | kv1 form | raftdb | health openapi | console
 //!                                              the parts, one module each
 //!   uri          keys and parameters
+//!   folders      keys folded by a delimiter
+//!   session      the cookie of a browser that has signed in
 //!   conditions   If-Match, If-None-Match and If-Fence
 //!   duration ttl   how long something takes or lives
 //!   drive        machines of the core that ask the node several times
@@ -47,11 +49,13 @@ mod cluster;
 mod conditions;
 mod config;
 mod connections;
+mod console;
 mod cross_origin;
 mod drive;
 mod duration;
 mod events;
 mod fields;
+mod folders;
 mod form;
 mod health;
 mod heartbeat;
@@ -76,6 +80,7 @@ mod restore;
 mod route;
 mod server;
 mod service;
+mod session;
 mod slots;
 mod snapshots;
 mod stream_permission;
@@ -99,8 +104,8 @@ use crate::clock::WallClock;
 use crate::counters::PerWorker;
 pub use crate::descriptors::CONNECTIONS_MAX;
 use crate::memory::Memory;
-use crate::metrics::RespCounters;
-use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
+use crate::metrics::history::MetricsHistory;
+use crate::metrics::{DiskCounters, HttpCounters, RespCounters, SnapshotCounters};
 use crate::offload::Offload;
 use crate::remote::HandoverCounters;
 use crate::secrets::SecretKeys;
@@ -211,6 +216,8 @@ pub struct HttpContext {
     pub resp: PerWorker<RespCounters>,
     /// Counters of this worker's hand-overs, if it is not the owning worker.
     pub handovers: PerWorker<HandoverCounters>,
+    /// The last hour of the node.
+    pub history: Arc<MetricsHistory>,
     /// Counters of the write-ahead log, raised by the disk thread.
     pub disk: DiskCounters,
     /// Counters of snapshots, raised by the snapshot thread.

@@ -24,6 +24,12 @@ pub(super) fn choose<'a>(headers: &HeaderMap, offers: &[&'a str]) -> &'a str {
     best.0
 }
 
+/// Whether the client is a browser that wants a page: it prefers HTML to plain text.
+pub(super) fn wants_page(headers: &HeaderMap) -> bool {
+    const PAGE: &str = "text/html";
+    choose(headers, &["text/plain", PAGE]) == PAGE
+}
+
 /// The quality of the most specific range that matches.
 fn quality(ranges: &[Range<'_>], offer: &str) -> u32 {
     let offer = Range::parse(offer).expect("invariant: an offer is a media type");

@@ -13,6 +13,7 @@ use super::atomics::Registers;
 use super::auth::Auth;
 use super::cluster::Cluster;
 use super::config::Config;
+use super::console::Console;
 use super::health::Health;
 use super::kv1::Kv1;
 use super::leases::Leases;
@@ -37,6 +38,7 @@ pub(super) enum Endpoint {
     Cluster(Cluster),
     Auth(Auth),
     Health(Health),
+    Console(Console),
 }
 
 /// The endpoint of a request, and the parameters of its path.
@@ -60,7 +62,7 @@ pub(super) enum NoRoute {
 }
 
 /// First segments that are reserved for future interfaces.
-const RESERVED: [&str; 5] = ["v2", "v3", "ui", "favicon.ico", ".well-known"];
+const RESERVED: [&str; 4] = ["v2", "v3", "favicon.ico", ".well-known"];
 
 /// The path of keys of the kv1 dialect.
 const ROOT_KEY: &str = "/{key}";
@@ -255,7 +257,7 @@ impl Endpoint {
             Endpoint::Raftdb(_) => Dialect::Raftdb,
             Endpoint::Kv1(_) => Dialect::Kv1,
             Endpoint::Config(_) => Dialect::Config,
-            Endpoint::Health(_) => Dialect::Operations,
+            Endpoint::Health(_) | Endpoint::Console(_) => Dialect::Operations,
         }
     }
 
@@ -264,7 +266,13 @@ impl Endpoint {
         let is_read = matches!(*method, Method::GET | Method::HEAD);
         match self {
             Endpoint::Keys(Keys::List) => Kind::List,
-            Endpoint::Cluster(_) | Endpoint::Auth(_) | Endpoint::Health(_) => Kind::Other,
+            // How long these take is up to their clients.
+            Endpoint::Keys(Keys::Watch)
+            | Endpoint::Locks(Locks::Acquire)
+            | Endpoint::Config(Config::WatchContainer | Config::WatchNamespace) => Kind::Other,
+            Endpoint::Cluster(_) | Endpoint::Auth(_) | Endpoint::Health(_) | Endpoint::Console(_) => {
+                Kind::Other
+            }
             _ if is_read => Kind::Read,
             _ => Kind::Write,
         }
@@ -289,7 +297,7 @@ macro_rules! endpoints {
         })*
     };
 }
-endpoints!(Keys, Registers, Transactions, Leases, Locks, Raftdb, Kv1, Config, Cluster, Auth, Health);
+endpoints!(Keys, Registers, Transactions, Leases, Locks, Raftdb, Kv1, Config, Cluster, Auth, Health, Console);
 
 /// Whether a path at the root is never a key: its first segment belongs to an interface, or is
 /// reserved for a future one.
@@ -344,6 +352,9 @@ mod tests {
             ("/dbx", Kv1::Get.into(), "/dbx"),
             ("/api/namespaces", Config::Namespaces.into(), ""),
             ("/livez", Health::Live.into(), ""),
+            ("/ui", Console::Begin.into(), ""),
+            ("/ui/", Console::File.into(), ""),
+            ("/ui/main.js", Console::File.into(), "main.js"),
             ("/openapi.json", Health::OpenApi.into(), ""),
             ("/testkey", Kv1::Get.into(), "/testkey"),
             ("/a/v1", Kv1::Get.into(), "/a/v1"),
@@ -371,6 +382,7 @@ mod tests {
             "/api/namespaces/ns/pairs/a/other",
             "/api/namespaces/ns/pairs/a/dl",
             "/livez/",
+            "/ui/a/b",
             "/openapi.json/",
             "/favicon.ico",
             "/.well-known/acme",

@@ -9,8 +9,9 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -33,7 +34,8 @@ use crate::accept::{
 };
 use crate::counters::Counter;
 use crate::memory::MemoryExhausted;
-use crate::metrics::raise;
+use crate::metrics::history::Totals;
+use crate::metrics::{HttpCounters, RespCounters, raise, resident_bytes};
 use crate::protocol::ListenerProtocol;
 use crate::store::Store;
 use crate::tls::MaybeTlsStream;
@@ -117,6 +119,30 @@ impl<S: Store> HttpServer<S> {
             ticks.tick().await;
             let overdue = self.connections.sweep(Instant::now(), timeouts);
             self.context.counters.connections_timed_out.add(overdue);
+            if self.context.history.is_due(Instant::now()) {
+                let totals = self.totals().await;
+                self.context.history.record(totals, Instant::now(), SystemTime::now());
+            }
+        }
+    }
+
+    /// What the history of the node is made of.
+    async fn totals(&self) -> Totals {
+        let context = &self.context;
+        let (http, resp) = (HttpCounters::sum(&context.counters), RespCounters::sum(&context.resp));
+        let served = http.served();
+        let status = self.store.status().await;
+        let lag = status.shards.iter().map(|shard| shard.committed.0.saturating_sub(shard.applied.0));
+        let fsyncs = [&context.disk.fsyncs, &context.disk.fsync_micros];
+        Totals {
+            requests: served.requests + resp.commands.total(),
+            errors: served.errors,
+            durations: served.durations,
+            fsyncs: fsyncs.map(|total| total.load(Ordering::Relaxed)),
+            lag: lag.max().unwrap_or_default(),
+            memory_bytes: resident_bytes(),
+            connections: http.connections_open.get() + resp.connections_open.get(),
+            watchers: self.store.watch_registry().count() as u64,
         }
     }
 }

@@ -31,8 +31,8 @@ use super::route::{Endpoint, NoRoute, Route};
 use super::stream_permission::{PermissionLost, StreamDemand, permission_lost};
 use super::uri::Parameters;
 use super::{
-    HttpContext, atomics, auth, cluster, config, cross_origin, health, kv1, leases, locks, native, raftdb,
-    transactions,
+    HttpContext, atomics, auth, cluster, config, console, cross_origin, health, kv1, leases, locks, native,
+    raftdb, session, transactions,
 };
 use crate::audit_log::DeniedReason;
 use crate::memory::{CONNECTION_BYTES, MemoryExhausted, Reservation};
@@ -83,6 +83,18 @@ impl<'a, S: Store> Call<'a, S> {
     /// Completes when the client loses the permission for a streamed answer.
     pub fn permission_lost(&self, demand: StreamDemand) -> PermissionLost {
         permission_lost(self.identity.clone(), self.store.access().clone(), self.context.clock, demand)
+    }
+
+    /// The header by which other nodes recognise the client; `None` if it has no token. A
+    /// certificate cannot be passed on.
+    pub fn authorization(&self) -> Option<HeaderValue> {
+        match (self.fields.authorization, self.fields.cookie) {
+            (Field::Once(header), _) => Some(header.clone()),
+            (Field::Absent, Field::Once(cookie)) => {
+                session::token(cookie).map(|token| session::authorization(&token))
+            }
+            _ => None,
+        }
     }
 
     /// The connection, for requests that end with it.
@@ -374,6 +386,7 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Endpoint::Cluster(operation) => Box::pin(cluster::answer(call, operation, arguments)).await,
         Endpoint::Auth(operation) => Box::pin(auth::answer(call, operation, arguments)).await,
         Endpoint::Health(operation) => Box::pin(health::answer(&call, operation)).await,
+        Endpoint::Console(operation) => console::answer(&call, operation, arguments),
     }
 }
 

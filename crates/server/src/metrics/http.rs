@@ -89,11 +89,11 @@ const METHODS: usize = MethodClass::ALL.len();
 const STATUSES: usize = StatusClass::ALL.len();
 
 /// Upper bounds of the duration buckets in microseconds; one more bucket counts longer durations.
-const DURATION_BOUNDS_MICROS: [u64; 15] = [
+pub(super) const DURATION_BOUNDS_MICROS: [u64; 15] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
     3_000_000,
 ];
-const DURATION_BUCKETS: usize = DURATION_BOUNDS_MICROS.len() + 1;
+pub(super) const DURATION_BUCKETS: usize = DURATION_BOUNDS_MICROS.len() + 1;
 
 #[derive(Debug, Default)]
 struct Durations {
@@ -171,6 +171,22 @@ impl HttpCounters {
         })
     }
 
+    /// What was served, apart from requests about the node itself.
+    pub fn served(&self) -> Served {
+        let mut served = Served::default();
+        for &dialect in Dialect::ALL.iter().filter(|dialect| **dialect != Dialect::Operations) {
+            for of_method in &self.requests[dialect as usize] {
+                served.requests += of_method.iter().map(Counter::get).sum::<u64>();
+                served.errors += of_method[StatusClass::ServerError as usize].get();
+            }
+            for &kind in Kind::ALL.iter().filter(|kind| **kind != Kind::Other) {
+                let buckets = &self.durations[dialect as usize][kind as usize].buckets;
+                served.durations.iter_mut().zip(buckets).for_each(|(sum, count)| *sum += count.get());
+            }
+        }
+        served
+    }
+
     /// Numbers of requests with their labels, without zeros.
     pub(super) fn request_series(&self) -> Vec<([(&'static str, &'static str); 3], u64)> {
         let mut series = Vec::new();
@@ -214,6 +230,17 @@ impl HttpCounters {
         }
         series
     }
+}
+
+/// Requests of clients, without labels.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Served {
+    /// Number of requests.
+    pub requests: u64,
+    /// Number of those answered with a status of 500 or more.
+    pub errors: u64,
+    /// Number of those whose duration is up to the server, by bucket of duration.
+    pub durations: [u64; DURATION_BUCKETS],
 }
 
 /// The durations of the requests with the same labels.

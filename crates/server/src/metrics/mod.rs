@@ -4,6 +4,7 @@
 //! counter is behind a lock or in a map, and a scrape copies everything into one [`Scrape`] before
 //! it formats it.
 
+pub mod history;
 mod http;
 mod plain;
 mod resp;
@@ -64,6 +65,13 @@ pub struct SnapshotCounters {
     pub bytes_sent: Arc<AtomicU64>,
     /// Bytes of all snapshot files on the disk.
     pub file_bytes: Arc<AtomicU64>,
+}
+
+/// Resident memory of the process in bytes, 0 if the system does not report it.
+pub(crate) fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let resident = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok()).unwrap_or(0);
+    resident * rustix::param::page_size() as u64
 }
 
 /// Adds one to a counter of this thread.

@@ -424,6 +424,7 @@ impl NodeParts {
             clients: clients::Clients::new(ClientDescriptors::new(descriptors.clients_max)),
             turns: self.worker.turn_gauges(),
             disk: self.log.counters(),
+            history: Arc::default(),
             snapshots: self.snapshots.counters(),
             transport: self.transport.counters(),
             backup: self.backup.clone(),

@@ -124,10 +124,13 @@ pub(super) fn warnings(settings: &Settings) -> Vec<String> {
         Some(_) => "clients of other machines are served even if tokens are not required",
         None => "without TLS, and clients of other machines are served even if tokens are not required",
     };
+    let unsynced = "writes are acknowledged before they are on disk, because of --sync false: a power failure may lose \
+                    them";
     exposed
         .map(|(name, address)| {
             format!("{name} listens on {address}, beyond loopback, with --insecure: {consequence}")
         })
+        .chain((!settings.sync).then(|| unsynced.to_owned()))
         .inspect(|warning| tracing::warn!("{warning}"))
         .collect()
 }

@@ -137,7 +137,11 @@ fn each_path_takes_the_methods_that_are_described() {
         let path = ["{node}", "{shard}", "{authority}"]
             .iter()
             .fold(template.clone(), |path, name| path.replace(name, "1"));
-        let path = path.replace("{namespace}", "ns").replace("{key}", "k").replace("{id}", "k");
+        let path = path
+            .replace("{namespace}", "ns")
+            .replace("{key}", "k")
+            .replace("{id}", "k")
+            .replace("{file}", "");
         let path = path.replace("{name}", "n").replace("{token}", "0123456789abcdef");
         for method in ["GET", "PUT", "POST", "DELETE", "PATCH"] {
             let answer = client.ask(

@@ -89,6 +89,7 @@ scripts! {
     config_secrets_are_masked
     config_types_have_names
     config_watches_of_a_namespace
+    console_files_are_sent_once
     dialects_share_keys
     fences_guard_writes
     head_answers_like_get_without_a_body
@@ -104,6 +105,7 @@ scripts! {
     kv1_refuses_what_it_does_not_understand
     leases_are_granted_renewed_and_revoked
     leases_name_what_is_wrong
+    lists_are_folded
     lists_are_paged
     lists_show_any_bytes
     load_is_reported

@@ -21,6 +21,10 @@ pub struct Response {
     /// URL of the node that leads the key's shard, if it is another one.
     pub leader: Option<String>,
     pub content_type: String,
+    /// Where a redirection leads.
+    pub location: Option<String>,
+    /// The raw `Set-Cookie`.
+    pub set_cookie: Option<String>,
     pub body: Vec<u8>,
 }
 
@@ -93,6 +97,8 @@ impl Client {
             etag: header(http::header::ETAG),
             leader: head.headers.get("tidelock-leader").map(text),
             content_type: header(http::header::CONTENT_TYPE).unwrap_or_default(),
+            location: header(http::header::LOCATION),
+            set_cookie: header(http::header::SET_COOKIE),
             body: body.into_with_config().limit(64 << 20).read_to_vec()?,
         })
     }

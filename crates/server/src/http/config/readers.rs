@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
-use hyper::header::AUTHORIZATION;
 use tidelock_api::config as api;
 use tidelock_core::auth::Caller;
 use tidelock_core::clients::watcher::WatchScope;
@@ -133,7 +132,7 @@ async fn ask_others<S: Store>(
 ) -> Result<Vec<(NodeId, Option<api::Readers>)>, ApiError> {
     // The client needs no permission to read the registry: it learns only who reads the namespace.
     let view = call.store().for_caller(Caller::Node).ask(requests::cluster()).await?;
-    let authorization = call.headers().get(AUTHORIZATION).cloned();
+    let authorization = call.authorization();
     // The certificate of a client cannot be passed on.
     let lacks_token = call.identity().proof().is_some() && authorization.is_none();
     let is_refused = lacks_token && call.store().access().state().is_required();

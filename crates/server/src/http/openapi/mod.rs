@@ -48,6 +48,7 @@ fn document() -> Value {
             { "name": "cluster", "description": "Hosts, shards, replicas, backups" },
             { "name": "authentication", "description": "Roles, principals and tokens" },
             { "name": "operations", "description": "Health, numbers, this document" },
+            { "name": "console", "description": "The files of the console, which runs in a browser" },
         ],
         "paths": paths,
         "components": { "schemas": schemas::all() },

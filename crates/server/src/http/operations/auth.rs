@@ -41,6 +41,18 @@ fn authentication() -> Vec<Operation> {
         .fails([409]),
         AUTH.operation("get /v1/auth/whoami", Auth::Whoami, "whoami", "Who makes the request")
             .gives_json(schema_of::<api::Whoami>(), "As the node that answers knows"),
+        AUTH.operation(
+            "post /v1/session",
+            Auth::SignIn,
+            "signIn",
+            "Gives a browser a cookie for the token in its header Authorization",
+        )
+        .gives_json(schema_of::<api::Whoami>(), "Who it is")
+        .with_header(200, "Set-Cookie", "A cookie that scripts cannot read, for 12 hours")
+        .fails([401]),
+        AUTH.operation("delete /v1/session", Auth::SignOut, "signOut", "Takes the cookie away")
+            .gives_nothing(204, "It is gone")
+            .with_header(204, "Set-Cookie", "The cookie, expired"),
     ]
 }
 

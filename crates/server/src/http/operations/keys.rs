@@ -26,6 +26,7 @@ const FENCE: &str = "^.+=[0-9]{1,20}$";
 
 pub(super) fn operations() -> Vec<Operation> {
     let mut all = keys();
+    all.push(list());
     all.push(watch());
     all.extend(registers());
     all.push(transactions());
@@ -44,7 +45,6 @@ fn keys() -> Vec<Operation> {
             header("If-Fence", matching(FENCE), "Only while the lock is held with this fence, `jobs=12`"),
         ]
     };
-    let page = json!({ "type": "integer", "minimum": 1, "maximum": limits::LIST_PAGE_ITEMS_MAX });
     let version = "The key's version, quoted";
     let leader = "URL of the node that leads the key's shard, if another node answers";
     let remaining = "Milliseconds that the key has left, if it expires";
@@ -86,12 +86,12 @@ fn keys() -> Vec<Operation> {
             .gives_nothing(204, "It is gone")
             .with_header(204, "Tidelock-Leader", leader)
             .fails([404, 409, 412]),
-        KEYS.operation(
-            "get /v1/keys",
-            Keys::List,
-            "listKeys",
-            "A page of keys, in byte order over all shards",
-        )
+    ]
+}
+
+fn list() -> Operation {
+    let page = json!({ "type": "integer", "minimum": 1, "maximum": limits::LIST_PAGE_ITEMS_MAX });
+    KEYS.operation("get /v1/keys", Keys::List, "listKeys", "A page of keys, in byte order over all shards")
         .asks([
             query("prefix", text(), "Only keys that begin with this"),
             query("prefix_b64", matching(api::BASE64), "The same, in base64"),
@@ -99,10 +99,14 @@ fn keys() -> Vec<Operation> {
             query("after_b64", matching(api::BASE64), "The same, in base64"),
             query("limit", page, "Most items"),
             query("keys", flag(), "Leave values out"),
+            query(
+                "delimiter",
+                text(),
+                "Leave values out, and fold keys with a common beginning up to this text, behind the prefix",
+            ),
             stale(),
         ])
-        .gives_json(schema_of::<api::keys::KeyPage>(), "The page, and where the next one begins"),
-    ]
+        .gives_json(schema_of::<api::keys::KeyPage>(), "The page, and where the next one begins")
 }
 
 fn watch() -> Operation {

@@ -6,6 +6,7 @@
 
 mod auth;
 mod config;
+mod console;
 mod coordination;
 mod dialects;
 mod keys;
@@ -22,5 +23,6 @@ pub(super) fn all() -> Vec<Operation> {
     all.extend(auth::operations());
     all.extend(dialects::operations());
     all.extend(config::operations());
+    all.extend(console::operations());
     all
 }

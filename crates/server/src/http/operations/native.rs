@@ -442,7 +442,8 @@ fn operators() -> Vec<Operation> {
     vec![
         OPERATIONS
             .operation("get /", Health::Welcome, "welcome", "A short welcome that names the routes")
-            .gives(200, report(), "For people"),
+            .gives(200, report(), "For people")
+            .gives_nothing(303, "To the console, for a browser that wants a page"),
         OPERATIONS.operation("get /livez", Health::Live, "live", "Whether the process answers").gives(
             200,
             report(),
@@ -463,6 +464,14 @@ fn operators() -> Vec<Operation> {
             [(crate::metrics::OPEN_METRICS_TYPE, text()), (crate::metrics::PROMETHEUS_TEXT_TYPE, text())],
             "OpenMetrics, or the older text format for clients that prefer it or state no preference",
         ),
+        OPERATIONS
+            .operation(
+                "get /v1/metrics/history",
+                Health::MetricsHistory,
+                "getMetricsHistory",
+                "The last hour of the answering node in numbers",
+            )
+            .gives_json(schema_of::<api::metrics::MetricsHistory>(), "One value for each ten seconds"),
         OPERATIONS
             .operation("get /openapi.json", Health::OpenApi, "openapi", "This document")
             .gives_json(json!({ "type": "object" }), "OpenAPI 3.1"),

@@ -10,8 +10,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use tidelock_api::{
     atomics, audit, auth, authorities, certificate, checkpoints, clients, cluster, config, drafts,
-    environments, keys, leases, load, locks, membership, problem, shards, slots, snapshots, transactions,
-    version, watch,
+    environments, keys, leases, load, locks, membership, metrics, problem, shards, slots, snapshots,
+    transactions, version, watch,
 };
 use tidelock_core::limits;
 
@@ -32,7 +32,7 @@ const _: () = {
 /// The bodies that have a name in the document, apart from those that they refer to.
 type Bodies = (
     KeyBodies,
-    (cluster::Cluster, clients::Clients, checkpoints::Checkpoints),
+    (cluster::Cluster, clients::Clients, checkpoints::Checkpoints, metrics::MetricsHistory),
     (certificate::Certificate, auth::Authentication, auth::Whoami, auth::Change),
     (auth::PutRole, auth::Roles, auth::PutPrincipal, auth::Principals),
     (auth::CreateToken, auth::IssuedToken, auth::Tokens),

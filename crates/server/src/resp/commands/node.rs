@@ -12,6 +12,7 @@ use super::super::session::{Action, Session};
 use super::scan::{encoded, led_of};
 use super::{Result, is};
 use crate::metrics::Family;
+use crate::metrics::resident_bytes;
 
 /// The Redis release whose commands these resemble; clients choose features by it.
 pub const REDIS_VERSION: &str = "7.4.0";
@@ -136,13 +137,6 @@ pub(super) fn mode_and_role(led: Option<&[ShardStatus]>) -> ModeAndRole {
         Some([]) => ModeAndRole { mode: "cluster", role: "slave" },
         Some(_) => ModeAndRole { mode: "cluster", role: "master" },
     }
-}
-
-/// Resident memory of the process in bytes, 0 if the system does not report it.
-fn resident_bytes() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").ok();
-    let resident = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok()).unwrap_or(0);
-    resident * rustix::param::page_size() as u64
 }
 
 /// `CONFIG GET pattern [pattern …]`: the settings that clients look for. Nothing can be set.
