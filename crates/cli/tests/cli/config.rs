@@ -5,14 +5,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::thread;
 
 use serde_json::{Value, json};
 
 use crate::harness::client::TIMEOUT;
+use crate::harness::reports::{Reporter, Reports, reports};
 use crate::harness::shell::Shell;
-use crate::harness::{Cluster, Response, eventually, tidelock};
+use crate::harness::{Cluster, PAUSE, Response, eventually, tidelock};
 
 pub fn post(cluster: &Cluster, node: usize, target: &str, body: &Value) -> Response {
     cluster.send(node, &format!("POST /api/namespaces/{target}"), &[], body.to_string().as_bytes())
@@ -158,14 +158,14 @@ fn publish_once(address: SocketAddr, body: &str) -> Option<u16> {
 /// Watches container `c` of a namespace by server-sent events, over all nodes: when one dies, it
 /// continues at the next one with the last id that it received. Sends every change, until the
 /// receiver is dropped.
-pub fn watch(addresses: Vec<SocketAddr>, namespace: &str, first: usize, told: mpsc::Sender<(u64, u64)>) {
+pub fn watch(addresses: Vec<SocketAddr>, namespace: &str, first: usize, told: Reporter<(u64, u64)>) {
     let (mut node, mut last) = (first, None);
-    loop {
+    while told.is_received() {
         if let Err(Gone) = watch_once((addresses[node % addresses.len()], namespace), &mut last, &told) {
             return;
         }
         node += 1;
-        thread::yield_now();
+        thread::sleep(PAUSE);
     }
 }
 
@@ -175,7 +175,7 @@ struct Gone;
 fn watch_once(
     (address, namespace): (SocketAddr, &str),
     last: &mut Option<u64>,
-    told: &mpsc::Sender<(u64, u64)>,
+    told: &Reporter<(u64, u64)>,
 ) -> Result<(), Gone> {
     let Ok(mut stream) = TcpStream::connect(address) else { return Ok(()) };
     stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
@@ -211,9 +211,9 @@ fn watchers_miss_nothing_when_the_leader_dies() {
     assert_eq!(post(&cluster, 1, "ns/policy", &json!({"revisions": 10_000})).status, 200);
     let addresses: Vec<SocketAddr> =
         cluster.numbers().iter().map(|&number| cluster.address(number)).collect();
-    let watchers: Vec<mpsc::Receiver<(u64, u64)>> = (0..6)
+    let watchers: Vec<Reports<(u64, u64)>> = (0..6)
         .map(|first| {
-            let (told, heard) = mpsc::channel();
+            let (told, heard) = reports();
             let addresses = addresses.clone();
             thread::spawn(move || watch(addresses, "ns", first, told));
             heard

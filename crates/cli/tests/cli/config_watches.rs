@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::mpsc;
 use std::thread;
 
 use serde_json::{Value, json};
@@ -11,8 +10,9 @@ use serde_json::{Value, json};
 use crate::config::{post, post_through};
 use crate::harness::client::TIMEOUT;
 use crate::harness::guarded::Guarded;
+use crate::harness::reports::{Reporter, Reports, reports};
 use crate::harness::shell::Shell;
-use crate::harness::{Cluster, eventually};
+use crate::harness::{Cluster, PAUSE, eventually};
 
 /// The number of containers that refer to the same pair.
 const CONTAINERS: usize = 100;
@@ -39,11 +39,17 @@ fn follow(
     namespace: &str,
     first: usize,
     events_max: usize,
-    told: &mpsc::Sender<Heard>,
+    told: &Reporter<Heard>,
 ) {
     let mut last: Option<String> = None;
     for attempt in first.. {
-        let Ok(mut stream) = TcpStream::connect(addresses[attempt % addresses.len()]) else { continue };
+        if !told.is_received() {
+            return;
+        }
+        let Ok(mut stream) = TcpStream::connect(addresses[attempt % addresses.len()]) else {
+            thread::sleep(PAUSE);
+            continue;
+        };
         stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         let resume = last.as_ref().map(|last| format!("last-event-id: {last}\r\n")).unwrap_or_default();
         let request = format!(
@@ -86,9 +92,9 @@ fn watchers_of_a_namespace_miss_nothing_when_nodes_die_and_connections_break() {
     many_containers(&cluster, "ns");
     let addresses: Vec<SocketAddr> =
         cluster.numbers().iter().map(|&number| cluster.address(number)).collect();
-    let watchers: Vec<mpsc::Receiver<Heard>> = (0..4)
+    let watchers: Vec<Reports<Heard>> = (0..4)
         .map(|first| {
-            let (told, heard) = mpsc::channel();
+            let (told, heard) = reports();
             let addresses = addresses.clone();
             // No multiple of the number of containers, nor of the events in an answer.
             thread::spawn(move || follow(&addresses, "ns", first, 37 + 10 * first, &told));

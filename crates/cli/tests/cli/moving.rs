@@ -2,7 +2,6 @@
 //! write, and check every answer.
 
 use std::net::SocketAddr;
-use std::sync::mpsc;
 use std::thread;
 
 use serde_json::{Value, json};
@@ -13,6 +12,7 @@ use crate::config::{post, post_through, watch};
 use crate::harness::client::TIMEOUT;
 use crate::harness::history::{self, History, Nodes};
 use crate::harness::load::addresses;
+use crate::harness::reports::{Reports, reports};
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
 use crate::membership::{text, voters};
@@ -80,7 +80,7 @@ fn save_until_rest(cluster: &Cluster, shell: &Shell, last: u64) {
 }
 
 /// A namespace in one of the first slots that move, with watchers that have seen its present state.
-fn watched(cluster: &Cluster) -> (String, Vec<mpsc::Receiver<(u64, u64)>>) {
+fn watched(cluster: &Cluster) -> (String, Vec<Reports<(u64, u64)>>) {
     let names = (0..).map(|number| format!("ns{number}"));
     let name = names.into_iter().find(|name| FIRST_TO_MOVE.contains(&slot_of(name.as_bytes())));
     let name = name.expect("names do not come to an end");
@@ -89,7 +89,7 @@ fn watched(cluster: &Cluster) -> (String, Vec<mpsc::Receiver<(u64, u64)>>) {
     let made = post(cluster, 1, &format!("{name}/publish"), &json!({"changes": changes, "create": true}));
     assert_eq!(made.status, 200);
     let watchers = (0..cluster.numbers().len()).map(|first| {
-        let (told, heard) = mpsc::channel();
+        let (told, heard) = reports();
         let (addresses, name) = (addresses(cluster), name.clone());
         thread::spawn(move || watch(addresses, &name, first, told));
         assert_eq!(heard.recv_timeout(TIMEOUT).expect("the present state").1, 0);
@@ -184,7 +184,7 @@ fn slots_move_and_nobody_notices() {
 }
 
 /// Checks that every watcher got each change once, in order.
-fn check_watchers(watchers: &[mpsc::Receiver<(u64, u64)>], told: &[(u64, u64)]) {
+fn check_watchers(watchers: &[Reports<(u64, u64)>], told: &[(u64, u64)]) {
     for (watcher, heard) in watchers.iter().enumerate() {
         let heard: Vec<(u64, u64)> =
             told.iter().map(|_| heard.recv_timeout(TIMEOUT).expect("a change")).collect();

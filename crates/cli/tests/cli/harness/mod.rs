@@ -10,6 +10,7 @@ pub mod machines;
 pub mod namespaces;
 pub mod ports;
 pub mod recorder;
+pub mod reports;
 pub mod resp;
 pub mod shell;
 pub mod slow_disk;
