@@ -1,7 +1,7 @@
 //! A channel from a thread of a test, which knows whether the test still receives.
 //!
 //! A sender of the standard library learns that only when it sends. A thread that cannot reach a
-//! node has nothing to send, and would try for ever after the end of its test.
+//! node has nothing to send, and would go on trying after the end of its test.
 
 use std::ops::Deref;
 use std::sync::mpsc::{self, SendError};
