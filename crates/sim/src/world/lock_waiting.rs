@@ -47,6 +47,9 @@ pub(super) struct LockWaiter {
     /// The request of the client's own that it awaits: about its lease, a release, or a look at the
     /// lock.
     asked: Option<Token>,
+    /// Whether a request for its lease ended without the answer to its acquisition. That may still
+    /// be executed, also after a later request has left the queue.
+    is_uncertain: bool,
     state: WaiterState,
     /// A step that is due at another time is obsolete.
     next_step: Micros,
@@ -79,6 +82,7 @@ pub(super) fn lock_waiters(plan: &Plan, workload: &Workload) -> Vec<LockWaiter> 
         tags: workload.tags().to_vec(),
         lease: None,
         asked: None,
+        is_uncertain: false,
         state: WaiterState::Idle,
         next_step: Micros(0),
         random: plan.generator(&format!("lock waiter {number}")),
@@ -227,6 +231,7 @@ impl World<'_> {
         let WaiterState::Waiting(request) = std::mem::replace(&mut client.state, WaiterState::Idle) else {
             return;
         };
+        client.is_uncertain |= request.asked.is_some();
         self.key_hubs[(request.node.0 - 1) as usize].remove(request.id);
         match end {
             LockWaitEnd::Decided(LockReply::Held { .. }) => {
@@ -272,7 +277,9 @@ impl World<'_> {
             _ => false,
         };
         if let Some(position) = self.lock_waiters.iter().position(awaits) {
-            if let WaiterState::Waiting(request) = &mut self.lock_waiters[position].state {
+            let client = &mut self.lock_waiters[position];
+            client.is_uncertain |= matches!(reply, Reply::Refused(_));
+            if let WaiterState::Waiting(request) = &mut client.state {
                 request.asked = None;
                 request.wait.answered(reply.clone());
             }
@@ -286,6 +293,7 @@ impl World<'_> {
         match reply {
             Reply::Write(WriteReply::Lease(LeaseReply::Granted { lease, .. })) => {
                 client.lease = Some(lease.clone());
+                client.is_uncertain = false;
             }
             Reply::Write(WriteReply::Lease(LeaseReply::Renewed(left)))
                 if left.iter().all(Option::is_none) && !matches!(client.state, WaiterState::Waiting(_)) =>
@@ -299,6 +307,7 @@ impl World<'_> {
             Reply::Read(ReadReply::Lock(found)) if matches!(client.state, WaiterState::GaveUp) => {
                 client.state = WaiterState::Idle;
                 if let (Some(lock), Some(lease)) = (found, &client.lease)
+                    && !client.is_uncertain
                     && names(lock, lease)
                 {
                     let text =
@@ -327,6 +336,7 @@ impl World<'_> {
         for client in &mut self.lock_waiters {
             if matches!(&client.state, WaiterState::Waiting(request) if request.node == node) {
                 client.state = WaiterState::Idle;
+                client.is_uncertain = true;
             }
         }
     }
