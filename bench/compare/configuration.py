@@ -8,19 +8,18 @@ import contextlib
 import json
 import os
 import re
-import resource
 import select
 import shutil
 import socket
 import statistics
 import subprocess
-import textwrap
 import time
 import urllib.parse
 import urllib.request
 
 from coordination import processor_seconds
-from machine import ROOT, machine, others_share
+from machine import ROOT
+from results import Results
 from servers import Cluster, Server, get
 
 CONNECTIONS = 64
@@ -56,13 +55,9 @@ def path_of(namespace, *rest):
 
 
 class Measurement:
-    def __init__(self, settings):
-        self.settings, self.lines = settings, []
+    def __init__(self, settings, results):
+        self.settings, self.say = settings, results.say
         self.data = os.path.join(settings.work, "data", "configuration")
-
-    def say(self, text):
-        self.lines.append(text)
-        print(text, flush=True)
 
     @contextlib.contextmanager
     def cluster(self):
@@ -184,30 +179,12 @@ class Measurement:
                     waiting.discard(descriptor)
 
 
-def wrapped(line):
-    """A list item as the documents have it: at most 120 columns."""
-    is_item = line.startswith("- ")
-    return textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) if is_item else line
-
-
 def main():
     settings = arguments()
-    os.makedirs(settings.work, exist_ok=True)
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-    described = machine(settings)
-    measurement = Measurement(settings)
-    measurement.say("- " + "; ".join(described[name] if name == "machine" else f"{name} {described[name]}" for name in described))
-    measurement.say("")
-    parts = {"reads": measurement.reads, "watchers": measurement.watchers}
-    for name in settings.only:
-        busy = others_share()
-        parts[name]()
-        measurement.say(f"\n({name}: other load before it {busy:.0%})\n")
-    os.makedirs(settings.out, exist_ok=True)
-    head = "# The configuration centre\n\nMade by `bench/compare/configuration`; do not edit. How to repeat it: [README.md](README.md).\n\n"
-    with open(os.path.join(settings.out, "configuration.md"), "w", encoding="utf-8") as out:
-        out.write(head + "\n".join(map(wrapped, measurement.lines)).rstrip() + "\n")
+    results = Results(settings)
+    measurement = Measurement(settings, results)
+    results.measure({"reads": measurement.reads, "watchers": measurement.watchers})
+    results.write("The configuration centre", "configuration")
 
 
 if __name__ == "__main__":

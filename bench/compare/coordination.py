@@ -7,16 +7,15 @@ import argparse
 import contextlib
 import json
 import os
-import resource
 import shutil
 import signal
 import statistics
 import subprocess
-import textwrap
 import time
 import urllib.parse
 
-from machine import ROOT, machine, others_share
+from machine import ROOT
+from results import Results
 from servers import Cluster, Etcd
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -60,10 +59,9 @@ def processor_seconds(server):
 
 
 class Measurement:
-    def __init__(self, settings):
-        self.settings = settings
+    def __init__(self, settings, results):
+        self.settings, self.say = settings, results.say
         self.program = os.path.join(settings.work, "coordination")
-        self.lines = []
 
     def directory(self, name):
         return os.path.join(self.settings.work, "data", f"coordination-{name}")
@@ -103,10 +101,6 @@ class Measurement:
         if found["errors"] or found.get("missed"):
             raise RuntimeError(f"{' '.join(line)}: {found}")
         return found
-
-    def say(self, text):
-        self.lines.append(text)
-        print(text, flush=True)
 
     def beside_etcd(self):
         """Both are measured directly after one another in each round, in alternating order."""
@@ -242,30 +236,12 @@ class Measurement:
         return nodes.index(leaders[0])
 
 
-def wrapped(line):
-    """A list item as the documents have it: at most 120 columns."""
-    is_item = line.startswith("- ")
-    return textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) if is_item else line
-
-
 def main():
     settings = arguments()
-    os.makedirs(settings.work, exist_ok=True)
-    # Ten thousand watchers of three nodes, and their clients.
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-    described = machine(settings)
-    measurement = Measurement(settings)
-    measurement.say("- " + "; ".join(described[name] if name == "machine" else f"{name} {described[name]}" for name in described) + "\n")
-    parts = {"etcd": measurement.beside_etcd, "watchers": measurement.watchers, "writer": measurement.writer, "leases": measurement.leases}
-    for name in settings.only:
-        busy = others_share()
-        parts[name]()
-        measurement.say(f"\n({name}: other load before it {busy:.0%})\n")
-    os.makedirs(settings.out, exist_ok=True)
-    head = "# Coordination\n\nMade by `bench/compare/coordination`; do not edit. How to repeat it: [README.md](README.md).\n\n"
-    with open(os.path.join(settings.out, "coordination.md"), "w", encoding="utf-8") as out:
-        out.write(head + "\n".join(map(wrapped, measurement.lines)) + "\n")
+    results = Results(settings)
+    measurement = Measurement(settings, results)
+    results.measure({"etcd": measurement.beside_etcd, "watchers": measurement.watchers, "writer": measurement.writer, "leases": measurement.leases})
+    results.write("Coordination", "coordination")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ fn main() -> io::Result<()> {
     let mut paths: Vec<_> =
         fs::read_dir("console")?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     paths.sort();
-    let mut table = String::from("static FILES: &[File] = &[\n");
+    let mut table = String::from("static FILES: &[ConsoleFile] = &[\n");
     let mut import_map = None;
     for path in paths {
         let name = path.file_name().and_then(|name| name.to_str()).ok_or(io::ErrorKind::InvalidData)?;
@@ -34,7 +34,7 @@ fn main() -> io::Result<()> {
         encoder.finish()?;
         let entity_tag = format!("\"{}\"", URL_SAFE_NO_PAD.encode(&Sha256::digest(&bytes)[..12]));
         table += &format!(
-            "    File {{ name: {name:?}, entity_tag: {entity_tag:?}, gzip: include_bytes!({compressed:?}) }},\n"
+            "    ConsoleFile {{ name: {name:?}, entity_tag: {entity_tag:?}, gzip: include_bytes!({compressed:?}) }},\n"
         );
     }
     let hash = import_map.ok_or_else(|| io::Error::other("console/index.html is missing"))?;

@@ -1,4 +1,5 @@
-// The Access screen: roles, principals and tokens, the two questions, and the way to required tokens and back.
+// The Access screen: roles, principals and tokens, the two questions, and the way to required tokens and
+// back.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { axeEverywhere, openPage, startBrowser, startNode } from "./lib.mjs";

@@ -93,21 +93,6 @@ test("10,000 pairs: few rows are rendered, and the filter finds one", async (con
   await opened.close();
 });
 
-test("an idle page asks at most once in 5 s", async () => {
-  const opened = await openPage(browser, node);
-  const { page } = opened;
-  await opened.open(`${route()}?tab=settings`);
-  await page.getByText("not protected").waitFor();
-  await page.waitForLoadState("networkidle");
-  const times = [];
-  page.on("request", () => times.push(Date.now()));
-  await eventually(() => times.length > 0, "the first poll");
-  const first = times.length;
-  await page.getByRole("link", { name: "Environments" }).waitFor();
-  assert.equal(first, 1);
-  await opened.close();
-});
-
 test("axe finds nothing in hostile content", async () => {
   const text = (name) => (page) => page.getByText(name).first().waitFor();
   await axeEverywhere(browser, node, route(), text("9,996 of 9,996 pairs"));

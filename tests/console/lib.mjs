@@ -2,8 +2,7 @@
 // console.
 //
 // TIDELOCK names the binary (target/debug/tidelock by default). CONSOLE_DEV names a development server that
-// serves
-// the files and passes requests to the node at CONSOLE_NODE; then no node is started.
+// serves the files and passes requests to the node at CONSOLE_NODE; then no node is started.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -21,13 +20,24 @@ const binary = process.env.TIDELOCK ?? path.join(root, "target/debug/tidelock");
 const START_MS_MAX = 60_000;
 export const EXPECT_MS_MAX = 15_000;
 
+// Below the ephemeral range of Linux, so that no connection takes the port of a node that is down for a
+// moment.
+const PORTS = { first: 10_000, end: 32_000 };
+let nextPort = PORTS.first + (process.pid * 211) % (PORTS.end - PORTS.first);
+
+/** A port that nothing listens on. Each is given out once. */
 async function freePort() {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address();
-  server.close();
-  await once(server, "close");
-  return port;
+  for (let attempt = PORTS.first; attempt < PORTS.end; attempt += 1) {
+    const port = nextPort;
+    nextPort = port + 1 < PORTS.end ? port + 1 : PORTS.first;
+    const server = createServer().listen(port, "127.0.0.1");
+    const isFree = await once(server, "listening").then(() => true, () => false);
+    if (!isFree) continue;
+    server.close();
+    await once(server, "close");
+    return port;
+  }
+  throw new Error("no port is free");
 }
 
 async function untilReady(url, process) {
@@ -125,10 +135,8 @@ export const startBrowser = () => chromium.launch(
 
 /**
  * Opens a page: `{ page, open, axe, expectStatus, close }`. `close` fails if the console printed an error, a
- * script
- * threw, or the content security policy was violated. `expectStatus(409)` says that a request may answer so,
- * and
- * `isLossy` that requests may get no answer, because the node is killed.
+ * script threw, or the content security policy was violated. `expectStatus(409)` says that a request may
+ * answer so, and `isLossy` that requests may get no answer, because the node is killed.
  */
 export async function openPage(browser, node,
   { theme = "light", width = 1440, height = 900, isLossy = false } = {}) {

@@ -1,5 +1,5 @@
-// The map of the cluster: hosts as rows, shards as columns, and in each cell the replica that the host
-// has of the shard. It owns the page of shards that is shown, in the URL.
+// The map of the cluster: hosts as rows, shards as columns, and in each cell the replica that the host has of
+// the shard. It owns the page of shards that is shown, in the URL.
 import { html } from "./lib-html.js";
 import { href, route } from "./lib-router.js";
 import { LinkButton, Section } from "./lib-ui.js";

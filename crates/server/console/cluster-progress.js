@@ -1,5 +1,5 @@
-// The progress of requested changes: one change of a host or a leader, and the moves of slots. It polls
-// only until the change is done.
+// The progress of requested changes: one change of a host or a leader, and the moves of slots. It polls only
+// until the change is done.
 import { html, useState } from "./lib-html.js";
 import { get } from "./lib-api.js";
 import { useLoad, usePolling } from "./lib-load.js";

@@ -1,6 +1,5 @@
 // The review of a change before it happens: what it does to documents, why, and whether it is published or
-// added to a
-// draft. It owns the condition on the revision: only what was shown is made.
+// added to a draft. It owns the condition on the revision: only what was shown is made.
 import { html, useState } from "./lib-html.js";
 import { get } from "./lib-api.js";
 import { useAction, useLoad } from "./lib-load.js";
@@ -86,8 +85,7 @@ function useSending({ change, review, reason, onDone, onConflict }) {
 
 /**
  * `change`: `{ method, address, body, query, expected, draftable, creates }`. `onConflict` may resolve to
- * true if it
- * takes over. `onDone({ revision, changed, draft })`.
+ * true if it takes over. `onDone({ revision, changed, draft })`.
  */
 export function ChangeDialog({ namespace, title, change, onClose, onDone, onConflict, children,
   danger = false, ready = true }) {

@@ -1,6 +1,5 @@
 // The editor of a value or document: most of the window, checked by the server while typing, with what the
-// change does
-// beside it. It owns the edit until it is saved, also while another page is shown.
+// change does beside it. It owns the edit until it is saved, also while another page is shown.
 import { html, useRef, useState } from "./lib-html.js";
 import { get } from "./lib-api.js";
 import { useDebounced, useLoad } from "./lib-load.js";
@@ -76,8 +75,7 @@ function useConflict({ edit, reload }) {
 
 /**
  * `build(edit)` gives `{ change }` or `{ error }`. `reload()` reads what is published now: `{ text, revision,
- * history }`.
- * `controls(edit, set)` are the fields above the text; `input(edit, set)` replaces the text area.
+ * history }`. `controls(edit, set)` are the fields above the text; `input(edit, set)` replaces the text area.
  */
 export function Editor({ namespace, label, title, state, build, reload, controls, input, onSaved, readOnly,
   actions }) {

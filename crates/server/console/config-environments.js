@@ -1,6 +1,5 @@
 // Environments: from which namespaces this one inherits, which inherit from it, the comparison with another
-// one, and
-// taking over what differs.
+// one, and taking over what differs.
 import { html, useMemo, useState } from "./lib-html.js";
 import { get } from "./lib-api.js";
 import { useLoad } from "./lib-load.js";

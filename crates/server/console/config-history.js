@@ -1,6 +1,5 @@
 // The history of a namespace, a pair or a container: a timeline, the difference of any two revisions, and the
-// rollback
-// with a preview.
+// rollback with a preview.
 import { html, useEffect, useState } from "./lib-html.js";
 import { get } from "./lib-api.js";
 import { may } from "./lib-access.js";

@@ -1,5 +1,5 @@
-// A conflict of a save: the version that the edit began with, the one saved meanwhile, and the edit, side
-// by side with the lines that differ. Nothing is lost: either version can be kept, and the edit goes on.
+// A conflict of a save: the version that the edit began with, the one saved meanwhile, and the edit, side by
+// side with the lines that differ. Nothing is lost: either version can be kept, and the edit goes on.
 import { html, useEffect, useMemo, useRef } from "./lib-html.js";
 import { diffLines } from "./diff-lines.js";
 import { Text } from "./lib-text.js";

@@ -1,5 +1,5 @@
-// The content of a value as a person edits it: bytes to the text of an editor and back, in the modes
-// text, JSON and hex. It owns the rule that an editor never changes bytes that were not edited.
+// The content of a value as a person edits it: bytes to the text of an editor and back, in the modes text,
+// JSON and hex. It owns the rule that an editor never changes bytes that were not edited.
 import { bytesToHex, decodeText, encodeText, hexToBytes } from "./lib-bytes.js";
 import { formatJson, jsonProblem } from "./lib-json.js";
 
@@ -48,8 +48,8 @@ export function editorText(bytes, mode) {
 }
 
 /**
- * The bytes that the text of an editor stands for; throws an Error for people. A text that was not
- * edited stands for the bytes of `base`, whatever their line ends and white space are.
+ * The bytes that the text of an editor stands for; throws an Error for people. A text that was not edited
+ * stands for the bytes of `base`, whatever their line ends and white space are.
  */
 export function contentBytes({ mode, text }, base) {
   if (modeObstacle(base, mode) === null && text === editorText(base, mode)) return base;

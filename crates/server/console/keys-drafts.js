@@ -1,5 +1,5 @@
-// Edits of values that are not saved yet, by key. They outlive a visit to another screen; the browser
-// asks before a page with such edits is closed.
+// Edits of values that are not saved yet, by key. They outlive a visit to another screen; the browser asks
+// before a page with such edits is closed.
 const drafts = new Map();
 
 addEventListener("beforeunload", (event) => {

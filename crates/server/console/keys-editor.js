@@ -1,5 +1,5 @@
-// The editor of a value: text, JSON or hexadecimal bytes, saved only over the version that was edited.
-// It owns the draft; a conflict shows both versions and keeps the draft.
+// The editor of a value: text, JSON or hexadecimal bytes, saved only over the version that was edited. It
+// owns the draft; a conflict shows both versions and keeps the draft.
 import { html, useEffect, useState } from "./lib-html.js";
 import { useAction } from "./lib-load.js";
 import { Text } from "./lib-text.js";

@@ -1,5 +1,5 @@
-// When a key expires after it is saved. A save without an expiry removes the present one, so the
-// choice is always shown. It owns the translation of that choice into parameters of the request.
+// When a key expires after it is saved. A save without an expiry removes the present one, so the choice is
+// always shown. It owns the translation of that choice into parameters of the request.
 import { html } from "./lib-html.js";
 import { SelectField, TextField } from "./lib-ui.js";
 import { formatDuration, parseDuration } from "./lib-ops.js";

@@ -1,5 +1,5 @@
-// The list of the Keys screen: folders and keys directly below a prefix, page by page, with an honest
-// count. It owns the pages that are loaded; the server folds keys into folders.
+// The list of the Keys screen: folders and keys directly below a prefix, page by page, with an honest count.
+// It owns the pages that are loaded; the server folds keys into folders.
 import { html, useEffect, useRef, useState } from "./lib-html.js";
 import { useAction } from "./lib-load.js";
 import { VirtualTable } from "./lib-table.js";

@@ -33,8 +33,7 @@ function covers(grant, verb, scope) {
 
 /**
  * Whether the grants allow something: `may("write", "keys:app/")`, `may("read", "config:web")`,
- * `may("cluster:operate")`.
- * A prefix of namespaces is written with `*`: `may("read", "config:*")`.
+ * `may("cluster:operate")`. A prefix of namespaces is written with `*`: `may("read", "config:*")`.
  */
 export function may(verb, scope) {
   const who = session.value;

@@ -1,5 +1,5 @@
-// Requests to the node that serves the page. It owns the reading of answers, of both forms of errors,
-// and of numbers that JavaScript would round. It does not show anything.
+// Requests to the node that serves the page. It owns the reading of answers, of both forms of errors, and of
+// numbers that JavaScript would round. It does not show anything.
 import { sessionExpired, session } from "./lib-access.js";
 import { encode } from "./lib-router.js";
 

@@ -1,5 +1,5 @@
-// Keys and values are bytes. This module converts them between bytes, text, base64, hexadecimal
-// and the paths and query parameters of the API. It knows nothing of the screen.
+// Keys and values are bytes. This module converts them between bytes, text, base64, hexadecimal and the paths
+// and query parameters of the API. It knows nothing of the screen.
 
 const ENCODER = new TextEncoder();
 const BASE64_CHUNK_BYTES = 0x8000;

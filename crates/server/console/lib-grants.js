@@ -1,6 +1,6 @@
-// Reads grants (docs/reference/permissions.md) and answers the two questions of the Access screen:
-// what a principal may do, and which principals may do a given thing. It mirrors the rules of the
-// server for display only: the server decides each request.
+// Reads grants (docs/reference/permissions.md) and answers the two questions of the Access screen: what a
+// principal may do, and which principals may do a given thing. It mirrors the rules of the server for display
+// only: the server decides each request.
 
 const CLUSTER_LEVELS = ["read", "operate", "admin"];
 
@@ -28,8 +28,8 @@ function unescapeName(pattern) {
 }
 
 /**
- * Returns the first grant of `grants` that allows `question`, else null. A question is
- * { domain: "keys" | "config", verb, name, exact } or { domain: "cluster", level }.
+ * Returns the first grant of `grants` that allows `question`, else null. A question is { domain: "keys" |
+ * "config", verb, name, exact } or { domain: "cluster", level }.
  */
 export function grantFor(grants, question) {
   return grants.find((text) => {
@@ -46,8 +46,8 @@ export function grantFor(grants, question) {
 export const needsRead = (verb) => verb === "watch" || verb === "reveal";
 
 /**
- * Who may do what `question` asks: one entry for each principal, with the role and the grant that
- * allow it. Roles that have ended allow nothing.
+ * Who may do what `question` asks: one entry for each principal, with the role and the grant that allow it.
+ * Roles that have ended allow nothing.
  */
 export function principalsWho(question, principals, roles, nowMs) {
   return principals.flatMap((principal) => {

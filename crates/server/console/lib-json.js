@@ -1,5 +1,5 @@
-// Formats and checks JSON texts without changing what they say: numbers keep all of their digits,
-// repeated members and the order of members stay, which JSON.parse followed by JSON.stringify loses.
+// Formats and checks JSON texts without changing what they say: numbers keep all of their digits, repeated
+// members and the order of members stay, which JSON.parse followed by JSON.stringify loses.
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/gs;
 

@@ -37,8 +37,8 @@ export function usePolling(run, period_ms) {
 
 /**
  * Loads with `fetcher(signal)` when `deps` change: `{ data, error, loading, reload, setData }`. The last data
- * stay
- * while a reload runs or fails. A `fetcher` of null loads nothing. `poll_ms` reloads, at least 5 s apart.
+ * stay while a reload runs or fails. A `fetcher` of null loads nothing. `poll_ms` reloads, at least 5 s
+ * apart.
  */
 export function useLoad(fetcher, deps, { poll_ms = 0 } = {}) {
   const [state, setState] = useState({ data: undefined, error: null, loading: Boolean(fetcher), deps });
@@ -100,8 +100,7 @@ export function useDebounced(value, delay_ms = 300) {
 
 /**
  * A parameter of the URL that a person types: `[text, setText, settled]`. The URL follows once the text has
- * settled, so
- * that a key press renders only the component itself.
+ * settled, so that a key press renders only the component itself.
  */
 export function useTypedParam(name, delay_ms = 250) {
   const [param, setParam] = useParam(name);

@@ -1,5 +1,5 @@
-// What the screens for operators share: the texts of /readyz and /metrics as objects, requests whose
-// answers are no JSON of the usual kind, names of hosts and shards, and numbers with units.
+// What the screens for operators share: the texts of /readyz and /metrics as objects, requests whose answers
+// are no JSON of the usual kind, names of hosts and shards, and numbers with units.
 import { ApiError, get, send } from "./lib-api.js";
 
 /** Parses `/readyz?verbose`: { ready, checks: [{ name, ok, cause }], warnings: [text] }. */

@@ -1,6 +1,5 @@
 // Text from the server, times and amounts. Text is isolated, so that its direction does not change what
-// stands
-// beside it, and its control characters are shown.
+// stands beside it, and its control characters are shown.
 import { html, useState } from "./lib-html.js";
 
 // Control characters, and characters that are invisible or reorder text.

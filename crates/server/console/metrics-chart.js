@@ -1,5 +1,5 @@
-// One chart of the Metrics screen, drawn by uPlot, which is loaded when the first chart is shown. It
-// owns the canvas and its size; the numbers are in the table of the screen as well.
+// One chart of the Metrics screen, drawn by uPlot, which is loaded when the first chart is shown. It owns the
+// canvas and its size; the numbers are in the table of the screen as well.
 import { html, useEffect, useRef, useState } from "./lib-html.js";
 
 const HEIGHT_PX = 150;

@@ -1,5 +1,5 @@
-// Judges the health of the cluster from what one node reports: pure functions that return sentences.
-// The page shows them; the thresholds stand here.
+// Judges the health of the cluster from what one node reports: pure functions that return sentences. The page
+// shows them; the thresholds stand here.
 import { members, replicaLag } from "./lib-ops.js";
 import { bytes, count, plural, relativeTime } from "./lib-text.js";
 

@@ -1,5 +1,5 @@
-// Access: principals, roles and tokens, whether tokens are required, and the questions "what may X do?"
-// and "who may write Y?". It loads all of them together; the parts are in access-*.js.
+// Access: principals, roles and tokens, whether tokens are required, and the questions "what may X do?" and
+// "who may write Y?". It loads all of them together; the parts are in access-*.js.
 import { html, useState } from "./lib-html.js";
 import { get, put } from "./lib-api.js";
 import { useLoad } from "./lib-load.js";

@@ -1,5 +1,5 @@
-// Audit: who made which administrative change. It owns the records that are loaded, follows new ones
-// while it is not paused, and filters and exports what is loaded. The filter is in the URL.
+// Audit: who made which administrative change. It owns the records that are loaded, follows new ones while it
+// is not paused, and filters and exports what is loaded. The filter is in the URL.
 import { html, useRef, useState } from "./lib-html.js";
 import { get } from "./lib-api.js";
 import { useAction, useLoad, usePolling } from "./lib-load.js";

@@ -1,5 +1,5 @@
-// Backups: make one and download it, verify a file, and how to restore. It owns the running transfer;
-// each backup is verified while it arrives, because only a reader of the format can tell that it is whole.
+// Backups: make one and download it, verify a file, and how to restore. It owns the running transfer; each
+// backup is verified while it arrives, because only a reader of the format can tell that it is whole.
 import { html, useEffect, useRef, useState } from "./lib-html.js";
 import { ApiError, send } from "./lib-api.js";
 import { Time, bytes, count, plural } from "./lib-text.js";

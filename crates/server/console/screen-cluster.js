@@ -1,5 +1,5 @@
-// Cluster: a map of hosts and shards, one host or shard in detail, and unfinished changes. The route
-// holds what is selected and which change is being followed; the parts are in cluster-*.js.
+// Cluster: a map of hosts and shards, one host or shard in detail, and unfinished changes. The route holds
+// what is selected and which change is being followed; the parts are in cluster-*.js.
 import { html, useState } from "./lib-html.js";
 import { may } from "./lib-access.js";
 import { get, post } from "./lib-api.js";

@@ -1,6 +1,5 @@
 // Configuration: chooses the page of the route. `#/config`, `#/config/NAMESPACE`,
-// `#/config/NAMESPACE/pair/KEY`,
-// `…/container/KEY`, `…/draft/NAME`, `…/new-pair`, `…/new-container`.
+// `#/config/NAMESPACE/pair/KEY`, `…/container/KEY`, `…/draft/NAME`, `…/new-pair`, `…/new-container`.
 import { html } from "./lib-html.js";
 import { route } from "./lib-router.js";
 import { Empty } from "./lib-ui.js";

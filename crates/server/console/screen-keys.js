@@ -1,5 +1,5 @@
-// Keys: folders and keys below a prefix, and one key beside them. It owns the route of the screen:
-// prefix, delimiter, selected key and whether a new key is being created are all in the URL.
+// Keys: folders and keys below a prefix, and one key beside them. It owns the route of the screen: prefix,
+// delimiter, selected key and whether a new key is being created are all in the URL.
 import { html, useState } from "./lib-html.js";
 import { mayAny } from "./lib-access.js";
 import { href, navigate, route } from "./lib-router.js";

@@ -1,5 +1,5 @@
-// Metrics: the last hour of the node that serves the page, as charts or as a table. It owns the last
-// answer and what is hovered; gaps stay gaps.
+// Metrics: the last hour of the node that serves the page, as charts or as a table. It owns the last answer
+// and what is hovered; gaps stay gaps.
 import { html, useMemo, useState } from "./lib-html.js";
 import { useLoad } from "./lib-load.js";
 import { href, route } from "./lib-router.js";

@@ -1,5 +1,5 @@
-// Overview: whether the cluster is healthy or why not, unsafe settings, hosts with their leaders and
-// lag, and the state of the node that serves the page. It owns no state but the last answers.
+// Overview: whether the cluster is healthy or why not, unsafe settings, hosts with their leaders and lag, and
+// the state of the node that serves the page. It owns no state but the last answers.
 import { html } from "./lib-html.js";
 import { session } from "./lib-access.js";
 import { get } from "./lib-api.js";

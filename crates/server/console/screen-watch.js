@@ -1,5 +1,5 @@
-// Watch: keys under a prefix as they change, and who reads a configuration container now. The route
-// holds what is watched; the two parts are independent.
+// Watch: keys under a prefix as they change, and who reads a configuration container now. The route holds
+// what is watched; the two parts are independent.
 import { html } from "./lib-html.js";
 import { mayAny } from "./lib-access.js";
 import { href, route } from "./lib-router.js";

@@ -1,5 +1,5 @@
-// Follows the keys under a prefix. It owns the stream and the last changes; a pause keeps receiving and
-// holds back what is shown, so that no change is missed.
+// Follows the keys under a prefix. It owns the stream and the last changes; a pause keeps receiving and holds
+// back what is shown, so that no change is missed.
 import { html, useEffect, useRef, useState } from "./lib-html.js";
 import { encode, href, navigate, useParam } from "./lib-router.js";
 import { openStream } from "./lib-stream.js";

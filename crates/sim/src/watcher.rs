@@ -99,7 +99,8 @@ impl WatchingClient {
         let scopes = containers.into_iter().chain([WatchScope::Namespace]);
         let all = scopes.flat_map(|scope| names.iter().map(move |name| (name.clone(), scope.clone())));
         let client = |(position, (namespace, scope)): (usize, (Name, WatchScope))| {
-            // Of namespaces with canaries, every second client belongs to their audience.
+            // Half of the clients of namespaces with canaries have the label that canaries are
+            // shown to.
             let is_early = is_inheriting(&namespace) && position.is_multiple_of(2);
             let label = if is_early { CANARY_LABEL } else { "" };
             WatchingClient { label, ..WatchingClient::new(namespace, scope, random.fork()) }

@@ -44,7 +44,7 @@ fn without_token(guarded: &Guarded, node: usize, rows: &[String]) -> Vec<(u16, V
     answers
 }
 
-/// Rows that demand nothing, and what they answer.
+/// Requests that need no token, each with the status of its answer.
 const OPEN: [(&str, u16); 6] = [
     ("GET /livez", 200),
     ("GET /readyz", 200),

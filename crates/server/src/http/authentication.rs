@@ -2,9 +2,9 @@
 //!
 //! Owns the only place that turns the header `Authorization`, or without it the cookie of a browser
 //! that has signed in, or the certificate of the client, into a caller, and the demand of each
-//! route. The core checks every request that it is
-//! asked. A route that shows or does something without such a request is checked here, so that none
-//! escapes: the demand of an endpoint is an exhaustive match.
+//! route. The core checks every request that it is asked. A route that shows or does something
+//! without such a request is checked here, so that none escapes: the demand of an endpoint is an
+//! exhaustive match.
 //!
 //! While authentication is not required nothing is refused. A valid token still says who makes the
 //! request, for `whoami` and as the author of a change; an invalid one is ignored.

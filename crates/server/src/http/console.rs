@@ -1,8 +1,8 @@
 //! `/ui/…`: the files of the console, a client of this API that runs in a browser.
 //!
-//! Owns how they are sent: compressed, with an entity tag, and with a content security policy that
-//! lets a page load and ask nothing but its own node. The build script compresses what is in
-//! `console/`. The files contain no data, so no permission is needed to read them.
+//! Owns how they are sent: compressed, with an entity tag, and the page with a content security
+//! policy that restricts it to the files and the API of its own node. The build script compresses
+//! what is in `console/`. The files contain no data, so no permission is needed to read them.
 
 use std::io::Read;
 
@@ -37,7 +37,7 @@ pub(super) const PATH: &str = "/ui/";
 const PAGE: &str = "index.html";
 
 /// A file of the console.
-struct File {
+struct ConsoleFile {
     name: &'static str,
     entity_tag: &'static str,
     gzip: &'static [u8],
@@ -73,11 +73,11 @@ pub(super) fn redirect(status: StatusCode) -> Response {
     response
 }
 
-fn file(name: &str) -> Option<&'static File> {
+fn file(name: &str) -> Option<&'static ConsoleFile> {
     FILES.binary_search_by(|file| file.name.cmp(name)).ok().map(|position| &FILES[position])
 }
 
-fn send(file: &File, headers: &HeaderMap) -> Response {
+fn send(file: &ConsoleFile, headers: &HeaderMap) -> Response {
     let is_known = lists(headers, &IF_NONE_MATCH, |tag| tag.trim_start_matches("W/") == file.entity_tag);
     let mut response = if is_known {
         response::empty(StatusCode::NOT_MODIFIED)
@@ -107,7 +107,7 @@ fn send(file: &File, headers: &HeaderMap) -> Response {
     response
 }
 
-impl File {
+impl ConsoleFile {
     fn media_type(&self) -> &'static str {
         let found = MEDIA_TYPES.iter().find(|(end, _)| self.name.ends_with(end));
         found.expect("invariant: a test finds the type of every file").1

@@ -1,15 +1,16 @@
 //! `/v1/keys?delimiter=`: the keys directly below a prefix, and the folders among them.
 //!
-//! A folder is what keys have in common up to the first delimiter behind the prefix. Owns the fold
-//! over pages of keys, and its bounds: a folder with more keys than [`FOLDER_KEYS_MAX`] is not
-//! counted to its end, and one request reads at most [`PAGES_MAX`] pages. So its cost depends on
-//! neither the number of keys nor the size of values.
+//! A folder is the common beginning of keys up to and with the first delimiter behind the prefix,
+//! as the common prefixes of S3's `ListObjectsV2`. Owns how pages of keys become a listing, and its
+//! bounds: a folder with more keys than [`FOLDER_KEYS_MAX`] is not counted to its end, and one
+//! request reads at most [`PAGES_MAX`] pages. So its cost depends on neither the number of keys nor
+//! the size of values.
 
 use bytes::Bytes;
 use tidelock_core::command::{Item, Page, Read};
 use tidelock_core::limits;
 
-/// Keys of a folder after which the rest of it is passed over.
+/// Once so many keys of a folder are counted, the listing continues behind the folder.
 const FOLDER_KEYS_MAX: u64 = limits::LIST_PAGE_ITEMS_MAX as u64;
 
 /// Pages that one request reads at most.
@@ -25,13 +26,14 @@ pub(super) struct Folder {
     pub is_complete: bool,
 }
 
-/// A fold in progress.
+/// A listing that reads one page of keys after the other.
 #[derive(Debug)]
-pub(super) struct Folders {
+pub(super) struct FolderListing {
     prefix: Bytes,
     delimiter: Bytes,
     limit: usize,
-    pages: usize,
+    /// Number of pages that were read.
+    pub pages: usize,
     after: Option<Bytes>,
     /// Keys directly below the prefix.
     pub items: Vec<Item>,
@@ -40,23 +42,30 @@ pub(super) struct Folders {
     pub next: Option<Bytes>,
 }
 
-impl Folders {
-    /// The fold of the keys behind `after`, which may be the prefix of a folder: then behind all of
-    /// its keys. It has at most `limit` keys and folders together.
-    pub fn new(prefix: Bytes, delimiter: Bytes, after: Option<Bytes>, limit: usize) -> Folders {
+impl FolderListing {
+    /// A listing that begins behind the key `after`, or, if that is the prefix of a folder, behind
+    /// all keys of the folder. It has at most `limit` keys and folders together.
+    pub fn new(prefix: Bytes, delimiter: Bytes, after: Option<Bytes>, limit: usize) -> FolderListing {
         let after = after.map(|after| {
             let is_folder =
                 after.len() > prefix.len() && after.starts_with(&prefix) && after.ends_with(&delimiter);
             if is_folder { end_of(&after) } else { after }
         });
         let (items, folders) = Default::default();
-        Folders { prefix, delimiter, limit, pages: 0, after, items, folders, next: None }
+        FolderListing { prefix, delimiter, limit, pages: 0, after, items, folders, next: None }
     }
 
     /// The next page that it needs.
     pub fn read(&self) -> Read {
         let (prefix, after) = (self.prefix.clone(), self.after.clone());
         Read::List { prefix, after, limit: limits::LIST_PAGE_ITEMS_MAX, keys_only: true }
+    }
+
+    /// Bytes of what it has listed so far.
+    pub fn bytes(&self) -> usize {
+        let items = self.items.iter().map(|item| item.key.len() + size_of::<Item>());
+        let folders = self.folders.iter().map(|folder| folder.prefix.len() + size_of::<Folder>());
+        items.sum::<usize>() + folders.sum::<usize>()
     }
 
     /// Takes that page. Returns whether it needs another one.
@@ -88,7 +97,7 @@ impl Folders {
         self.pages < PAGES_MAX
     }
 
-    /// Adds a key. Returns whether there was room for it.
+    /// Adds a key. Returns false if the listing is full, which then ends before this key.
     fn add(&mut self, item: Item) -> bool {
         let rest = &item.key[self.prefix.len()..];
         let found = rest.windows(self.delimiter.len()).position(|window| window == self.delimiter);
@@ -110,7 +119,7 @@ impl Folders {
     }
 }
 
-/// A text that no key with this prefix follows.
+/// The greatest possible key with this prefix, or one that is greater.
 fn end_of(prefix: &Bytes) -> Bytes {
     let mut end = prefix.to_vec();
     end.resize(limits::KEY_BYTES_MAX.max(prefix.len()), 0xff);
@@ -137,7 +146,7 @@ mod tests {
         Page { items, next }
     }
 
-    fn fold(keys: &BTreeSet<Bytes>, mut folders: Folders) -> (Folders, usize) {
+    fn fold(keys: &BTreeSet<Bytes>, mut folders: FolderListing) -> (FolderListing, usize) {
         let mut pages = 1;
         while folders.take(page(keys, &folders.read())) {
             pages += 1;
@@ -149,11 +158,11 @@ mod tests {
         texts.into_iter().map(Bytes::from).collect()
     }
 
-    fn new(prefix: &'static str, after: Option<&'static str>, limit: usize) -> Folders {
-        Folders::new(prefix.into(), "/".into(), after.map(Bytes::from), limit)
+    fn new(prefix: &'static str, after: Option<&'static str>, limit: usize) -> FolderListing {
+        FolderListing::new(prefix.into(), "/".into(), after.map(Bytes::from), limit)
     }
 
-    fn shown(folders: &Folders) -> (Vec<String>, Vec<(String, u64, bool)>) {
+    fn shown(folders: &FolderListing) -> (Vec<String>, Vec<(String, u64, bool)>) {
         let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).expect("a text");
         let items = folders.items.iter().map(|item| text(&item.key)).collect();
         let folder = |folder: &Folder| (text(&folder.prefix), folder.keys, folder.is_complete);
@@ -183,7 +192,7 @@ mod tests {
         for limit in 1..8 {
             let (mut items, mut folders, mut after) = (Vec::new(), Vec::new(), None);
             loop {
-                let (part, _) = fold(&stored, Folders::new("".into(), "/".into(), after, limit));
+                let (part, _) = fold(&stored, FolderListing::new("".into(), "/".into(), after, limit));
                 assert!(part.items.len() + part.folders.len() <= limit);
                 items.extend(part.items);
                 folders.extend(part.folders);
@@ -213,7 +222,7 @@ mod tests {
         let stored = keys(many);
         let (mut seen, mut after) = (Vec::new(), None);
         loop {
-            let (part, pages) = fold(&stored, Folders::new("".into(), "/".into(), after, 1_000));
+            let (part, pages) = fold(&stored, FolderListing::new("".into(), "/".into(), after, 1_000));
             assert!(pages <= PAGES_MAX);
             seen.extend(part.folders.into_iter().map(|folder| folder.prefix));
             after = part.next;

@@ -9,7 +9,7 @@ use tidelock_core::command::{Page, Read};
 use tidelock_core::limits;
 use tidelock_core::types::UnixMillis;
 
-use super::folders::{Folder, Folders};
+use super::folders::{Folder, FolderListing};
 use super::json;
 use super::problem::Problem;
 use super::response::{self, Response};
@@ -36,8 +36,13 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
                 return Err(Problem::invalid(detail));
             }
             let delimiter = Bytes::copy_from_slice(&delimiter);
-            let mut folders = Folders::new(prefix, delimiter, after, limit);
-            while folders.take(call.page(folders.read(), consistency).await?) {}
+            let mut folders = FolderListing::new(prefix, delimiter, after, limit);
+            let held = call.held_bytes();
+            while folders.take(call.page(folders.read(), consistency).await?) {
+                // Most of the page is counted and dropped.
+                call.set_held_bytes(held + folders.bytes());
+            }
+            call.charge_operations(folders.pages);
             (Page { items: folders.items, next: folders.next }, Some(folders.folders))
         }
     };

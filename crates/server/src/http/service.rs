@@ -148,6 +148,16 @@ impl<'a, S: Store> Call<'a, S> {
         Ok(self.memory.grow_to(self.memory.bytes() + bytes).await?)
     }
 
+    /// Bytes of memory that the request holds.
+    pub fn held_bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
+    /// States how many bytes the request still holds, after it has dropped others.
+    pub fn set_held_bytes(&mut self, bytes: usize) {
+        self.memory.set(bytes);
+    }
+
     /// States of how many operations the request consists, for the rate limits of its principal. It
     /// is one otherwise.
     pub fn charge_operations(&self, operations: usize) {

@@ -1,4 +1,4 @@
-//! The last hour of a node, kept by the node itself.
+//! Metrics of the last hour, which the node keeps in memory.
 //!
 //! Owns the series, how they are computed from totals, and their fixed memory: [`STEPS`] values of
 //! each. It shows what the node has done lately where there is no monitoring system.
@@ -61,34 +61,37 @@ pub struct MetricsHistory(Mutex<History>);
 #[derive(Debug, Default)]
 struct History {
     last: Option<(Instant, Totals)>,
+    /// When the next value is due. It rises by whole steps, so that late calls add no delay.
+    due: Option<Instant>,
     samples: VecDeque<Sample>,
     end: Option<SystemTime>,
 }
 
 impl MetricsHistory {
-    /// Whether it is time for the next sample. Of several callers at the same time one is told so.
+    /// Whether the next value is due. Workers may ask at the same time; [`MetricsHistory::record`]
+    /// ignores all of them but the first.
     pub fn is_due(&self, now: Instant) -> bool {
         let history = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        history.last.as_ref().is_none_or(|(last, _)| now.saturating_duration_since(*last) >= STEP)
+        history.due.is_none_or(|due| now >= due)
     }
 
-    /// Adds what happened since the last call.
+    /// Adds what happened since the last call, if a value is due.
     pub fn record(&self, totals: Totals, now: Instant, wall: SystemTime) {
         let mut history = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = history.due.unwrap_or(now);
+        if now < due {
+            return;
+        }
+        let missed = (now - due).as_secs() / STEP.as_secs();
         if let Some((last, before)) = &history.last {
-            let elapsed = now.saturating_duration_since(*last);
-            // Of two workers that came at the same time the second one adds nothing.
-            if elapsed < STEP / 2 {
-                return;
-            }
-            let sample = sample(before, &totals, elapsed.as_secs_f32());
-            let missed = (elapsed.as_secs_f32() / STEP.as_secs_f32()).round() as usize;
-            let gap = missed.saturating_sub(1).min(STEPS);
+            let sample = sample(before, &totals, (now - *last).as_secs_f32());
+            let gap = usize::try_from(missed).map_or(STEPS, |missed| missed.min(STEPS));
             history.samples.extend(std::iter::repeat_n([None; NAMES.len()], gap));
             history.samples.push_back(sample);
             let surplus = history.samples.len().saturating_sub(STEPS);
             history.samples.drain(..surplus);
         }
+        history.due = Some(due + Duration::from_secs(STEP.as_secs() * (missed + 1)));
         history.last = Some((now, totals));
         history.end = Some(wall);
     }
@@ -170,6 +173,19 @@ mod tests {
         history.record(totals, start + STEP * 4, SystemTime::now());
         assert_eq!(value(&history, "requests_per_s"), [Some(20.0), None, None, Some(0.0)]);
         assert_eq!(value(&history, "request_p99_ms"), [Some(0.995), None, None, None]);
+    }
+
+    #[test]
+    fn late_calls_do_not_stretch_the_hour() {
+        let (history, start) = (MetricsHistory::default(), Instant::now());
+        // Asked each 1.1 s for 1,100 s.
+        for call in 0..=1_000_u32 {
+            let now = start + Duration::from_millis(1_100) * call;
+            if history.is_due(now) {
+                history.record(Totals::default(), now, SystemTime::now());
+            }
+        }
+        assert_eq!(value(&history, "connections").len(), 110);
     }
 
     #[test]

@@ -172,8 +172,8 @@ impl HttpCounters {
     }
 
     /// What was served, apart from requests about the node itself.
-    pub fn served(&self) -> Served {
-        let mut served = Served::default();
+    pub fn served(&self) -> RequestTotals {
+        let mut served = RequestTotals::default();
         for &dialect in Dialect::ALL.iter().filter(|dialect| **dialect != Dialect::Operations) {
             for of_method in &self.requests[dialect as usize] {
                 served.requests += of_method.iter().map(Counter::get).sum::<u64>();
@@ -234,7 +234,7 @@ impl HttpCounters {
 
 /// Requests of clients, without labels.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Served {
+pub struct RequestTotals {
     /// Number of requests.
     pub requests: u64,
     /// Number of those answered with a status of 500 or more.

@@ -134,3 +134,19 @@ pub(super) fn warnings(settings: &Settings) -> Vec<String> {
         .inspect(|warning| tracing::warn!("{warning}"))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RawSettings;
+
+    #[test]
+    fn unsynced_writes_are_warned_of() {
+        let warned = |sync| {
+            let raw = RawSettings { sync: Some(sync), ..RawSettings::default() };
+            warnings(&Settings::new(raw).expect("settings"))
+        };
+        assert!(warned(true).is_empty());
+        assert!(matches!(&warned(false)[..], [warning] if warning.contains("--sync false")));
+    }
+}
