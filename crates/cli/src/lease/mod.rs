@@ -9,7 +9,7 @@ use serde_json::json;
 use tidelock_api::leases::{
     GrantLease, GrantedLease, Lease, LeaseKey, LeasePage, RenewLeases, RenewedLeases,
 };
-use tidelock_client::{Call, CliError, Client, keys, output};
+use tidelock_client::{Call, CliError, Client, Response, keys, output};
 
 use crate::args::{ClientArgs, GrantArgs, LeaseArgs, LeaseCommand, ListLeasesArgs, Output};
 use session::{LeaseSession, Validity};
@@ -32,12 +32,15 @@ pub fn path(id: &str) -> String {
     format!("/v1/leases/{}", keys::segment(id))
 }
 
-/// Grants a lease.
-pub fn grant(client: &Client, ttl: Duration, tag: Option<&str>) -> Result<GrantedLease, CliError> {
+/// Asks for a lease. May be repeated: one that was granted without an answer ends by itself.
+pub fn ask_to_grant(client: &Client, ttl: Duration, tag: Option<&str>) -> Result<Response, CliError> {
     let request = GrantLease { ttl: format!("{}ms", ttl.as_millis()), tag: tag.map(str::to_owned) };
-    let body = json!(request).to_string();
-    // A lease that was granted without an answer ends by itself.
-    client.ask_for(201, &Call::post("/v1/leases", body.as_bytes()))?.json()
+    client.ask(&Call::post("/v1/leases", json!(request).to_string().as_bytes()))
+}
+
+/// The lease of an answer to [`ask_to_grant`].
+pub fn granted(answer: Response) -> Result<GrantedLease, CliError> {
+    answer.accept(201)?.json()
 }
 
 /// Renews leases once.
@@ -47,7 +50,7 @@ pub fn renew(client: &Client, ids: &[String]) -> Result<RenewedLeases, CliError>
 }
 
 fn print_granted(client: &Client, format: Output, args: &GrantArgs) -> Result<(), CliError> {
-    let granted = grant(client, args.ttl, args.tag.as_deref())?;
+    let granted = granted(ask_to_grant(client, args.ttl, args.tag.as_deref())?)?;
     match format {
         Output::Json => output::line(&json!(granted).to_string()),
         Output::Text => output::line(&granted.id),

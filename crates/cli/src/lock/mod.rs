@@ -53,13 +53,16 @@ async fn hold(args: &LockArgs) -> Result<(), CliError> {
         )
     })?;
     let client = Arc::new(session::client(&args.client, args.ttl)?);
-    let (granting, ttl, tag) = (client.clone(), args.ttl, tag.tag().to_owned());
-    let validity = Validity::starting_now(args.ttl);
-    let granted = blocking(move || lease::grant(&granting, ttl, Some(&tag))).await?;
-    let session = LeaseSession { id: granted.id, ttl, client };
+    let deadline = args.wait.map(|wait| Instant::now() + wait);
+    let (session, validity) = tokio::select! {
+        granted = grant(args.ttl, tag.tag(), client, deadline) => granted?,
+        signal = signals.next() => {
+            return Err(CliError::Command(guarded_command::code_of_signal(signal)));
+        }
+    };
     let fence = tokio::select! {
         biased;
-        fence = acquire(args, &session) => fence,
+        fence = acquire(args, &session, deadline) => fence,
         signal = signals.next() => Err(CliError::Command(guarded_command::code_of_signal(signal))),
         lost = session.renew_until_lost(&validity) => {
             Err(CliError::Refused(format!("the lock was not acquired: {lost}")))
@@ -98,9 +101,36 @@ async fn end(session: &LeaseSession) {
     }
 }
 
+/// The lease that is to hold the lock. Tried until `deadline` while a leader is being elected.
+async fn grant(
+    ttl: Duration,
+    tag: &str,
+    client: Arc<Client>,
+    deadline: Option<Instant>,
+) -> Result<(LeaseSession, Validity), CliError> {
+    loop {
+        let validity = Validity::starting_now(ttl);
+        let (granting, tag) = (client.clone(), tag.to_owned());
+        let answer = blocking(move || lease::ask_to_grant(&granting, ttl, Some(&tag))).await?;
+        if !is_transient(&answer) || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            let id = lease::granted(answer)?.id;
+            return Ok((LeaseSession { id, ttl, client }, validity));
+        }
+        sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Whether a node had no leader to ask, or does not know what the leader has done.
+fn is_transient(answer: &Response) -> bool {
+    matches!(answer.status, 503 | 504)
+}
+
 /// Waits until the lease holds the lock. Returns the fence.
-async fn acquire(args: &LockArgs, session: &LeaseSession) -> Result<u64, CliError> {
-    let deadline = args.wait.map(|wait| Instant::now() + wait);
+async fn acquire(
+    args: &LockArgs,
+    session: &LeaseSession,
+    deadline: Option<Instant>,
+) -> Result<u64, CliError> {
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let wait = left.unwrap_or(REQUEST_WAIT_MAX).min(REQUEST_WAIT_MAX);
@@ -116,7 +146,7 @@ async fn acquire(args: &LockArgs, session: &LeaseSession) -> Result<u64, CliErro
                 return Ok(acquired.fence);
             }
             Ok(answer) if answer.problem().as_deref() == Some("lock-held") && !is_over => {}
-            Ok(answer) if matches!(answer.status, 503 | 504) && !is_over => sleep(RETRY_PAUSE).await,
+            Ok(answer) if is_transient(&answer) && !is_over => sleep(RETRY_PAUSE).await,
             Ok(answer) => return Err(answer.refusal()),
             Err(error @ CliError::Unreachable(_)) if !is_over => {
                 output::progress(&error.to_string());

@@ -2,14 +2,15 @@
 //! the leader killed, with a holder paused past its lease, and with waiters whose connection dies.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::Write;
+use std::process::Stdio;
 use std::thread;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::client::Raw;
+use crate::harness::process::Process;
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
 
@@ -155,17 +156,13 @@ fn a_waiter_whose_connection_dies_leaves_the_queue() {
 }
 
 /// A command that holds a lock, with pipes.
-fn locked(shell: &Shell, options: &[&str], script: &str) -> Child {
+fn locked(shell: &Shell, options: &[&str], script: &str) -> Process {
     let mut command = shell.command(&[&["lock", "jobs"], options, &["--", "sh", "-c", script]].concat());
     let path = std::env::var("PATH").unwrap_or_default();
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_tidelock"));
     command.env("PATH", format!("{}:{path}", binary.parent().expect("a directory").display()));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().expect("it starts")
-}
-
-fn signal(child: &Child, signal: Signal) {
-    kill_process(Pid::from_child(child), signal).expect("it runs");
+    Process::start(&mut command)
 }
 
 /// The holder is paused while its command goes on: the lease ends, the next holder writes, and the
@@ -177,14 +174,13 @@ fn a_paused_holder_is_refused() {
     let script = "echo $TIDELOCK_FENCE; read line; \
                   tidelock kv put '{jobs}done' first --fence jobs=$TIDELOCK_FENCE 2>&1; echo; sleep 1000";
     let mut first = locked(&shell, &["--ttl", "5s"], script);
-    let mut lines = BufReader::new(first.stdout.take().expect("a pipe")).lines();
-    let mut next_line = || lines.next().expect("a line").expect("text");
-    let fence: u64 = next_line().parse().expect("a fence");
+    let lines = first.lines();
+    let fence: u64 = lines.next_line().parse().expect("a fence");
     assert_eq!(lock(&cluster, 2, "jobs")["holder"]["fence"].as_u64(), Some(fence));
-    signal(&first, Signal::STOP);
+    first.signal(Signal::STOP);
 
     let script = "tidelock kv put '{jobs}done' second --fence jobs=$TIDELOCK_FENCE && echo $TIDELOCK_FENCE";
-    let second = locked(&shell, &["--value", "second"], script).wait_with_output().expect("it ends");
+    let second = locked(&shell, &["--value", "second"], script).output();
     assert!(second.status.success(), "{second:?}");
     let written = String::from_utf8_lossy(&second.stdout).lines().last().and_then(|line| line.parse().ok());
     assert!(written > Some(fence), "{second:?}");
@@ -192,12 +188,12 @@ fn a_paused_holder_is_refused() {
     first.stdin.take().expect("a pipe").write_all(b"go on\n").expect("it reads");
     let mut said = String::new();
     while !said.contains("412") {
-        said += &next_line();
+        said += &lines.next_line();
     }
     assert!(said.contains("Stale fence"), "{said}");
     assert_eq!(shell.done(&["kv", "get", "{jobs}done"]), b"second");
-    signal(&first, Signal::CONT);
-    let ended = first.wait_with_output().expect("it ends");
+    first.signal(Signal::CONT);
+    let ended = first.output();
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     assert!(String::from_utf8_lossy(&ended.stderr).contains("the command was killed"), "{ended:?}");
 }
@@ -206,17 +202,14 @@ fn a_paused_holder_is_refused() {
 fn the_command_passes_on_codes_and_signals_and_shows_who_holds() {
     let cluster = Cluster::start(3);
     let shell = Shell::of(&cluster);
-    let done =
-        locked(&shell, &[], "test -n \"$TIDELOCK_LEASE\" && exit 7").wait_with_output().expect("it ends");
+    let done = locked(&shell, &[], "test -n \"$TIDELOCK_LEASE\" && exit 7").output();
     assert_eq!(done.status.code(), Some(7), "{done:?}");
     assert!(done.stderr.is_empty(), "{done:?}");
     assert_eq!(shell.done(&["lock", "jobs", "--show"]), b"nobody holds the lock\n");
 
     let mut holder =
         locked(&shell, &["--value", "host-1"], "trap 'kill $!; exit 3' TERM; echo held; sleep 1000 & wait");
-    let mut held = String::new();
-    BufReader::new(holder.stdout.take().expect("a pipe")).read_line(&mut held).expect("a line");
-    assert_eq!(held, "held\n");
+    assert_eq!(holder.lines().next_line(), "held");
     let shown = String::from_utf8(shell.done(&["lock", "jobs", "--show"])).expect("text");
     assert!(shown.contains("host-1") && shown.contains("fence "), "{shown}");
     let value = shell.json(&["lock", "jobs", "--show"])["holder"]["value"].clone();
@@ -235,22 +228,36 @@ fn the_command_passes_on_codes_and_signals_and_shows_who_holds() {
     // While it is open, the command does not end by itself.
     let _input = next.stdin.take();
     eventually("it waits", || (queue(&cluster, 1, "jobs").len() == 1).then_some(()));
-    signal(&holder, Signal::TERM);
+    holder.signal(Signal::TERM);
     assert_eq!(holder.wait().expect("it ends").code(), Some(3));
-    let mut held = String::new();
-    BufReader::new(next.stdout.take().expect("a pipe")).read_line(&mut held).expect("a line");
-    assert_eq!(held, "held\n");
+    assert_eq!(next.lines().next_line(), "held");
     let lease = shell.json(&["lock", "jobs", "--show"])["holder"]["lease"].clone();
     let lease = lease.as_str().expect("a lease");
     let shown = shell.json(&["lease", "show", lease]);
     assert_eq!(shown["held"], json!([{ "key": "jobs" }]));
     assert_eq!(shell.done(&["lease", "revoke", lease]), b"revoked\n");
-    let ended = next.wait_with_output().expect("it ends");
+    let ended = next.output();
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     assert!(String::from_utf8_lossy(&ended.stderr).contains("the lease has ended"), "{ended:?}");
     let missing = shell.run(&["lock", "jobs", "--", "/does/not/exist"]);
     assert_eq!(missing.status.code(), Some(1), "{missing:?}");
     assert_eq!(lock(&cluster, 1, "jobs")["holder"], Value::Null);
+}
+
+/// Without a leader, no lease is granted: the command asks again until there is one.
+#[test]
+fn a_lock_is_waited_for_while_there_is_no_leader() {
+    let cluster = Cluster::start(3);
+    let others = [2, 3];
+    others.iter().for_each(|number| cluster.signal(*number, Signal::STOP));
+    let mut holder = locked(&Shell::by_way_of(&cluster, &[1]), &[], "echo held");
+    eventually("a lease was refused", || {
+        let metrics = cluster.get(1, "/metrics").text();
+        metrics.lines().any(|line| line.contains("method=\"write\",status=\"5xx\"")).then_some(())
+    });
+    others.iter().for_each(|number| cluster.signal(*number, Signal::CONT));
+    assert_eq!(holder.lines().next_line(), "held");
+    assert!(holder.wait().expect("it ends").success());
 }
 
 /// An election is a lock whose value names the candidate, and observing it is a watch of its key.
@@ -259,35 +266,37 @@ fn an_election_is_observed_by_a_watch() {
     let mut cluster = Cluster::start(3);
     let shell = Shell::of(&cluster);
     let mut watch = shell.command(&["watch", "jobs", "--key", "--state", "--output", "json"]);
-    let mut watch = watch.stdout(Stdio::piped()).spawn().expect("it starts");
-    let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
-    let mut leader = || loop {
-        let change: Value =
-            serde_json::from_str(&lines.next().expect("a line").expect("text")).expect("JSON");
+    let mut watch = Process::start(watch.stdout(Stdio::piped()));
+    let lines = watch.lines();
+    let leader = || loop {
+        let change: Value = serde_json::from_str(&lines.next_line()).expect("JSON");
         // Between two leaders, nobody may lead.
         if change["deleted"] != true {
             return change["val"].as_str().expect("a value").to_owned();
         }
     };
-    let mut candidates: Vec<(String, Child)> = ["a", "b", "c"]
+    let mut candidates: Vec<(String, Process)> = ["a", "b", "c"]
         .map(|name| (name.to_owned(), locked(&shell, &["--value", name], "sleep 1000")))
         .into();
-    let mut led = BTreeSet::new();
+    let mut led: Vec<String> = vec![];
     let chief = cluster.chief();
     for round in 0..3 {
-        let elected = leader();
-        assert!(led.insert(elected.clone()), "{elected} led before");
+        let mut elected = leader();
+        // A node that has not kept the changes has the watcher begin with the present state.
+        while led.last() == Some(&elected) {
+            elected = leader();
+        }
+        assert!(!led.contains(&elected), "{elected} led before");
         let position = candidates.iter().position(|(name, _)| *name == elected).expect("a candidate");
         let (_, mut candidate) = candidates.remove(position);
         if round == 1 {
             cluster.kill(chief);
         }
         // Its command must not outlive it: the shell gets no signal that it could pass on.
-        signal(&candidate, Signal::TERM);
+        candidate.signal(Signal::TERM);
         candidate.wait().expect("it ends");
+        led.push(elected);
     }
-    watch.kill().expect("it runs");
-    watch.wait().expect("it ends");
 }
 
 /// Ten thousand leases of all shards are renewed by one request, also after a leader was killed and
@@ -361,7 +370,7 @@ fn keys_end_with_their_lease_and_commands_manage_it() {
     let lease = text(shell.done(&["lease", "grant", "--ttl", "2s", "--tag", "web"]));
     assert!(lease.starts_with("{web}:"), "{lease}");
     let mut keep = shell.command(&["lease", "keep", &lease]);
-    let mut keep = keep.stderr(Stdio::piped()).spawn().expect("it starts");
+    let keep = Process::start(keep.stderr(Stdio::piped()));
     shell.done(&["kv", "put", "{web}/a", "up", "--lease", &lease]);
     for number in cluster.numbers() {
         let shown = cluster.get(number, &format!("/v1/leases/{lease}")).json();
@@ -373,8 +382,7 @@ fn keys_end_with_their_lease_and_commands_manage_it() {
     assert!(listed.contains(&lease), "{listed}");
     assert_eq!(shell.done(&["kv", "get", "{web}/a"]), b"up");
     // Nobody renews it any more.
-    keep.kill().expect("it runs");
-    keep.wait().expect("it ends");
+    keep.end();
     eventually("the key has gone", || {
         (shell.run(&["kv", "get", "{web}/a"]).status.code() == Some(1)).then_some(())
     });
@@ -386,6 +394,6 @@ fn keys_end_with_their_lease_and_commands_manage_it() {
         (random["ttl_ms"].as_u64(), random["id"].as_str().map(str::len) > Some(10)),
         (Some(60_000), true)
     );
-    let ended: Command = shell.command(&["lease", "keep", &lease]);
-    assert_eq!({ ended }.output().expect("it ends").status.code(), Some(1));
+    let mut ended = shell.command(&["lease", "keep", &lease]);
+    assert_eq!(ended.output().expect("it ends").status.code(), Some(1));
 }

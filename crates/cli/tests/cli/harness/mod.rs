@@ -9,6 +9,7 @@ pub mod load;
 pub mod machines;
 pub mod namespaces;
 pub mod ports;
+pub mod process;
 pub mod recorder;
 pub mod reports;
 pub mod resp;
