@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Output};
+use std::process::Output;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DnType, ExtendedKeyUsagePurpose,
     IsCa, KeyPair, SanType, date_time_ymd,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -22,6 +22,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::harness::process::Process;
 use crate::harness::{eventually, ports, tidelock};
 
 /// A limit for what takes milliseconds.
@@ -66,7 +67,7 @@ fn issue_with(issuer: &Issuer, change: impl FnOnce(&mut CertificateParams)) -> I
 
 /// A node that requires authentication and asks clients for certificates.
 struct GuardedNode {
-    process: Child,
+    process: Process,
     directory: tempfile::TempDir,
     port: u16,
     hosts: Issuer,
@@ -101,8 +102,7 @@ impl GuardedNode {
             command.args([flag, &format!("127.0.0.1:{}", port + offset)]);
         }
         let log = fs::File::create(directory.path().join("log")).expect("a file");
-        let process = command.stdout(log.try_clone().expect("a handle")).stderr(log).spawn();
-        let process = process.expect("the binary starts");
+        let process = Process::start(command.stdout(log.try_clone().expect("a handle")).stderr(log));
         let mut node = GuardedNode { process, directory, port, hosts, clients, admin: String::new() };
         eventually("the node serves", || {
             node.run(&["kv", "put", "ready", "yes"], &[]).status.success().then_some(())
@@ -206,15 +206,7 @@ impl GuardedNode {
 
     /// Makes the node look at its files.
     fn look_again(&self) {
-        kill_process(Pid::from_child(&self.process), Signal::HUP).expect("the node runs");
-    }
-}
-
-impl Drop for GuardedNode {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.process.signal(Signal::HUP);
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tidelock_server::token::{BearerToken, JoinTokenText};
 
+use crate::harness::process::Process;
 use crate::harness::{eventually, ports, tidelock};
 
 /// Number of hosts of a cluster.
@@ -363,8 +364,7 @@ fn dev_starts_nodes_with_certificates_and_a_token() {
     {
         command.args([flag, &(base + offset).to_string()]);
     }
-    let child = command.stdout(log.try_clone().expect("a handle")).stderr(log).spawn();
-    let mut dev = ChildGuard(child.expect("the binary starts"));
+    let mut dev = Process::start(command.stdout(log.try_clone().expect("a handle")).stderr(log));
     let said = || fs::read_to_string(&output).expect("its output");
     eventually("the announcement", || said().contains("All 3 nodes are ready").then_some(()));
     assert!(said().contains("root.token") && said().contains("ca.crt"), "{}", said());
@@ -377,18 +377,6 @@ fn dev_starts_nodes_with_certificates_and_a_token() {
     let put = run(&["kv", "put", "a", "1", "--token-file", &token]);
     assert!(put.status.success(), "{put:?}\n{}", said());
     assert!(!run(&["kv", "get", "a"]).status.success());
-    let pid = rustix::process::Pid::from_child(&dev.0);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
-    dev.0.wait().expect("it ends");
-}
-
-/// A process that ends with the test.
-struct ChildGuard(Child);
-
-impl Drop for ChildGuard {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    dev.signal(rustix::process::Signal::TERM);
+    dev.wait().expect("it ends");
 }

@@ -3,20 +3,21 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::config::{post, post_through};
+use crate::harness::process::Process;
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
 
 /// A running agent; killed when dropped.
 struct Agent {
-    child: Child,
+    process: Process,
     log: PathBuf,
 }
 
@@ -26,7 +27,7 @@ impl Agent {
         let file = fs::OpenOptions::new().create(true).append(true).open(&log).expect("a file");
         let mut command: Command = shell.command(&[&["config", "agent"], arguments].concat());
         command.current_dir(directory).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
-        Agent { child: command.spawn().expect("the binary starts"), log }
+        Agent { process: Process::start(&mut command), log }
     }
 
     fn log(&self) -> String {
@@ -38,21 +39,11 @@ impl Agent {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a number")).expect("not zero");
-        kill_process(pid, signal).expect("it runs");
+        self.process.signal(signal);
     }
 
-    fn kill(mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    fn kill(self) {
+        self.process.end();
     }
 }
 
@@ -122,7 +113,7 @@ fn a_file_and_its_command_follow_a_container() {
     shell.done(&["config", "container", "set", "shop", "app", "p=p"]);
     until_content(&path("app.yaml"), "p: 3\n");
     agent.signal(Signal::TERM);
-    assert_eq!(agent.child.wait().expect("it ends").code(), Some(0), "{}", agent.log());
+    assert_eq!(agent.process.wait().expect("it ends").code(), Some(0), "{}", agent.log());
 }
 
 #[test]
@@ -180,7 +171,7 @@ fn settings_are_read_again() {
     assert!(path("one.json").exists());
     assert!(!path(".one.json.tidelock-state").exists(), "it is in the directory of the states");
     agent.signal(Signal::INT);
-    assert_eq!(agent.child.wait().expect("it ends").code(), Some(0));
+    assert_eq!(agent.process.wait().expect("it ends").code(), Some(0));
 }
 
 #[test]

@@ -3,18 +3,19 @@
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::client::Client;
+use crate::harness::process::Process;
 use crate::harness::{DEADLINE, eventually, ports, tidelock};
 
 /// A running `tidelock dev` and the lines it prints.
 struct Dev {
-    child: Child,
+    child: Process,
     lines: mpsc::Receiver<String>,
     http_base: u16,
 }
@@ -33,8 +34,7 @@ impl Dev {
 
     fn start(directory: &Path, base: u16) -> Dev {
         let mut command = Dev::command(directory, base);
-        let mut child =
-            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+        let mut child = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
         let (sender, lines) = mpsc::channel();
         let streams: [Box<dyn std::io::Read + Send>; 2] =
             [Box::new(child.stdout.take().expect("a pipe")), Box::new(child.stderr.take().expect("a pipe"))];
@@ -76,13 +76,6 @@ impl Dev {
     }
 }
 
-impl Drop for Dev {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Retries a put until it succeeds: an election may be in progress after a node has died.
 fn put(dev: &Dev, node: u16, value: &str) {
     let client = Client::default();
@@ -117,19 +110,16 @@ fn a_cluster_to_play_with() {
     dev.await_line("node-2 is gone: signal: 9");
     let line = dev.await_line("serve --data-dir");
     put(&dev, 1, "without node 2");
-    let mut revived = Command::new("sh")
-        .args(["-c", &format!("exec {line}")])
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("a shell");
+    let mut revived =
+        Process::start(Command::new("sh").args(["-c", &format!("exec {line}")]).stderr(Stdio::null()));
     eventually("node 2 serves again", || {
         let read = Client::default().send("GET", &dev.url(2, "/v1/keys/k"), &[], b"").ok()?;
         (read.text() == "without node 2").then_some(())
     });
-    kill_process(Pid::from_child(&revived), Signal::TERM).expect("the node runs");
+    revived.signal(Signal::TERM);
     assert!(revived.wait().expect("it ends").success());
 
-    kill_process(Pid::from_child(&dev.child), Signal::TERM).expect("it runs");
+    dev.child.signal(Signal::TERM);
     assert_eq!(dev.child.wait().expect("it ends").code(), Some(0));
     dev.await_gone();
 

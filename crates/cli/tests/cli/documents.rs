@@ -4,8 +4,9 @@
 //! output. Addresses of the documents are replaced by those of the cluster under test, and numbers
 //! are not compared: versions differ from run to run.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use crate::harness::process::Process;
 use crate::harness::{Cluster, Options, eventually, ports, shell_commands};
 
 /// A command and its documented output.
@@ -147,8 +148,8 @@ fn client_certificates() {
     let addresses =
         format!("--http 127.0.0.1:{port} --resp 127.0.0.1:{} --peer 127.0.0.1:{}", port + 1, port + 2);
     let serve = format!("exec tidelock serve --secure --data-dir data --resp-cluster off {addresses}");
-    let serve = shell(&format!("{serve} --client-ca clients/client-ca.crt")).stderr(Stdio::null()).spawn();
-    let _node = Processes(vec![serve.expect("a shell")]);
+    let mut serve = shell(&format!("{serve} --client-ca clients/client-ca.crt"));
+    let _node = Process::start(serve.stderr(Stdio::null()));
     eventually("the administrator is logged in", || {
         shell("tidelock login < data/root.token").output().expect("a shell").status.success().then_some(())
     });
@@ -198,11 +199,11 @@ fn secure() {
         shell.env("PATH", format!("{}:{path}", binary.parent().expect("a directory").display()));
         shell
     };
-    let mut nodes = Processes(vec![]);
+    let mut nodes = vec![];
     for line in script.lines().map(with_addresses) {
         if line.starts_with("tidelock serve") {
-            let serve = shell(&format!("exec {line} --resp-cluster off")).stderr(Stdio::null()).spawn();
-            nodes.0.push(serve.expect("a shell"));
+            let mut serve = shell(&format!("exec {line} --resp-cluster off"));
+            nodes.push(Process::start(serve.stderr(Stdio::null())));
             continue;
         }
         // A node that has just started may not serve yet. curl exits with 0 even for an error
@@ -212,7 +213,7 @@ fn secure() {
             (done.status.success() && (!line.starts_with("curl") || done.stdout == b"world")).then_some(())
         });
     }
-    assert_eq!(nodes.0.len(), 3);
+    assert_eq!(nodes.len(), 3);
     let anonymous = shell(&with_addresses("tidelock kv get hello --url https://10.0.0.3:8001 --ca ca.crt"));
     let mut anonymous = anonymous;
     anonymous.env("XDG_CONFIG_HOME", "/nonexistent");
@@ -220,19 +221,6 @@ fn secure() {
         let refused = anonymous.output().expect("a shell");
         String::from_utf8_lossy(&refused.stderr).contains("401").then_some(())
     });
-}
-
-/// Processes that end with the test.
-struct Processes(Vec<Child>);
-
-impl Drop for Processes {
-    fn drop(&mut self) {
-        for process in &mut self.0 {
-            // It may have ended by itself.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
 }
 
 /// Every command of the page succeeds while authentication is not required.

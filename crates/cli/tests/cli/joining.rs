@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
+use crate::harness::process::Process;
 use crate::harness::{Cluster, ports, tidelock};
 
 /// A node with its data in `directory` and a unique peer address.
@@ -24,15 +25,12 @@ fn a_node_that_waits_to_join_stops_when_it_is_asked_to() {
     let nobody = format!("127.0.0.1:{}", ports::reserve(1));
     let mut hosts = vec![];
     for _ in 0..2 {
-        let mut child = newcomer(directory.path())
-            .args(["--join", &nobody])
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
+        let mut newcomer = newcomer(directory.path());
+        let mut child = Process::start(newcomer.args(["--join", &nobody]).stderr(Stdio::piped()));
         let mut log =
             BufReader::new(child.stderr.take().expect("a pipe")).lines().map(Result::unwrap_or_default);
         assert!(log.any(|line| line.contains("not a member yet") && line.contains(&nobody)));
-        kill_process(Pid::from_child(&child), Signal::TERM).expect("a running child can be signalled");
+        child.signal(Signal::TERM);
         // Read to the end; otherwise the node could block on a full pipe.
         log.for_each(drop);
         assert_eq!(child.wait().expect("it ends").code(), Some(0));

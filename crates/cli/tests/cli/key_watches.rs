@@ -1,12 +1,12 @@
 //! Watches of keys over HTTP and by `tidelock watch`: at every node, after restarts, and while
 //! slots move.
 
-use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
 
 use crate::harness::client::Raw;
+use crate::harness::process::Process;
 use crate::harness::resp::{Client, address_of};
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
@@ -131,10 +131,9 @@ fn the_command_prints_changes_while_slots_move() {
         cluster.put(1, &format!("/v1/keys/key-{number:02}"), b"0");
     }
     let mut command = shell.command(&["watch", "key-", "--state", "--output", "json"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    let mut next =
-        || -> Value { serde_json::from_str(&lines.next().expect("a line").expect("text")).expect("JSON") };
+    let mut watch = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let lines = watch.lines();
+    let next = || -> Value { serde_json::from_str(&lines.next_line()).expect("JSON") };
     for number in 0..40 {
         assert_eq!(next()["key"], format!("key-{number:02}"));
     }
@@ -156,8 +155,7 @@ fn the_command_prints_changes_while_slots_move() {
             known[number] = value;
         }
     }
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
+    watch.end();
     let one = shell.done(&["watch", "key-05", "--key", "--state", "--count", "1"]);
     assert!(String::from_utf8_lossy(&one).starts_with("put key-05 = 3 (version "));
     assert!(shell.failed(&["watch", "key-", "--after", "x"]).contains("after must be the cursor"));

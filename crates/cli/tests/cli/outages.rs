@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
+use crate::harness::process::Process;
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
 use crate::membership::text;
@@ -79,13 +80,9 @@ fn a_change_is_asked_for_again_until_there_is_a_leader() {
     for number in [2, 3] {
         cluster.signal(number, Signal::STOP);
     }
-    let mut drain = Shell::by_way_of(&cluster, &[1])
-        .command(&["cluster", "drain", "3", "--wait-s", "600"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary starts");
+    let mut drain = Shell::by_way_of(&cluster, &[1]).command(&["cluster", "drain", "3", "--wait-s", "600"]);
+    drain.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut drain = Process::start(&mut drain);
     let mut errors = BufReader::new(drain.stderr.take().expect("a pipe")).lines();
     let asks_again = errors.any(|line| line.expect("text").contains("asking again"));
     assert!(asks_again, "the first refusal is not the end");

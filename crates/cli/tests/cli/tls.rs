@@ -4,14 +4,14 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Output};
+use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -19,6 +19,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use uuid::Uuid;
 
+use crate::harness::process::Process;
 use crate::harness::{eventually, ports, tidelock};
 
 /// A limit for what takes milliseconds.
@@ -79,7 +80,7 @@ impl Authority {
 
 /// A cluster of one whose clients connect with TLS.
 struct SecureNode {
-    process: Child,
+    process: Process,
     http: SocketAddr,
     resp: SocketAddr,
     directory: tempfile::TempDir,
@@ -107,8 +108,7 @@ impl SecureNode {
         command.args(["--resp-cluster", "off", "--peer", &address(2).to_string(), "--tls-dir"]);
         command.arg(directory.path()).arg("--data-dir").arg(directory.path().join("data"));
         let log = fs::File::create(directory.path().join("log")).expect("a file");
-        let process = command.stdout(log.try_clone().expect("a handle")).stderr(log).spawn();
-        let process = process.expect("the binary starts");
+        let process = Process::start(command.stdout(log.try_clone().expect("a handle")).stderr(log));
         SecureNode { process, http: address(0), resp: address(1), directory }
     }
 
@@ -128,16 +128,7 @@ impl SecureNode {
 
     /// Makes the node look at its certificate.
     fn look_again(&self) {
-        let process = Pid::from_child(&self.process);
-        kill_process(process, Signal::HUP).expect("the node runs");
-    }
-}
-
-impl Drop for SecureNode {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.process.signal(Signal::HUP);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use crate::harness::process::Process;
 use crate::harness::{Cluster, ports, tidelock};
 
 #[test]
@@ -32,10 +33,9 @@ fn an_http_port_to_join_at_says_what_that_port_is() {
     let peer = format!("127.0.0.1:{}", ports::reserve(1));
     command.args(["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--peer", &peer]);
     command.args(["--join", &cluster.address(1).to_string(), "--data-dir"]).arg(directory.path());
-    let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    let mut child = Process::start(command.stdin(Stdio::null()).stderr(Stdio::piped()));
     let mut log = BufReader::new(child.stderr.take().expect("a pipe")).lines().map(Result::unwrap_or_default);
     let line = log.find(|line| line.contains("not a member yet")).expect("it says why it waits");
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
+    child.end();
     assert!(line.contains("an HTTP server answers") && line.contains("--peer"), "{line}");
 }
