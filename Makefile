@@ -21,6 +21,10 @@ FUZZ_SECONDS ?= 600
 PROPTEST_RNG_SEED ?= 1
 export PROPTEST_RNG_SEED
 
+# Tests of the real binary wait more than they compute: as many at a time as keep two cores busy.
+RUST_TEST_THREADS ?= 4
+export RUST_TEST_THREADS
+
 # Always the whole workspace and one profile: selecting one package would resolve features differently and compile
 # the dependencies again.
 CARGO_TEST := cargo test --workspace --locked
