@@ -146,6 +146,8 @@ pub enum Fault {
     RenewalNotApplied,
     /// A leader ends leases although they have not lasted since it began to lead.
     LeaseFloorIgnored,
+    /// A leader whose clock was set forward ends the leases that end by that time.
+    ClockStepIgnored,
     /// The next holder of a lock gets the fence of the one before.
     FenceUsedTwice,
     /// Leases and locks are not copied when their slots move.
@@ -179,7 +181,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 71] = [
+    pub const ALL: [Fault; 72] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -241,6 +243,7 @@ impl Faults {
         Fault::SkippedOperationExecuted,
         Fault::RenewalNotApplied,
         Fault::LeaseFloorIgnored,
+        Fault::ClockStepIgnored,
         Fault::FenceUsedTwice,
         Fault::LeasesLeftBehind,
         Fault::EvictedKeyNotInvalidated,

@@ -94,6 +94,8 @@ impl NodeOptions {
 /// Logical durations, in ticks of the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
+    /// Milliseconds of a tick, by which a clock that was set is told from time that has passed.
+    pub tick_ms: u64,
     /// A follower that hears from no leader for this long, plus up to half as much jitter, stands
     /// for election.
     pub election_ticks: u64,

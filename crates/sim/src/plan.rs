@@ -38,10 +38,8 @@ pub struct Plan {
     pub founding_version: ClusterVersion,
     /// Founders that begin with a release that supports only the first version.
     pub old_hosts: Vec<NodeId>,
-    /// Timeouts and intervals of the nodes, in ticks.
+    /// Timeouts and intervals of the nodes, in ticks, and the length of a tick by a correct clock.
     pub timing: Timing,
-    /// Length of a tick by a correct clock.
-    pub tick: Micros,
     /// How the network behaves without faults.
     pub conditions: NetworkConditions,
     /// How the disks behave without faults.
@@ -188,8 +186,7 @@ impl Plan {
             division: NO_DIVISION,
             founding_version: ClusterVersion::NEWEST,
             old_hosts: Vec::new(),
-            timing: draw_timing(random.u64(15..60), &mut generator(seed, "patience")),
-            tick: Micros::MILLISECOND * random.u64(20..=100),
+            timing: draw_timing(random.u64(15..60), random.u64(20..=100), &mut generator(seed, "patience")),
             conditions: draw_weather(intensity, random),
             disk: draw_disk(random),
             snapshot_log_bytes_min: *choose(
@@ -231,7 +228,7 @@ impl Plan {
             replicas: None,
             duration,
             load,
-            timing: draw_timing(random.u64(15..30), random),
+            timing: draw_timing(random.u64(15..30), drawn.timing.tick_ms, random),
             conditions: NetworkConditions {
                 delay_min: Micros(50),
                 delay_max: Micros(random.u64(100..2_000)),
@@ -259,6 +256,7 @@ impl Plan {
             founding_version: ClusterVersion::NEWEST,
             old_hosts: Vec::new(),
             timing: Timing {
+                tick_ms: 50,
                 election_ticks: 10,
                 heartbeat_ticks: 2,
                 request_ticks: 60,
@@ -267,7 +265,6 @@ impl Plan {
                 slow_request_ticks: 30,
                 access_stale_ticks: 100,
             },
-            tick: millisecond * 50,
             conditions: NetworkConditions {
                 delay_min: Micros(50),
                 delay_max: millisecond,
@@ -381,9 +378,14 @@ impl Plan {
         if self.old_hosts.contains(&node) { OLD } else { SupportedVersions::OWN }
     }
 
+    /// Length of a tick by a correct clock.
+    pub fn tick(&self) -> Micros {
+        Micros::MILLISECOND * self.timing.tick_ms
+    }
+
     /// How long the nodes wait for a leader, without jitter.
     pub fn election_timeout(&self) -> Micros {
-        self.tick * self.timing.election_ticks
+        self.tick() * self.timing.election_ticks
     }
 
     /// Whether disks are put back to earlier states.
@@ -443,8 +445,9 @@ fn draw_faults(seed: u64, severity: Severity) -> Vec<ScheduledFault> {
 }
 
 /// Draws the timing of a run. In some runs a paused host counts as dead, in others none ever does.
-fn draw_timing(request_ticks: u64, random: &mut fastrand::Rng) -> Timing {
+fn draw_timing(request_ticks: u64, tick_ms: u64, random: &mut fastrand::Rng) -> Timing {
     Timing {
+        tick_ms,
         election_ticks: 10,
         heartbeat_ticks: 2,
         request_ticks,

@@ -122,7 +122,10 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::WatchGapIgnored | Fault::WatchMissesMovedSlots | Fault::FlushNotReported => {
             provoke_key_watchers(plan, fault);
         }
-        Fault::RenewalNotApplied | Fault::LeaseFloorIgnored | Fault::FenceUsedTwice => {
+        Fault::RenewalNotApplied
+        | Fault::LeaseFloorIgnored
+        | Fault::ClockStepIgnored
+        | Fault::FenceUsedTwice => {
             plan.load.lease_clients = 6;
         }
         Fault::StaleReadNotReported | Fault::CancelledLeaseQueued => provoke_lock_waiters(plan),
@@ -393,7 +396,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
         Fault::ScanByLaterMap => [Crash { target, loss: CrashKind::Process }.into(), isolate, pause, slow],
-        Fault::ReceiverClockUsed => {
+        Fault::ReceiverClockUsed | Fault::ClockStepIgnored => {
             let set: Strike = SetClock { target, ahead_ms: random.i64(-60_000..60_000) }.into();
             [set.clone(), set.clone(), set, isolate]
         }
@@ -542,6 +545,11 @@ fn a_renewal_that_is_only_answered_is_caught() {
 #[test]
 fn leases_that_end_early_under_a_new_leader_are_caught() {
     caught(Fault::LeaseFloorIgnored, &["leases"]);
+}
+
+#[test]
+fn leases_that_end_because_a_clock_was_set_are_caught() {
+    caught(Fault::ClockStepIgnored, &["leases"]);
 }
 
 #[test]

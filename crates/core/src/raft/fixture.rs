@@ -17,6 +17,7 @@ pub(super) fn group(shard: ShardId, log: RecoveredLog) -> Group {
 pub(super) fn first_of(nodes: u64, shard: ShardId, log: RecoveredLog) -> Group {
     let founding = Founding::new(nodes, 1).voters_of(shard);
     let timing = Timing {
+        tick_ms: 50,
         election_ticks: 10,
         heartbeat_ticks: 2,
         request_ticks: 20,

@@ -12,7 +12,7 @@ use raft::{Config, RawNode, ReadOnlyOption, ReadState, StateRole};
 
 use super::applied::Applied;
 use super::elections::ElectionTimer;
-use super::leadership::Leadership;
+use super::leadership::{ClockReading, Leadership};
 use super::log_store::LogStore;
 use super::members::Members;
 use super::membership::{conf_state, data_of};
@@ -308,14 +308,19 @@ impl Group {
     /// The removals of overdue keys and the ends of overdue leases to propose now, if this replica
     /// leads and has not proposed such just now: the command, and how often to propose it.
     pub fn expiries(&mut self, time: UnixMillis) -> Option<(Write, usize)> {
-        let may_propose = self.leadership.may_propose_expiry(self.now, self.timing.request_ticks);
-        if self.raft.raft.state != StateRole::Leader || !may_propose {
+        if self.raft.raft.state != StateRole::Leader {
             return None;
         }
-        let led_since = match self.leadership.led_since(Term(self.raft.raft.term), time) {
+        let has_ignored = self.faults.has(Fault::ClockStepIgnored);
+        let tick_ms = if has_ignored { u64::MAX } else { self.timing.tick_ms };
+        let clock = ClockReading { shown: time, at: self.now, tick_ms };
+        let led_since = match self.leadership.led_since(Term(self.raft.raft.term), clock) {
             _ if self.faults.has(Fault::LeaseFloorIgnored) => UnixMillis(0),
             since => since,
         };
+        if !self.leadership.may_propose_expiry(self.now, self.timing.request_ticks) {
+            return None;
+        }
         let limit = limits::EXPIRIES_PER_TICK_MAX * limits::EXPIRED_KEYS_MAX;
         let keys = self.machine().overdue(time, led_since, limit);
         if keys == 0 {

@@ -3,6 +3,7 @@
 //! Invariant: what one leadership has found or proposed does not survive it. The next leader may
 //! have changed the membership, and a proposal may be lost with the leadership.
 
+use crate::limits;
 use crate::types::{LogIndex, Term, Ticks, UnixMillis};
 
 /// The leadership of a replica.
@@ -14,8 +15,26 @@ pub(super) struct Leadership {
     settled_at: Option<LogIndex>,
     /// When the removal of overdue keys was proposed; `None` once it was applied.
     expiry_proposed: Option<Ticks>,
-    /// The term of the leadership, and the time at which it was first asked for.
-    led_since: Option<(Term, UnixMillis)>,
+    /// Since when it leads, by its clock.
+    led_since: Option<LedSince>,
+}
+
+/// Since when a replica leads, by its clock.
+#[derive(Clone, Copy)]
+struct LedSince {
+    term: Term,
+    since: UnixMillis,
+    /// What the clock showed when it was last looked at, and when that was.
+    shown: (UnixMillis, Ticks),
+}
+
+/// What a clock shows, and the ticks that have passed.
+#[derive(Clone, Copy)]
+pub(super) struct ClockReading {
+    pub shown: UnixMillis,
+    pub at: Ticks,
+    /// Milliseconds of a tick.
+    pub tick_ms: u64,
 }
 
 impl Leadership {
@@ -46,22 +65,19 @@ impl Leadership {
         self.settled_at = None;
     }
 
-    /// Since when this replica leads in `term`, by its clock, which now shows `now`. It begins anew
-    /// when the clock was set back, because otherwise leases would not end until the clock shows
-    /// that time again.
-    pub(super) fn led_since(&mut self, term: Term, now: UnixMillis) -> UnixMillis {
-        match self.led_since {
-            Some((begun, since)) if begun == term && since <= now => since,
-            _ => {
-                self.led_since = Some((term, now));
-                now
-            }
-        }
+    /// Since when this replica leads in `term`, by its clock, which must be read once a tick. It
+    /// begins anew when the clock was set: forward, because leases would end at once although they
+    /// have not lasted; back, because none would end until the clock shows that time again.
+    pub(super) fn led_since(&mut self, term: Term, clock: ClockReading) -> UnixMillis {
+        let steady = self.led_since.filter(|led| led.term == term && led.is_steady(clock));
+        let since = steady.map_or(clock.shown, |led| led.since);
+        self.led_since = Some(LedSince { term, since, shown: (clock.shown, clock.at) });
+        since
     }
 
     /// Whether [`Leadership::led_since`] has this value in `term`.
     pub(super) fn leads_since(&self, term: Term, since: UnixMillis) -> bool {
-        self.led_since == Some((term, since))
+        self.led_since.is_some_and(|led| led.term == term && led.since == since)
     }
 
     /// Whether the removal of overdue keys may be proposed: the last proposal was applied, or is
@@ -78,6 +94,16 @@ impl Leadership {
     /// Records that a removal of overdue keys was applied.
     pub(super) fn expiry_applied(&mut self) {
         self.expiry_proposed = None;
+    }
+}
+
+impl LedSince {
+    /// Whether the clock has only advanced with the time.
+    fn is_steady(&self, clock: ClockReading) -> bool {
+        let (shown, at) = self.shown;
+        let passed_ms = clock.at.0.saturating_sub(at.0).saturating_mul(clock.tick_ms);
+        let advanced_ms = clock.shown.0.saturating_sub(shown.0);
+        self.since <= clock.shown && advanced_ms <= passed_ms.saturating_add(limits::CLOCK_STEP_MS)
     }
 }
 
@@ -109,16 +135,22 @@ mod tests {
     fn a_leader_leads_since_its_clock_was_first_read_in_its_term() {
         let mut leadership = Leadership::default();
         leadership.change(true);
-        let since =
-            |leadership: &mut Leadership, term, now| leadership.led_since(Term(term), UnixMillis(now)).0;
-        assert_eq!(since(&mut leadership, 3, 100), 100);
-        assert_eq!(since(&mut leadership, 3, 200), 100);
-        assert_eq!(since(&mut leadership, 3, 50), 50, "the clock was set back");
-        assert_eq!(since(&mut leadership, 3, 200), 50);
-        assert_eq!(since(&mut leadership, 4, 300), 300, "another replica may have led in between");
+        let since = |leadership: &mut Leadership, term, shown, at| {
+            let clock = ClockReading { shown: UnixMillis(shown), at: Ticks(at), tick_ms: 25 };
+            leadership.led_since(Term(term), clock).0
+        };
+        assert_eq!(since(&mut leadership, 3, 5_000, 1), 5_000);
+        assert_eq!(since(&mut leadership, 3, 5_030, 2), 5_000);
+        assert_eq!(since(&mut leadership, 3, 6_530, 62), 5_000, "1.5 s have passed");
+        assert_eq!(since(&mut leadership, 3, 7_555, 63), 5_000, "it is a second ahead");
+        assert_eq!(since(&mut leadership, 3, 8_581, 64), 8_581, "it was set forward");
+        assert_eq!(since(&mut leadership, 3, 8_606, 65), 8_581);
+        assert_eq!(since(&mut leadership, 3, 8_500, 66), 8_500, "it was set back");
+        assert_eq!(since(&mut leadership, 3, 8_525, 67), 8_500);
+        assert_eq!(since(&mut leadership, 4, 8_550, 68), 8_550, "another replica may have led in between");
         leadership.change(false);
         leadership.change(true);
-        assert_eq!(since(&mut leadership, 4, 400), 400);
+        assert_eq!(since(&mut leadership, 4, 8_575, 69), 8_575);
     }
 
     /// A leader that lost its leadership before it proposed the ends of leases sends them on, as

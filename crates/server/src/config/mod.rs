@@ -445,6 +445,7 @@ impl Settings {
     pub fn timing(&self) -> Timing {
         let ticks = |time: Duration| time.as_nanos().div_ceil(self.tick().as_nanos()) as u64;
         Timing {
+            tick_ms: self.tick().as_nanos().div_ceil(1_000_000) as u64,
             election_ticks: TICKS_PER_ELECTION_TIMEOUT,
             heartbeat_ticks: TICKS_PER_HEARTBEAT,
             request_ticks: ticks(self.request_timeout),

@@ -74,6 +74,7 @@ fn node() -> Node {
         founding_version: ClusterVersion::FIRST,
         version: ClusterVersion::FIRST,
         timing: Timing {
+            tick_ms: 25,
             election_ticks: 20,
             heartbeat_ticks: 2,
             request_ticks: 50,

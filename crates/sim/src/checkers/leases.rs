@@ -3,7 +3,8 @@
 //! By the committed log, which a model replays ([`operations`](super::operations)):
 //!
 //! 1. A leader ends leases only by a time that its clock has shown, and only those for whose time
-//!    to live it has led by its clock in the term of the entry. The model knows which these are.
+//!    to live it has led in the term of the entry: by its clock, and in the time of the run but for
+//!    what the clock may be set without its noticing. The model knows which these are.
 //! 2. Each answer to a change of a lease or lock is the model's, so queues are served in their
 //!    order, and nobody keeps a place that it has lost.
 //!
@@ -62,8 +63,7 @@ fn replay(ledger: &Ledger, (shard, writes): (ShardId, &[Write])) -> Result<Vec<U
     let (mut model, mut entries) = (ShardModel::default(), Vec::new());
     for (place, write) in writes.iter().enumerate() {
         if let Write::Expire { led_since: Some(since), now, .. } = write
-            && !(ledger.was_shown_to_leader((shard, place), *since)
-                && ledger.was_shown_to_leader((shard, place), *now))
+            && !ledger.has_led((shard, place), *since, *now)
         {
             let text = format!(
                 "leases of shard {shard} were ended at {now} by a leader that had not led since {since}"
@@ -194,6 +194,7 @@ fn judge_guarded_writes(history: &History) -> Result<(), Violation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event_queue::Micros;
     use crate::history::Incarnation;
     use tidelock_core::command::{
         Comparison, ConditionalTransaction, LeaseReply, LeaseTag, LeaseWrite, LockOperation,
@@ -221,6 +222,11 @@ mod tests {
             let write = write.into();
             self.entries += 1;
             self.ledger.observe(SHARD, LogIndex(self.entries), |_| Some((Term(1), vec![write.clone()])));
+        }
+
+        /// A clock showed a time when the run had lasted for so long, all in milliseconds.
+        fn shown(&mut self, node: NodeId, shown: u64, at: u64) {
+            self.ledger.clock(node, UnixMillis(shown), Micros(at * 1_000));
         }
 
         fn held(&mut self, lease: &str, fence: u64) {
@@ -304,13 +310,30 @@ mod tests {
     fn a_leader_that_ends_leases_too_early_is_noticed() {
         let mut run = Run::default();
         let node = NodeId(1);
-        run.ledger.clock(node, UnixMillis(100));
-        run.ledger.clock(node, UnixMillis(200));
+        run.shown(node, 100, 0);
+        run.shown(node, 200, 100);
         run.ledger.leader(node, SHARD, Term(1));
-        run.ledger.clock(node, UnixMillis(300));
+        run.shown(node, 300, 200);
         run.logged(expire(300, 200));
         assert_eq!(run.blame(), "");
         run.logged(expire(300, 100));
         assert!(run.blame().contains("had not led since"), "{}", run.blame());
+    }
+
+    #[test]
+    fn a_leader_that_counts_the_time_by_which_its_clock_was_set_is_noticed() {
+        let mut run = Run::default();
+        let node = NodeId(1);
+        run.ledger.leader(node, SHARD, Term(1));
+        for (shown, at) in [(100, 0), (9_000, 50), (9_100, 150)] {
+            run.shown(node, shown, at);
+        }
+        run.logged(expire(9_100, 9_000));
+        assert_eq!(run.blame(), "");
+        run.logged(expire(9_000, 100));
+        assert!(run.blame().contains("had not led since"), "{}", run.blame());
+        // The clock was set back, and shows the same time again.
+        run.shown(node, 9_000, 8_900);
+        assert_eq!(run.blame(), "");
     }
 }

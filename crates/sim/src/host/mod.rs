@@ -203,7 +203,7 @@ const DRIVES_MAX: u32 = 10_000;
 impl Host {
     /// A host with an empty disk, down.
     pub fn new(options: NodeOptions, disk: SimDisk, plan: &Plan) -> Host {
-        let Plan { disk: DiskPace { segment_bytes, .. }, tick, .. } = *plan;
+        let Plan { disk: DiskPace { segment_bytes, .. }, .. } = *plan;
         Host {
             options,
             segment_bytes,
@@ -211,7 +211,7 @@ impl Host {
             life: 0,
             process: None,
             loss_if_dies: CrashKind::Process,
-            tick,
+            tick: plan.tick(),
             clock_ahead_ms: 0,
             slowness: 1,
             hang: Micros(0),

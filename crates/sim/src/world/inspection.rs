@@ -174,7 +174,7 @@ impl World<'_> {
     }
 
     pub(super) fn pass_ticks(&mut self, ticks: u64) -> Result<(), Violation> {
-        let until = self.event_queue.now() + self.plan.tick * ticks;
+        let until = self.event_queue.now() + self.plan.tick() * ticks;
         self.run_until(until)
     }
 
@@ -200,7 +200,7 @@ impl World<'_> {
 
     /// Waits for the reply to a request, which must come by its deadline.
     pub(super) fn reply(&mut self, token: Token) -> Result<Reply, Violation> {
-        let deadline = self.event_queue.now() + self.plan.tick * (self.plan.timing.request_ticks + 5);
+        let deadline = self.event_queue.now() + self.plan.tick() * (self.plan.timing.request_ticks + 5);
         while self.event_queue.now() < deadline {
             if let Some(reply) = self.history.operation(token).and_then(|operation| operation.reply()) {
                 return Ok(reply.clone());

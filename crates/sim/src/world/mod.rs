@@ -503,7 +503,7 @@ impl<'p> World<'p> {
         }
         let now = self.event_queue.now();
         let time = self.host(node).clock(now);
-        self.ledger.clock(node, time);
+        self.ledger.clock(node, time, now);
         let turn = self.host(node).turn(time);
         if let Some(machines) = &mut self.machines {
             machines.turn(node, now, turn.work());

@@ -229,7 +229,7 @@ impl Cluster for World<'_> {
     }
 
     fn set_tick_percent(&mut self, node: NodeId, percent: u64) {
-        self.host(node).tick = Micros(self.plan.tick.0 * percent / 100);
+        self.host(node).tick = Micros(self.plan.tick().0 * percent / 100);
     }
 
     fn set_clock_ahead(&mut self, node: NodeId, ahead_ms: i64) {

@@ -283,6 +283,7 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
         founding_version: crate::version::ClusterVersion::FIRST,
         version: crate::version::ClusterVersion::FIRST,
         timing: Timing {
+            tick_ms: 25,
             election_ticks: 20,
             heartbeat_ticks: 2,
             request_ticks: REQUEST_TICKS,

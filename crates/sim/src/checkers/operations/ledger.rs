@@ -6,7 +6,10 @@
 use std::collections::BTreeMap;
 
 use tidelock_core::command::Write;
+use tidelock_core::limits;
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Term, UnixMillis};
+
+use crate::event_queue::Micros;
 
 /// The committed commands of every shard, and the times that clocks showed.
 #[derive(Debug, Default)]
@@ -14,11 +17,23 @@ pub struct Ledger {
     shards: BTreeMap<ShardId, Log>,
     /// The leader of each term, and how many times clocks had shown when it was first seen leading.
     leaders: BTreeMap<(ShardId, Term), (NodeId, u64)>,
-    /// The times that each clock showed, each with its position among all of them when it was last
-    /// shown.
-    clocks: BTreeMap<(UnixMillis, NodeId), u64>,
+    /// The times that each clock showed, and when in the run.
+    clocks: BTreeMap<(UnixMillis, NodeId), Vec<Shown>>,
     times_shown: u64,
 }
+
+/// A period of the run in which a clock showed one time, of a millisecond.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    begun: Micros,
+    ended: Micros,
+    /// The last position among all times shown.
+    position: u64,
+}
+
+/// By how much a leader may overrate for how long it has led: what its clock may be set forward
+/// without its noticing, and more than the longest tick, because it looks once a tick.
+const OVERRATED_MS_MAX: u64 = limits::CLOCK_STEP_MS + 1_500;
 
 #[derive(Debug, Default)]
 struct Log {
@@ -47,10 +62,15 @@ impl Ledger {
         }
     }
 
-    /// The clock of a node showed this time.
-    pub fn clock(&mut self, node: NodeId, time: UnixMillis) {
+    /// The clock of a node showed this time at a time of the run.
+    pub fn clock(&mut self, node: NodeId, time: UnixMillis, now: Micros) {
         self.times_shown += 1;
-        self.clocks.insert((time, node), self.times_shown);
+        let position = self.times_shown;
+        let periods = self.clocks.entry((time, node)).or_default();
+        match periods.last_mut().filter(|period| now.0 < period.begun.0 + 1_000) {
+            Some(period) => (period.ended, period.position) = (now, position),
+            None => periods.push(Shown { begun: now, ended: now, position }),
+        }
     }
 
     /// A node leads a shard in a term, at the time that its clock showed last.
@@ -77,11 +97,17 @@ impl Ledger {
             .is_none_or(|(proposer, _)| self.shown(time).any(|node| node == proposer))
     }
 
-    /// Whether the clock of the node that proposed a write showed this time when the node led
-    /// already, in the term of the write. See [`Ledger::was_shown_to_proposer`].
-    pub fn was_shown_to_leader(&self, at: (ShardId, usize), time: UnixMillis) -> bool {
+    /// Whether the node that proposed a write led already when its clock showed `begun`, in the
+    /// term of the write, and had led for so long in the time of the run when the clock showed
+    /// `now`. See [`Ledger::was_shown_to_proposer`].
+    pub fn has_led(&self, at: (ShardId, usize), begun: UnixMillis, now: UnixMillis) -> bool {
+        let claimed_ms = now.0.saturating_sub(begun.0);
         self.proposer(at).is_none_or(|(proposer, since)| {
-            self.clocks.get(&(time, proposer)).is_some_and(|shown| *shown >= since)
+            let periods = |time| self.clocks.get(&(time, proposer)).into_iter().flatten();
+            periods(begun).filter(|begun| begun.position >= since).any(|begun| {
+                let led_ms = |until: &Shown| until.ended.0.saturating_sub(begun.begun.0) / 1_000;
+                periods(now).any(|now| led_ms(now) + OVERRATED_MS_MAX >= claimed_ms)
+            })
         })
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::checkers::fixture::HistoryBuilder;
+use crate::event_queue::Micros;
 use crate::slots::slot_of;
 use tidelock_core::command::{
     Condition, Consistency, Expiry, ExpiryCondition, Import, Move, MoveStep, Operation as Asked,
@@ -99,7 +100,9 @@ impl Run {
         ledger.leader(NodeId(1), SHARD, Term(1));
         ledger.observe(SHARD, LogIndex(1), |_| Some((Term(1), self.log.clone())));
         ledger.observe(SECOND, LogIndex(1), |_| Some((Term(1), self.second_log.clone())));
-        self.clocks.iter().for_each(|(node, time)| ledger.clock(NodeId(*node), UnixMillis(*time)));
+        for (node, time) in &self.clocks {
+            ledger.clock(NodeId(*node), UnixMillis(*time), Micros(time * 1_000));
+        }
         let ownership = SlotOwnership::of(&ledger, 1).expect("one owner at a time");
         check(&self.history_builder.history, &ledger, &ownership)
             .err()
