@@ -28,7 +28,7 @@ export RUST_TEST_THREADS
 # Always the whole workspace and one profile: selecting one package would resolve features differently and compile
 # the dependencies again.
 CARGO_TEST := cargo test --workspace --locked
-SIM := cargo run --locked --quiet --profile test --bin tidelock-sim --
+SIM := target/debug/tidelock-sim
 TIDELOCK := cargo run --locked --release --bin tidelock --
 
 .DEFAULT_GOAL := help
@@ -44,6 +44,12 @@ run: ## Build, and run a local cluster of three nodes until Ctrl-C (NODES=3)
 .PHONY: build
 build: ## Build the release binary, target/release/tidelock
 	cargo build --locked --release --bin tidelock
+
+# The binaries that the tests use. cargo makes those of the workspace for the tests of its packages; asked for one alone, it
+# would resolve features differently and compile most dependencies once more, which takes minutes.
+.PHONY: test-binaries
+test-binaries:
+	$(CARGO_TEST) --quiet --no-run
 
 .PHONY: test
 test: tools lint docs deny sim test-deliberate test-clients test-examples test-browser test-workers ## Every check that CI makes, with a count at the end
@@ -65,27 +71,33 @@ test-workers: ## Tests of the real binary with two workers a node
 
 # redis-cli, redis-benchmark, redis-py, ioredis and go-redis, pinned, against three nodes.
 .PHONY: test-clients
-test-clients: ## Redis clients in four languages against the real binary
-	cargo build --locked --quiet --profile test --bin tidelock
+test-clients: test-binaries ## Redis clients in four languages against the real binary
 	scripts/test-clients $(CURDIR)/target/debug/tidelock
 
 # The programs of the how-to pages, on three nodes, also while the leader is killed.
 .PHONY: test-examples
-test-examples: ## The examples in three languages against the real binary
-	cargo build --locked --quiet --profile test --bin tidelock
+test-examples: test-binaries ## The examples in three languages against the real binary
 	scripts/test-examples $(CURDIR)/target/debug/tidelock
 
 .PHONY: test-browser
-test-browser: ## Pages in Chromium that attack a node, and the console as a person uses it (skipped where Chromium cannot be installed)
-	cargo build --locked --quiet --profile test --bin tidelock
+test-browser: test-binaries ## Pages in Chromium that attack a node, and the console as a person uses it (skipped where Chromium cannot be installed)
 	scripts/test-browser $(CURDIR)/target/debug/tidelock
 
 .PHONY: fuzz
 fuzz: ## The parser of the Redis protocol against malformed bytes, for FUZZ_SECONDS=600, from SEED=1
 	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(SEED),1) cargo test --locked --release -p tidelock-server --test server -- --nocapture resp::fuzz::fuzz
 
+.PHONY: chaos
+chaos: test-binaries ## The real binary under faults, judged by porcupine (SECONDS=300, NEMESIS=names of faults, SEED=…)
+	scripts/test-chaos target/debug/tidelock -seconds $(or $(SECONDS),300) $(if $(NEMESIS),-faults $(NEMESIS)) $(if $(SEED),-seed $(SEED))
+
+.PHONY: chaos-convict
+chaos-convict: test-binaries ## Proof that these runs find bugs: they are given two
+	scripts/test-chaos target/debug/tidelock -convict lying-disk
+	scripts/test-chaos target/debug/tidelock -convict stale-reads
+
 .PHONY: sim
-sim: ## Simulated clusters with every fault (SEEDS=300), one in detail (SEED=…), or shrunk (SEED=… SHRINK=1)
+sim: test-binaries ## Simulated clusters with every fault (SEEDS=300), one in detail (SEED=…), or shrunk (SEED=… SHRINK=1)
 	$(SIM) $(if $(SEED),--seed $(SEED) $(if $(SHRINK),--shrink),--seeds $(SEEDS) $(if $(PAIRS),--pairs))
 
 # Only core and simulator are built again for this; everything else is shared with the other tests.
