@@ -27,7 +27,7 @@ fn defaults_are_those_of_the_documents() {
     assert_eq!((settings.shards, settings.replicas, settings.sync), (1, 3, true));
     assert_eq!(settings.tick(), Duration::from_millis(50));
     let expected = Timing {
-        tick_ms: 25,
+        tick_ms: 50,
         election_ticks: 20,
         heartbeat_ticks: 2,
         request_ticks: 50,
