@@ -31,8 +31,8 @@ type node struct {
 	number  int // its place in `cluster.nodes` and among addresses, from 1 on
 	disk    *disk
 	flags   []string
-	// Whether the process may end, because it is told to or by a fault.
-	mayEnd  atomic.Bool
+	// How many reasons the process has to end: it is told to, leaves the cluster, or has a disk that fails.
+	mayEnd  atomic.Int32
 	hasLeft bool
 
 	mutex   sync.Mutex // held while the process is started or ended
@@ -161,7 +161,7 @@ func (n *node) start() error {
 	n.process, n.ended = process, ended
 	go func() {
 		err := process.Wait()
-		if !n.mayEnd.Load() {
+		if n.mayEnd.Load() == 0 {
 			n.cluster.mutex.Lock()
 			n.cluster.unexpected = append(n.cluster.unexpected, fmt.Sprintf("node %d ended: %v; see %s", n.number, err, n.logPath()))
 			n.cluster.mutex.Unlock()
@@ -218,7 +218,8 @@ func (n *node) end(signal syscall.Signal) {
 	if !n.isRunning() {
 		return
 	}
-	might := n.mayEnd.Swap(true)
+	n.mayEnd.Add(1)
+	defer n.mayEnd.Add(-1)
 	_ = n.process.Process.Signal(signal)
 	select {
 	case <-n.ended:
@@ -226,5 +227,4 @@ func (n *node) end(signal syscall.Signal) {
 		_ = n.process.Process.Kill()
 		<-n.ended
 	}
-	n.mayEnd.Store(might)
 }

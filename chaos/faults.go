@@ -244,7 +244,8 @@ func (f *faults) slowDisk(ctx context.Context) error {
 func (f *faults) failingDisk(ctx context.Context, fail func(*control)) error {
 	n := f.some()
 	f.said("the disk of node %d fails", n.number)
-	n.mayEnd.Store(true)
+	n.mayEnd.Add(1)
+	defer n.mayEnd.Add(-1)
 	fail(n.disk.control)
 	<-ctx.Done()
 	n.disk.heal()
@@ -255,7 +256,6 @@ func (f *faults) failingDisk(ctx context.Context, fail func(*control)) error {
 			return err
 		}
 	}
-	n.mayEnd.Store(false)
 	return nil
 }
 
@@ -331,7 +331,7 @@ func (f *faults) replaceMember(context.Context) error {
 	if err != nil {
 		return err
 	}
-	leaving.mayEnd.Store(true)
+	leaving.mayEnd.Add(1)
 	if _, err := f.cluster.cli("cluster", "remove", fmt.Sprint(number), "--wait-s", "60"); err != nil {
 		return err
 	}
