@@ -339,8 +339,17 @@ func (f *faults) replaceMember(context.Context) error {
 	return nil
 }
 
-// memberNumber is the number by which the cluster knows a node.
-func (f *faults) memberNumber(n *node) (int, error) {
+// memberNumber is the number by which the cluster knows a node. It is not known before the node has registered.
+func (f *faults) memberNumber(n *node) (number int, err error) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		if number, err = f.registeredNumber(n); err == nil {
+			break
+		}
+	}
+	return number, err
+}
+
+func (f *faults) registeredNumber(n *node) (int, error) {
 	text, err := f.cluster.cli("cluster", "status", "--output", "json")
 	if err != nil {
 		return 0, err
