@@ -126,7 +126,11 @@ func (c *counters) clients() int { return 3 }
 func (c *counters) count() int   { return len(c.history.operations) }
 
 func (c *counters) step(_ context.Context, w *worker) {
-	step := addition{fmt.Sprintf("counter-%d", c.generation.next(250)), int64(w.random.IntN(4))}
+	step := addition{key: fmt.Sprintf("counter-%d", c.generation.next(250))}
+	if w.random.IntN(4) > 0 {
+		// A sum shows which additions it has, also of those without an answer.
+		step.amount = 1 + w.random.Int64N(1<<40)
+	}
 	asked := w.any()
 	c.history.do(w.id, step, func() (any, outcome) {
 		if step.amount == 0 {
