@@ -45,7 +45,7 @@ func newCluster(binary, directory string, network *network, basePort int) (*clus
 	return &cluster{binary: binary, directory: directory, library: library, network: network, basePort: basePort}, err
 }
 
-// host and port of an interface of a node: 0 for HTTP, 1 for the Redis protocol, 2 for other nodes.
+// endpoint is host and port of an interface of a node: 0 for HTTP, 1 for the Redis protocol, 2 for other nodes.
 func (c *cluster) endpoint(number, which int) string {
 	if c.network == nil {
 		return fmt.Sprintf("127.0.0.1:%d", c.basePort+3*number+which)

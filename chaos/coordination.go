@@ -210,7 +210,7 @@ func (s *watches) count() int   { return s.events }
 
 // step: the first client writes, the others watch.
 func (s *watches) step(ctx context.Context, w *worker) {
-	if w.id%s.clients() == 0 {
+	if w.place == 0 {
 		key := fmt.Sprintf("/v1/keys/watched/%d", w.random.IntN(watchedKeys))
 		if w.random.IntN(5) == 0 {
 			w.any().ask("DELETE", key, "")
@@ -220,7 +220,7 @@ func (s *watches) step(ctx context.Context, w *worker) {
 		return
 	}
 	s.mutex.Lock()
-	place := w.id%s.clients() - 1
+	place := w.place - 1
 	for len(s.watchers) <= place {
 		s.watchers = append(s.watchers, &watched{values: map[string]string{}, versions: map[string]uint64{}})
 	}

@@ -23,7 +23,7 @@ func (d *durability) count() int   { return len(d.acknowledged) + len(d.refused)
 
 func (d *durability) step(_ context.Context, w *worker) {
 	key := fmt.Sprintf("created/%d", unique())
-	created := w.any().ask("PUT", "/v1/keys/"+key, key+strings.Repeat("x", w.random.IntN(2000)), "If-None-Match", "*")
+	created := w.own().ask("PUT", "/v1/keys/"+key, key+strings.Repeat("x", w.random.IntN(2000)), "If-None-Match", "*")
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	switch created.outcome {

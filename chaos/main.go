@@ -61,15 +61,39 @@ func main() {
 	code, err := start(s)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
-		code = 1
+		code = max(code, 1)
 	}
 	os.Exit(code)
+}
+
+// foundBy is the workload that must find each planted fault.
+var foundBy = map[string]string{"lying-disk": "durability", "stale-reads": "registers"}
+
+// wanted are the names of the faults to inject; all of them if there is none.
+func (s *settings) wanted() []string {
+	return strings.FieldsFunc(s.faults, func(c rune) bool { return c == ',' })
+}
+
+// check refuses names that nothing has.
+func (s *settings) check() error {
+	for _, name := range s.wanted() {
+		if !slices.ContainsFunc(allFaults, func(f fault) bool { return f.name == name }) {
+			return fmt.Errorf("no fault is named %q; -list shows all", name)
+		}
+	}
+	if s.convict != "" && foundBy[s.convict] == "" {
+		return fmt.Errorf("no planted fault is named %q; -help shows both", s.convict)
+	}
+	return nil
 }
 
 // start runs in a namespace of its own, if these can be made.
 func start(s settings) (int, error) {
 	if s.binary == "" || flag.NArg() > 0 {
 		return 2, errors.New("usage: chaos -binary FILE [FLAG…]; -help lists the flags")
+	}
+	if err := s.check(); err != nil {
+		return 2, err
 	}
 	if prefix := os.Getenv(networkVariable); prefix != "" {
 		return try(s, &network{prefix})
@@ -193,7 +217,7 @@ func (r *run) execute(ctx context.Context) (int, error) {
 	var clients sync.WaitGroup
 	for number, load := range r.workloads {
 		for id := range load.clients() {
-			clients.Go(func() { r.work(working, load, 1000*number+id) })
+			clients.Go(func() { r.work(working, load, 1000*number+id, id) })
 		}
 	}
 	var slow error
@@ -211,8 +235,9 @@ func (r *run) execute(ctx context.Context) (int, error) {
 }
 
 // work is the life of one client.
-func (r *run) work(ctx context.Context, load workload, id int) {
+func (r *run) work(ctx context.Context, load workload, id, place int) {
 	w := newWorker(r.cluster, r.seed, id)
+	w.place = place
 	defer w.close()
 	for ctx.Err() == nil {
 		load.step(ctx, w)
@@ -221,13 +246,8 @@ func (r *run) work(ctx context.Context, load workload, id int) {
 }
 
 // chosen are the faults that can be injected here, and the names of those that cannot.
-func (r *run) chosen() (possible []fault, skipped []string, err error) {
-	wanted := strings.FieldsFunc(r.faults, func(c rune) bool { return c == ',' })
-	for _, name := range wanted {
-		if !slices.ContainsFunc(allFaults, func(f fault) bool { return f.name == name }) {
-			return nil, nil, fmt.Errorf("no fault is named %q; -list shows all", name)
-		}
-	}
+func (r *run) chosen() (possible []fault, skipped []string) {
+	wanted := r.wanted()
 	for _, f := range allFaults {
 		switch {
 		case len(wanted) > 0 && !slices.Contains(wanted, f.name):
@@ -237,14 +257,14 @@ func (r *run) chosen() (possible []fault, skipped []string, err error) {
 			possible = append(possible, f)
 		}
 	}
-	return possible, skipped, nil
+	return possible, skipped
 }
 
 // injectAll injects faults until the time is over: each alone in a random order, then two at a time.
 func (r *run) injectAll(ctx context.Context) error {
-	possible, skipped, err := r.chosen()
-	if err != nil || len(possible) == 0 {
-		return errors.Join(err, errors.New("no fault is left to inject"))
+	possible, skipped := r.chosen()
+	if len(possible) == 0 {
+		return errors.New("no fault is left to inject")
 	}
 	for _, name := range skipped {
 		r.say("SKIPPED %s: it needs network namespaces", name)
@@ -337,8 +357,6 @@ func (r *run) injectPlanted(ctx context.Context) error {
 				return err
 			}
 		}
-	default:
-		return fmt.Errorf("no planted fault is named %q", r.convict)
 	}
 	_, err := r.recover(r.bound)
 	return err
@@ -417,8 +435,8 @@ func (r *run) judge(slow error) (int, error) {
 
 // expected is the workload that must find the planted fault.
 func (r *run) expected() workload {
-	name := map[string]string{"lying-disk": "durability", "stale-reads": "registers"}[r.convict]
-	return r.workloads[slices.IndexFunc(r.workloads, func(load workload) bool { return load.name() == name })]
+	isIt := func(load workload) bool { return load.name() == foundBy[r.convict] }
+	return r.workloads[slices.IndexFunc(r.workloads, isIt)]
 }
 
 // verdict says whether the planted fault was found.

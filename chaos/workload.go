@@ -27,16 +27,23 @@ type worker struct {
 	random  *rand.Rand
 	known   map[int]*client
 	id      int
+	place   int // among the clients of its workload
 }
 
 func newWorker(cluster *cluster, seed uint64, id int) *worker {
-	return &worker{cluster, rand.New(rand.NewPCG(seed, uint64(id))), map[int]*client{}, id}
+	return &worker{cluster: cluster, random: rand.New(rand.NewPCG(seed, uint64(id))), known: map[int]*client{}, id: id}
 }
 
 // any is a client of some member.
 func (w *worker) any() *client {
 	members := w.cluster.members()
 	return w.of(members[w.random.IntN(len(members))])
+}
+
+// own is the client of the member that this worker keeps to, so that no fault of one node holds all workers up.
+func (w *worker) own() *client {
+	members := w.cluster.members()
+	return w.of(members[w.place%len(members)])
 }
 
 func (w *worker) of(n *node) *client {

@@ -94,7 +94,8 @@ impl NodeOptions {
 /// Logical durations, in ticks of the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Milliseconds of a tick, by which a clock that was set is told from time that has passed.
+    /// Length of a tick in milliseconds. A wall clock that advances by more than the ticks was
+    /// stepped.
     pub tick_ms: u64,
     /// A follower that hears from no leader for this long, plus up to half as much jitter, stands
     /// for election.

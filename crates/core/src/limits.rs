@@ -204,8 +204,8 @@ pub const LEASE_TTL_MS_MAX: u64 = 24 * 3_600 * 1_000;
 /// this. So holders have the time to renew, and leases of dead holders still end soon.
 pub const LEASE_FLOOR_MS: u64 = 10_000;
 
-/// A leader's clock that advances by so much more than time has passed was set, or the node was
-/// stopped. Its leadership counts anew for leases.
+/// If a leader's wall clock advances by this much more than its ticks, the clock was stepped or the
+/// process was paused. No lease ends then before the node has led for its time to live again.
 pub const CLOCK_STEP_MS: u64 = 1_000;
 
 /// Longest tag in the id of a lease.

@@ -3,8 +3,9 @@
 //! By the committed log, which a model replays ([`operations`](super::operations)):
 //!
 //! 1. A leader ends leases only by a time that its clock has shown, and only those for whose time
-//!    to live it has led in the term of the entry: by its clock, and in the time of the run but for
-//!    what the clock may be set without its noticing. The model knows which these are.
+//!    to live it has led in the term of the entry, by its clock and by the time of the run. Steps
+//!    of the clock that are too small to be noticed are allowed. The model knows which leases
+//!    these are.
 //! 2. Each answer to a change of a lease or lock is the model's, so queues are served in their
 //!    order, and nobody keeps a place that it has lost.
 //!

@@ -31,8 +31,8 @@ struct Shown {
     position: u64,
 }
 
-/// By how much a leader may overrate for how long it has led: what its clock may be set forward
-/// without its noticing, and more than the longest tick, because it looks once a tick.
+/// A leader reads its clock once a tick, and takes a smaller step for time that has passed. So it
+/// may claim to have led for this much longer than it has.
 const OVERRATED_MS_MAX: u64 = limits::CLOCK_STEP_MS + 1_500;
 
 #[derive(Debug, Default)]
