@@ -11,7 +11,8 @@ use hyper::header::{HeaderValue, SET_COOKIE};
 use super::response::{self, Response};
 use crate::token::BearerToken;
 
-const NAME: &[u8] = b"tidelock_session=";
+/// The name of the cookie.
+pub(super) const COOKIE_NAME: &str = "tidelock_session";
 
 /// How long a browser keeps the cookie, in seconds.
 const MAX_AGE_S: u32 = 12 * 3_600;
@@ -36,7 +37,7 @@ pub(super) fn authorization(token: &BearerToken) -> HeaderValue {
 
 fn value(header: &HeaderValue) -> Option<&[u8]> {
     let mut cookies = header.as_bytes().split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
-    cookies.find_map(|cookie| cookie.strip_prefix(NAME))
+    cookies.find_map(|cookie| cookie.strip_prefix(COOKIE_NAME.as_bytes())?.strip_prefix(b"="))
 }
 
 /// Adds the cookie for a token to an answer. With TLS, browsers send it over TLS only.
@@ -52,9 +53,9 @@ pub(super) fn end(is_secure: bool) -> Response {
 }
 
 fn set(response: &mut Response, value: &str, max_age_s: u32, is_secure: bool) {
-    let name = str::from_utf8(NAME).expect("invariant: it is ASCII");
     let secure = if is_secure { "; Secure" } else { "" };
-    let cookie = format!("{name}{value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Strict{secure}");
+    let cookie =
+        format!("{COOKIE_NAME}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Strict{secure}");
     let mut cookie = HeaderValue::try_from(cookie).expect("invariant: a token is visible ASCII");
     cookie.set_sensitive(true);
     response.headers_mut().insert(SET_COOKIE, cookie);

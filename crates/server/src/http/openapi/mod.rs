@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::operations::{self, schemas};
 use super::response::{self, Response};
+use super::session;
 
 const DESCRIPTION: &str = "A replicated key-value store and configuration centre. Any node answers any request. Reads are \
     linearizable unless `stale` is asked for. HEAD works wherever GET does. Keys in paths are percent-encoded; outside of \
@@ -51,7 +52,30 @@ fn document() -> Value {
             { "name": "console", "description": "The files of the console, which runs in a browser" },
         ],
         "paths": paths,
-        "components": { "schemas": schemas::all() },
+        // The last one: none. Authentication may be off, and clients then send nothing.
+        "security": [{ "token": [] }, { "session": [] }, { "certificate": [] }, {}],
+        "components": { "schemas": schemas::all(), "securitySchemes": security_schemes() },
+    })
+}
+
+/// How clients show who they are.
+fn security_schemes() -> Value {
+    json!({
+        "token": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "A token of `tidelock auth token create`",
+        },
+        "session": {
+            "type": "apiKey",
+            "in": "cookie",
+            "name": session::COOKIE_NAME,
+            "description": "The cookie of `POST /v1/session`, for browsers",
+        },
+        "certificate": {
+            "type": "mutualTLS",
+            "description": "A certificate whose name belongs to a principal, if nodes have --client-ca",
+        },
     })
 }
 

@@ -19,6 +19,18 @@ fn it_is_an_openapi_document() {
 }
 
 #[test]
+fn every_operation_says_how_clients_show_who_they_are() {
+    let document = document();
+    let schemes = document["components"]["securitySchemes"].as_object().expect("schemes");
+    let alternatives = document["security"].as_array().expect("alternatives");
+    for name in alternatives.iter().filter_map(|alternative| alternative.as_object()?.keys().next()) {
+        assert!(schemes.contains_key(name), "{name}");
+    }
+    assert_eq!(document["paths"]["/livez"]["get"]["security"], json!([]));
+    assert_eq!(document["paths"]["/v1/cluster"]["get"].get("security"), None);
+}
+
+#[test]
 fn every_schema_is_there_and_is_used() {
     let text = document().to_string();
     let prefix = "\"#/components/schemas/";

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use tidelock_api::config::ConfigError;
 use tidelock_api::problem::Problem;
 
+use super::super::authentication::EndpointDemand;
 use super::super::route::Endpoint;
 use super::schemas::schema_of;
 
@@ -231,6 +232,9 @@ impl Operation {
         });
         if !self.parameters.is_empty() {
             operation["parameters"] = self.parameters.iter().map(Parameter::to_json).collect();
+        }
+        if self.endpoint.demand() == EndpointDemand::Open {
+            operation["security"] = json!([]);
         }
         if let Some((types, is_required)) = &self.body {
             operation["requestBody"] = json!({ "required": is_required, "content": types });
