@@ -126,7 +126,7 @@ pub(crate) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
         report_each_second(&shared, &client, lines)
     })?;
     if let Some(what) = shared.unexplained.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(CliError::Refused(format!("STOPPED, a value that cannot be explained: {what}")));
+        return Err(CliError::Failed(format!("STOPPED, a value that cannot be explained: {what}")));
     }
     let record = shared.record.into_inner().unwrap_or_else(PoisonError::into_inner);
     let setting = Setting {

@@ -65,7 +65,7 @@ impl Targets {
         let useful = |node: usize| leaders.iter().any(|&leader| suits(leader, node, wants_leader));
         let kept: Vec<usize> = (0..routes.nodes.len()).filter(|&node| useful(node)).collect();
         if kept.is_empty() {
-            return Err(CliError::Refused("no node of that kind is known for any of the keys".to_owned()));
+            return Err(CliError::Failed("no node of that kind is known for any of the keys".to_owned()));
         }
         let renamed = |leader: u8| {
             let at = kept.iter().position(|&node| node == usize::from(leader));
@@ -75,7 +75,7 @@ impl Targets {
         let addresses: Vec<_> = kept.iter().map(|&node| routes.nodes[node].of(listener).to_owned()).collect();
         if addresses.iter().any(String::is_empty) {
             let what = "the cluster does not say where each node listens: one has only just started, or has that listener off";
-            return Err(CliError::Refused(what.to_owned()));
+            return Err(CliError::Failed(what.to_owned()));
         }
         let leaders = leaders.iter().map(|&leader| renamed(leader)).collect();
         Ok(Targets { addresses, leaders: Some(Arc::new(leaders)), wants_leader })

@@ -130,9 +130,9 @@ impl Report {
             Output::Text => output::write(self.text().as_bytes())?,
         }
         match (self.wrong, self.ok) {
-            (0, 0) => Err(CliError::Refused("no request succeeded".to_owned())),
+            (0, 0) => Err(CliError::Failed("no request succeeded".to_owned())),
             (0, _) => Ok(()),
-            (wrong, _) => Err(CliError::Refused(format!("{wrong} answers were wrong"))),
+            (wrong, _) => Err(CliError::Failed(format!("{wrong} answers were wrong"))),
         }
     }
 

@@ -87,7 +87,7 @@ impl Routes {
         for ShardSlots { shard, slots, .. } in assigned.shards.iter().filter(|share| !share.slots.is_empty())
         {
             let slots: SlotSet = slots.parse().map_err(|error: NoSlots| {
-                CliError::Refused(format!("the node's map of slots says `{slots}`: {error}"))
+                CliError::Failed(format!("the node's map of slots says `{slots}`: {error}"))
             })?;
             let leader = by_shard.get(shard).copied().flatten();
             slots.ranges().iter().cloned().flatten().for_each(|slot| leaders[usize::from(slot)] = leader);

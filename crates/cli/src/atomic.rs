@@ -37,7 +37,7 @@ pub fn run(args: AtomicArgs) -> Result<(), CliError> {
             if success {
                 return Ok(());
             }
-            Err(CliError::Refused(format!("not exchanged: the value is {old_value}")))
+            Err(CliError::ConditionFailed(format!("not exchanged: the value is {old_value}")))
         }
     }
 }

@@ -38,7 +38,7 @@ fn verify(path: &Path) -> Result<(), CliError> {
             output::line(&format!("{name}: {lines} lines fit together; the last one has SHA-256 {last}"))
         }
         Err(AuditVerifyError::Read(error)) => Err(CliError::io(name)(error)),
-        Err(broken @ AuditVerifyError::Broken { .. }) => Err(CliError::Refused(format!("{name}: {broken}"))),
+        Err(broken @ AuditVerifyError::Broken { .. }) => Err(CliError::Failed(format!("{name}: {broken}"))),
     }
 }
 

@@ -187,7 +187,7 @@ fn read_value(source: impl Read, name: &str) -> Result<Vec<u8>, CliError> {
     let mut value = vec![];
     source.take(VALUE_BYTES_MAX + 1).read_to_end(&mut value).map_err(CliError::io(name))?;
     if value.len() as u64 > VALUE_BYTES_MAX {
-        return Err(CliError::Refused(format!("{name} is longer than {} MiB", VALUE_BYTES_MAX >> 20)));
+        return Err(CliError::Usage(format!("{name} is longer than {} MiB", VALUE_BYTES_MAX >> 20)));
     }
     Ok(value)
 }
@@ -297,6 +297,6 @@ mod tests {
     fn a_value_over_the_limit_is_refused_before_it_is_sent() {
         let exactly = io::repeat(0).take(VALUE_BYTES_MAX);
         assert_eq!(read_value(exactly, "x").unwrap().len() as u64, VALUE_BYTES_MAX);
-        assert!(matches!(read_value(io::repeat(0), "x"), Err(CliError::Refused(_))));
+        assert!(matches!(read_value(io::repeat(0), "x"), Err(CliError::Usage(_))));
     }
 }

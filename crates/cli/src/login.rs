@@ -44,7 +44,7 @@ pub fn run(args: LoginArgs) -> Result<(), CliError> {
     let whoami: Whoami = answer.json()?;
     if whoami.principal.is_none() {
         let text = format!("{} does not know this {kind}; nothing was stored", answer.url);
-        return Err(CliError::Refused(text));
+        return Err(CliError::NotPermitted(text));
     }
     let path = Login::new(name, urls, ca.as_deref(), credential)?.store(&directory)?;
     output::answer(args.output, &answer, || Ok(auth::describe(&whoami)))?;

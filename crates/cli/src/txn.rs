@@ -35,14 +35,14 @@ pub fn run(args: &TxnArgs) -> Result<(), CliError> {
     if succeeded {
         return Ok(());
     }
-    Err(CliError::Refused("a comparison did not hold: `else` happened, not `then`".to_owned()))
+    Err(CliError::ConditionFailed("a comparison did not hold: `else` happened, not `then`".to_owned()))
 }
 
 fn read(source: impl Read, name: &str) -> Result<Vec<u8>, CliError> {
     let mut body = vec![];
     source.take(TRANSACTION_BYTES_MAX + 1).read_to_end(&mut body).map_err(CliError::io(name))?;
     if body.len() as u64 > TRANSACTION_BYTES_MAX {
-        return Err(CliError::Refused(format!("{name} is longer than {} MiB", TRANSACTION_BYTES_MAX >> 20)));
+        return Err(CliError::Usage(format!("{name} is longer than {} MiB", TRANSACTION_BYTES_MAX >> 20)));
     }
     Ok(body)
 }

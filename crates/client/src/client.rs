@@ -15,8 +15,7 @@
 //! A client with a token does so only if that node was given too. It follows no redirects, so the
 //! token reaches only nodes that were given to it, with TLS or on this machine.
 
-use std::io::{self, Read};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,12 +23,14 @@ use rustls::crypto::aws_lc_rs;
 use serde::Deserialize;
 use tidelock_api::LEADER_HEADER;
 use tidelock_api::etag::EntityTag;
-use tidelock_api::problem::Problem;
+use tidelock_api::problem::{ErrorClass, Problem, ProblemKind};
 use ureq::http;
 use ureq::tls::{RootCerts, TlsConfig};
+use ureq::unversioned::resolver::DefaultResolver;
 
 use crate::connection::ClientOptions;
-use crate::error::CliError;
+use crate::connector::{connector, not_connected};
+use crate::error::{CliError, Refusal};
 use crate::node_url::NodeUrl;
 use crate::token::Token;
 
@@ -122,15 +123,25 @@ impl Response {
 
     /// The error for a status other than success, with the node's explanation.
     pub fn refusal(&self) -> CliError {
-        let explanation = match self.json() {
-            Ok(Problem { title, detail, .. }) => format!("{title}: {detail}"),
-            Err(_) => String::from_utf8_lossy(&self.body).trim().chars().take(200).collect(),
+        let problem: Option<Problem<'static>> = self.json().ok();
+        let explanation = match &problem {
+            Some(Problem { title, detail, .. }) => format!("{title}: {detail}"),
+            None => String::from_utf8_lossy(&self.body).trim().chars().take(200).collect(),
         };
-        let text = format!("{} answered {}: {explanation}", self.url, self.status);
-        match self.advice() {
-            Some(advice) => CliError::Refused(format!("{text}\n{advice}")),
-            None => CliError::Refused(text),
+        let mut refusal = self.refused_because(&explanation);
+        if let Some(kind) = problem.as_ref().and_then(|problem| ProblemKind::named(problem.name())) {
+            refusal.class = kind.class();
         }
+        if let Some(advice) = self.advice() {
+            refusal.message = format!("{}\n{advice}", refusal.message);
+        }
+        CliError::Refused(Box::new(Refusal { problem, ..refusal }))
+    }
+
+    /// A refusal with this explanation, whose class follows from the status.
+    pub fn refused_because(&self, explanation: &str) -> Refusal {
+        let message = format!("{} answered {}: {explanation}", self.url, self.status);
+        Refusal { class: ErrorClass::of_status(self.status), message, problem: None }
     }
 
     /// What to do about a refusal that concerns the token.
@@ -205,7 +216,8 @@ impl Client {
             .timeout_connect(Some(CONNECT_TIMEOUT.min(timeout)))
             .user_agent(concat!("tidelock/", env!("CARGO_PKG_VERSION")))
             .build();
-        Client { agent: agent.into(), nodes, leader: Mutex::default(), token, has_certificate }
+        let agent = ureq::Agent::with_parts(agent, connector(), DefaultResolver::default());
+        Client { agent, nodes, leader: Mutex::default(), token, has_certificate }
     }
 
     /// The nodes that are asked, in this order.
@@ -258,24 +270,12 @@ impl Client {
         if let Err(error) = self.check_token_path(node) {
             return Attempt::NotSent(error);
         }
-        // The HTTP library's errors do not say for certain whether a request had left. For a write
-        // that must be known, so a connection of our own shows first that the node can be reached
-        // at all.
-        if !call.may_repeat
-            && let Err(error) = check_reachable(node)
-        {
-            return Attempt::NotSent(error.to_string());
-        }
-        let sent = self.send(node, call);
-        match sent {
+        match self.send(node, call) {
             Ok(answer) => Attempt::Answered(answer),
-            Err(ureq::Error::HostNotFound | ureq::Error::ConnectionFailed) => {
-                Attempt::NotSent("no connection".to_owned())
-            }
-            Err(ureq::Error::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                Attempt::NotSent(error.to_string())
-            }
-            Err(error) => Attempt::Broken(error.to_string()),
+            Err(error) => match not_connected(&error) {
+                Some(reason) => Attempt::NotSent(reason),
+                None => Attempt::Broken(error.to_string()),
+            },
         }
     }
 
@@ -381,18 +381,6 @@ fn first_answer<'a>(
         }
     }
     unavailable.ok_or_else(|| CliError::Unreachable(unreachable.join("\n")))
-}
-
-/// Fails if no connection can be made.
-fn check_reachable(node: &NodeUrl) -> io::Result<()> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in (node.host(), node.port()).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
-            Ok(_) => return Ok(()),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 /// The version in an `ETag`. A weak tag is not the version of a value that a node sent.

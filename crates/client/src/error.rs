@@ -1,17 +1,23 @@
 //! Errors of commands, and their exit codes.
 //!
 //! Owns every failure that a user of the binary can see. The message says what to do if that is
-//! known. A failure of unknown outcome says so, because a script must not simply repeat it.
+//! known. A failure of unknown outcome says so, because a script must not simply repeat it. The
+//! exit codes are those of `tidelock_api::problem::ErrorClass`.
 
 use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
+use serde_json::{Value, json};
+use tidelock_api::problem::{ErrorClass, Problem};
+
+/// Exit code of a change that is recorded, but was not done within the wait.
+const UNFINISHED: u8 = 8;
+
 /// Why a command failed. It decides the exit code.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// The command line is well formed but contradictory or out of range. Exit code 2, as for a
-    /// malformed one.
+    /// The command line is well formed but contradictory or out of range.
     #[error("{0}")]
     Usage(String),
     /// The key does not exist.
@@ -19,7 +25,16 @@ pub enum CliError {
     NotFound,
     /// A node refused the request.
     #[error("{0}")]
-    Refused(String),
+    Refused(Box<Refusal>),
+    /// A condition that the command states did not hold.
+    #[error("{0}")]
+    ConditionFailed(String),
+    /// The user may not do that.
+    #[error("{0}")]
+    NotPermitted(String),
+    /// The command failed for another reason.
+    #[error("{0}")]
+    Failed(String),
     /// The cluster recorded the requested change, but it was not done before the timeout.
     #[error("{0}")]
     Unfinished(String),
@@ -76,19 +91,92 @@ pub enum CliError {
     Stopped(String),
 }
 
+/// The refusal of a node.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// What a program can do about it.
+    pub class: ErrorClass,
+    /// What the node says, and what to do about it.
+    pub message: String,
+    /// The problem that the node sent, if it sent one.
+    pub problem: Option<Problem<'static>>,
+}
+
 impl CliError {
     /// Adds to an error which operation failed.
     pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> CliError {
         move |source| CliError::Io { what: what.into(), source }
     }
 
-    /// 2 for a command that cannot be carried out as written, 1 for one that failed.
-    pub fn exit_code(&self) -> ExitCode {
+    /// What a program can do about the error.
+    fn class(&self) -> ErrorClass {
         match self {
-            CliError::Usage(_) => ExitCode::from(2),
-            CliError::OutputClosed => ExitCode::SUCCESS,
-            CliError::Command(code) => ExitCode::from(*code),
-            _ => ExitCode::FAILURE,
+            CliError::Usage(_) => ErrorClass::Invalid,
+            CliError::NotFound => ErrorClass::NotFound,
+            CliError::Refused(refusal) => refusal.class,
+            CliError::ConditionFailed(_) => ErrorClass::ConditionFailed,
+            CliError::NotPermitted(_) => ErrorClass::NotPermitted,
+            CliError::Unavailable(_) | CliError::Unreachable(_) => ErrorClass::Unavailable,
+            CliError::OutcomeUnknown { .. } => ErrorClass::UnknownOutcome,
+            CliError::Failed(_)
+            | CliError::Unfinished(_)
+            | CliError::Unintelligible { .. }
+            | CliError::Io { .. }
+            | CliError::Damaged { .. }
+            | CliError::OutputClosed
+            | CliError::Command(_)
+            | CliError::Stopped(_) => ErrorClass::Failed,
         }
+    }
+
+    fn code(&self) -> u8 {
+        match self {
+            CliError::OutputClosed => 0,
+            CliError::Command(code) => *code,
+            CliError::Unfinished(_) => UNFINISHED,
+            _ => self.class() as u8,
+        }
+    }
+
+    /// The exit code of a command that failed with this error.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.code())
+    }
+
+    /// The error as one JSON object: its name, the exit code, the message, and the problem that a
+    /// node sent.
+    pub fn to_json(&self) -> Value {
+        let mut name = match self {
+            CliError::Unfinished(_) => "unfinished",
+            _ => self.class().name(),
+        };
+        let problem = match self {
+            CliError::Refused(refusal) => refusal.problem.as_ref(),
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            name = problem.name();
+        }
+        let mut error = json!({ "error": name, "exit_code": self.code(), "message": self.to_string() });
+        if let Some(problem) = problem {
+            error["problem"] = json!(problem);
+        }
+        error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_see_the_kind_of_an_error() {
+        let unreachable = CliError::Unreachable("  http://a:1: connection refused".to_owned());
+        let message = "no node is reachable; nothing was done\n  http://a:1: connection refused";
+        let expected = json!({ "error": "unavailable", "exit_code": 5, "message": message });
+        assert_eq!(unreachable.to_json(), expected);
+        let unfinished = CliError::Unfinished("not within 1 s".to_owned());
+        assert_eq!(unfinished.to_json()["exit_code"], 8);
     }
 }

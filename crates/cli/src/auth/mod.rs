@@ -44,7 +44,7 @@ fn require(client: &Client, format: Output) -> Result<(), CliError> {
         Some(name) => format!("you are {name}, and your role does not allow {ADMIN_GRANT}"),
         None => "you have no token or certificate that the cluster knows: run `tidelock login`".to_owned(),
     };
-    Err(CliError::Refused(format!("nothing was changed, because you could not undo it: {reason}")))
+    Err(CliError::NotPermitted(format!("nothing was changed, because you could not undo it: {reason}")))
 }
 
 fn set_required(client: &Client, format: Output, required: bool) -> Result<(), CliError> {

@@ -51,7 +51,7 @@ pub fn run(args: RestoreArgs) -> Result<(), CliError> {
     if again != summary {
         let text =
             format!("{} has changed while it was restored; what was sent is of both", args.file.display());
-        return Err(CliError::Refused(text));
+        return Err(CliError::Failed(text));
     }
     if !keys.is_empty() {
         send(&keys, REQUEST_TIMEOUT)?;
@@ -97,7 +97,7 @@ fn judge(answer: Result<Response, CliError>) -> RequestOutcome {
     match answer {
         Ok(answer) => match answer.status {
             204 => RequestOutcome::Done,
-            409 => RequestOutcome::Refused(CliError::Refused(format!(
+            409 => RequestOutcome::Refused(CliError::ConditionFailed(format!(
                 "{} refuses: the cluster has been written to by something else than this restore. \
                  A backup goes into a fresh cluster: start one with empty data directories, and keep clients away \
                  until it is restored. If no client has written, and it was another restore, --discard removes what \

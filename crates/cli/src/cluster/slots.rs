@@ -114,7 +114,7 @@ fn follow(
     if wait.wait_s == 0 {
         return Ok(());
     }
-    Err(CliError::Refused("slots are still on their way; `tidelock cluster slots` shows them".into()))
+    Err(CliError::Unfinished("slots are still on their way; `tidelock cluster slots` shows them".into()))
 }
 
 /// A text about the moves that are left; if there are none, it depends on whether there ever were

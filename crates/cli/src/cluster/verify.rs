@@ -40,7 +40,7 @@ pub fn run(client: &Client, format: Output, timeout: Duration) -> Result<(), Cli
         }
         Output::Text => output::write(render(&shards).as_bytes())?,
     }
-    complaint(&shards).map_or(Ok(()), |text| Err(CliError::Refused(text)))
+    complaint(&shards).map_or(Ok(()), |text| Err(CliError::Failed(text)))
 }
 
 /// Requests a checkpoint of every shard. Returns their indexes.

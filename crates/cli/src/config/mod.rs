@@ -154,9 +154,7 @@ fn data<T: DeserializeOwned>(answer: &Response) -> Result<T, CliError> {
         return Ok(answer.json::<Success<T>>()?.data);
     }
     match answer.json::<ConfigError>() {
-        Ok(ConfigError { errmsg, .. }) => {
-            Err(CliError::Refused(format!("{} answered {}: {errmsg}", answer.url, answer.status)))
-        }
+        Ok(ConfigError { errmsg, .. }) => Err(CliError::Refused(Box::new(answer.refused_because(&errmsg)))),
         Err(_) => Err(answer.refusal()),
     }
 }
@@ -550,7 +548,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, CliError> {
     };
     source.take(FILE_BYTES_MAX + 1).read_to_end(&mut file).map_err(CliError::io(name.as_str()))?;
     if file.len() as u64 > FILE_BYTES_MAX {
-        return Err(CliError::Refused(format!("{name} is longer than {} MiB", FILE_BYTES_MAX >> 20)));
+        return Err(CliError::Usage(format!("{name} is longer than {} MiB", FILE_BYTES_MAX >> 20)));
     }
     Ok(file)
 }

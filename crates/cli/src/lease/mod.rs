@@ -73,7 +73,7 @@ fn print_renewed(client: &Client, format: Output, ids: &[String]) -> Result<(), 
     }
     match renewed.leases.iter().filter(|lease| lease.valid_for_ms.is_none()).count() {
         0 => Ok(()),
-        failed => Err(CliError::Refused(format!("{failed} of {} leases were not renewed", ids.len()))),
+        failed => Err(CliError::Failed(format!("{failed} of {} leases were not renewed", ids.len()))),
     }
 }
 
@@ -87,7 +87,7 @@ fn keep(args: &ClientArgs, id: &str) -> Result<(), CliError> {
     let runtime = session::runtime()?;
     let lost = runtime.block_on(session.renew_until_lost(&validity));
     runtime.shutdown_background();
-    Err(CliError::Refused(lost.to_string()))
+    Err(CliError::Failed(lost.to_string()))
 }
 
 fn revoke(client: &Client, format: Output, id: &str) -> Result<(), CliError> {

@@ -65,7 +65,7 @@ async fn hold(args: &LockArgs) -> Result<(), CliError> {
         fence = acquire(args, &session, deadline) => fence,
         signal = signals.next() => Err(CliError::Command(guarded_command::code_of_signal(signal))),
         lost = session.renew_until_lost(&validity) => {
-            Err(CliError::Refused(format!("the lock was not acquired: {lost}")))
+            Err(CliError::Failed(format!("the lock was not acquired: {lost}")))
         }
     };
     let outcome = match fence {
@@ -87,7 +87,7 @@ async fn run_command(
     match command.run(validity, signals).await? {
         CommandEnd::Exited(0) => Ok(()),
         CommandEnd::Exited(code) => Err(CliError::Command(code)),
-        CommandEnd::Killed(lost) => Err(CliError::Refused(format!("the command was killed: {lost}"))),
+        CommandEnd::Killed(lost) => Err(CliError::Failed(format!("the command was killed: {lost}"))),
     }
 }
 

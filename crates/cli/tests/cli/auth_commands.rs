@@ -152,7 +152,7 @@ fn an_address_and_a_token_are_given_once() {
     user.done(&["auth", "whoami"]);
     assert_eq!(only(&node).0, "GET /v1/auth/whoami");
     let refused = user.login(&[], OTHER);
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(7));
     assert!(said(&refused).contains("does not know this token; nothing was stored"), "{}", said(&refused));
     assert_eq!(fs::read_to_string(&token).expect("a token"), format!("{TOKEN}\n"));
 
@@ -297,7 +297,7 @@ fn a_new_token_is_alone_on_standard_output_or_in_a_file() {
     assert!(!user.done(&create).contains("lmnop"));
     fs::remove_file(&path).expect("a file");
     let refused = user.run(&["auth", "token", "create", "nobody", "--out", file]);
-    assert!(refused.status.code() == Some(1) && !path.exists(), "{}", said(&refused));
+    assert!(refused.status.code() == Some(4) && !path.exists(), "{}", said(&refused));
     // A token in place of its number is not repeated.
     let mistaken = user.run(&["auth", "token", "delete", TOKEN]);
     assert_eq!(mistaken.status.code(), Some(2));
@@ -315,7 +315,7 @@ fn authentication_is_required_only_by_one_who_can_undo_that() {
 
     let stranger = User::new();
     let refused = stranger.run(&["auth", "require", "--url", &node.url()]);
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(7));
     assert!(said(&refused).contains("run `tidelock login`"), "{}", said(&refused));
     let reader = Recorder::start(|_| (200, ann("cluster:read")));
     let refused = user.run(&["auth", "require", "--url", &reader.url()]);

@@ -187,7 +187,7 @@ fn without_the_cluster_the_last_good_file_stays() {
     set(&shell, 2);
     cluster.kill(1);
     let failed = run();
-    assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+    assert_eq!(failed.status.code(), Some(5), "{failed:?}");
     let agent = Agent::start(&shell, directory.path(), &arguments);
     agent.until_logged("app.json stays as it is; trying again");
     assert_eq!(fs::read_to_string(&path).expect("a file"), "{\"p\":1}\n");

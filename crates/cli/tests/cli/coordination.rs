@@ -384,7 +384,7 @@ fn keys_end_with_their_lease_and_commands_manage_it() {
     // Nobody renews it any more.
     keep.end();
     eventually("the key has gone", || {
-        (shell.run(&["kv", "get", "{web}/a"]).status.code() == Some(1)).then_some(())
+        (shell.run(&["kv", "get", "{web}/a"]).status.code() == Some(3)).then_some(())
     });
     let ended = shell.run(&["lease", "renew", &lease]);
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
@@ -395,5 +395,5 @@ fn keys_end_with_their_lease_and_commands_manage_it() {
         (Some(60_000), true)
     );
     let mut ended = shell.command(&["lease", "keep", &lease]);
-    assert_eq!(ended.output().expect("it ends").status.code(), Some(1));
+    assert_eq!(ended.output().expect("it ends").status.code(), Some(3));
 }

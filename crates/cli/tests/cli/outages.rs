@@ -58,7 +58,7 @@ fn an_outage_is_logged_and_fails_cluster_status() {
     let output = eventually("the status fails", || {
         let output = shell.run(&["cluster", "status"]);
         let is_whole = text(output.stderr.clone()).contains("5 of 5 shards");
-        (output.status.code() == Some(1) && is_whole).then_some(output)
+        (output.status.code() == Some(5) && is_whole).then_some(output)
     });
     let (tables, message) = (text(output.stdout), text(output.stderr));
     assert!(tables.contains("SHARD") && tables.contains("none"), "{tables}");

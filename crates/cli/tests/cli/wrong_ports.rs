@@ -18,7 +18,7 @@ fn a_url_of_another_port_says_what_that_port_is() {
             let mut command = tidelock();
             let output = command.args(arguments).args(["--url", &url]).output().expect("the binary starts");
             let message = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(1), "{arguments:?}: {message}");
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
             assert!(message.contains(clue) && message.contains("--http"), "{arguments:?}: {message}");
         }
     }

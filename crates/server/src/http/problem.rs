@@ -1,13 +1,14 @@
 //! Errors as RFC 9457 problems: a detail for people, and a stable `type` for programs.
 //!
-//! Owns the list of problem types with their statuses; a type never changes its meaning. Details
-//! name limits and the client's mistake, never anything internal.
+//! The kinds with their statuses are those of `tidelock_api::problem`. Details name limits and the
+//! client's mistake, never anything internal.
 
 use std::borrow::Cow;
 
 use hyper::StatusCode;
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use tidelock_api::problem as api;
+pub(super) use tidelock_api::problem::ProblemKind;
 use tidelock_core::clients::Unanswered;
 use tidelock_core::command::{Refusal, Rejection};
 use tidelock_core::types::Version;
@@ -18,172 +19,6 @@ use crate::memory::MemoryExhausted;
 use crate::requests::{NoAnswer, NotWritten};
 
 const TYPE_PREFIX: &str = "https://tidelock.dev/problems/";
-
-/// The type of a problem. `docs/interfaces.md` lists them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ProblemKind {
-    InvalidRequest,
-    CrossOrigin,
-    ProtectedMode,
-    Unauthenticated,
-    Forbidden,
-    NotFound,
-    NoSuchRoute,
-    UnknownHost,
-    UnknownShard,
-    NoSuchLease,
-    MethodNotAllowed,
-    RequestTimeout,
-    LimitExceeded,
-    HostRemoved,
-    LastVoter,
-    SlotsMoving,
-    SnapshotReplaced,
-    CertificateNotUsed,
-    CrossShard,
-    IdReused,
-    LockHeld,
-    LockNotHeld,
-    KeyExists,
-    KeyBound,
-    LeaseFull,
-    ShardInUse,
-    ClusterVersion,
-    RoleInUse,
-    LastAdministrator,
-    ConditionFailed,
-    StaleFence,
-    NotEmpty,
-    NotANumber,
-    KeyTooLong,
-    ValueTooLarge,
-    BodyTooLarge,
-    MisdirectedRequest,
-    HeadTooLarge,
-    Internal,
-    NoLeader,
-    NoSnapshot,
-    PermissionsUnknown,
-    DiskUnavailable,
-    Overloaded,
-    TooManyConnections,
-    UnknownOutcome,
-}
-
-impl ProblemKind {
-    fn status(self) -> StatusCode {
-        match self {
-            ProblemKind::InvalidRequest => StatusCode::BAD_REQUEST,
-            ProblemKind::CrossOrigin | ProblemKind::ProtectedMode | ProblemKind::Forbidden => {
-                StatusCode::FORBIDDEN
-            }
-            ProblemKind::Unauthenticated => StatusCode::UNAUTHORIZED,
-            ProblemKind::NotFound
-            | ProblemKind::NoSuchRoute
-            | ProblemKind::UnknownHost
-            | ProblemKind::UnknownShard
-            | ProblemKind::NoSuchLease => StatusCode::NOT_FOUND,
-            ProblemKind::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            ProblemKind::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
-            ProblemKind::LimitExceeded => StatusCode::TOO_MANY_REQUESTS,
-            ProblemKind::HostRemoved
-            | ProblemKind::LastVoter
-            | ProblemKind::SlotsMoving
-            | ProblemKind::SnapshotReplaced
-            | ProblemKind::CertificateNotUsed
-            | ProblemKind::CrossShard
-            | ProblemKind::IdReused
-            | ProblemKind::LockHeld
-            | ProblemKind::LockNotHeld
-            | ProblemKind::KeyExists
-            | ProblemKind::KeyBound
-            | ProblemKind::LeaseFull
-            | ProblemKind::ShardInUse
-            | ProblemKind::RoleInUse
-            | ProblemKind::LastAdministrator
-            | ProblemKind::ClusterVersion
-            | ProblemKind::NotANumber
-            | ProblemKind::NotEmpty => StatusCode::CONFLICT,
-            ProblemKind::ConditionFailed | ProblemKind::StaleFence => StatusCode::PRECONDITION_FAILED,
-            ProblemKind::KeyTooLong | ProblemKind::ValueTooLarge | ProblemKind::BodyTooLarge => {
-                StatusCode::PAYLOAD_TOO_LARGE
-            }
-            ProblemKind::MisdirectedRequest => StatusCode::MISDIRECTED_REQUEST,
-            ProblemKind::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            ProblemKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-            ProblemKind::NoLeader
-            | ProblemKind::NoSnapshot
-            | ProblemKind::PermissionsUnknown
-            | ProblemKind::DiskUnavailable
-            | ProblemKind::Overloaded
-            | ProblemKind::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
-            ProblemKind::UnknownOutcome => StatusCode::GATEWAY_TIMEOUT,
-        }
-    }
-
-    /// The last segment of the type, and the title.
-    fn names(self) -> (&'static str, &'static str) {
-        match self {
-            ProblemKind::InvalidRequest => ("invalid-request", "Invalid request"),
-            ProblemKind::CrossOrigin => ("cross-origin", "Cross-origin request"),
-            ProblemKind::ProtectedMode => ("protected-mode", "Protected mode"),
-            ProblemKind::Unauthenticated => ("unauthenticated", "Authentication required"),
-            ProblemKind::Forbidden => ("forbidden", "Permission required"),
-            ProblemKind::NotFound => ("not-found", "Not found"),
-            ProblemKind::NoSuchRoute => ("no-such-route", "No such route"),
-            ProblemKind::UnknownHost => ("unknown-host", "Unknown host"),
-            ProblemKind::UnknownShard => ("unknown-shard", "Unknown shard"),
-            ProblemKind::NoSuchLease => ("no-such-lease", "No such lease"),
-            ProblemKind::MethodNotAllowed => ("method-not-allowed", "Method not allowed"),
-            ProblemKind::RequestTimeout => ("request-timeout", "Request timeout"),
-            ProblemKind::LimitExceeded => ("limit-exceeded", "Limit exceeded"),
-            ProblemKind::HostRemoved => ("host-removed", "Host removed"),
-            ProblemKind::LastVoter => ("last-voter", "Last voter"),
-            ProblemKind::SlotsMoving => ("slots-moving", "Slots moving"),
-            ProblemKind::SnapshotReplaced => ("snapshot-replaced", "Snapshot replaced"),
-            ProblemKind::CertificateNotUsed => ("certificate-not-used", "Certificate not used"),
-            ProblemKind::CrossShard => ("cross-shard", "Cross-shard transaction"),
-            ProblemKind::IdReused => ("id-reused", "Id reused"),
-            ProblemKind::LockHeld => ("lock-held", "Lock held"),
-            ProblemKind::LockNotHeld => ("lock-not-held", "Lock not held"),
-            ProblemKind::KeyExists => ("key-exists", "Key exists"),
-            ProblemKind::KeyBound => ("key-bound", "Key bound to a lease"),
-            ProblemKind::LeaseFull => ("lease-full", "Lease full"),
-            ProblemKind::ShardInUse => ("shard-in-use", "Shard in use"),
-            ProblemKind::RoleInUse => ("role-in-use", "Role in use"),
-            ProblemKind::LastAdministrator => ("last-administrator", "Last administrator"),
-            ProblemKind::ClusterVersion => ("cluster-version", "Cluster version"),
-            ProblemKind::ConditionFailed => ("condition-failed", "Condition failed"),
-            ProblemKind::StaleFence => ("stale-fence", "Stale fence"),
-            ProblemKind::NotANumber => ("not-a-number", "Not a number"),
-            ProblemKind::NotEmpty => ("not-empty", "Not empty"),
-            ProblemKind::KeyTooLong => ("key-too-long", "Key too long"),
-            ProblemKind::ValueTooLarge => ("value-too-large", "Value too large"),
-            ProblemKind::BodyTooLarge => ("body-too-large", "Body too large"),
-            ProblemKind::MisdirectedRequest => ("misdirected-request", "Misdirected request"),
-            ProblemKind::HeadTooLarge => ("head-too-large", "Request line and headers too large"),
-            ProblemKind::Internal => ("internal", "Internal error"),
-            ProblemKind::NoLeader => ("no-leader", "No leader"),
-            ProblemKind::NoSnapshot => ("no-snapshot", "No snapshot"),
-            ProblemKind::PermissionsUnknown => ("permissions-unknown", "Permissions unknown"),
-            ProblemKind::DiskUnavailable => ("disk-unavailable", "Disk unavailable"),
-            ProblemKind::Overloaded => ("overloaded", "Overloaded"),
-            ProblemKind::TooManyConnections => ("too-many-connections", "Too many connections"),
-            ProblemKind::UnknownOutcome => ("unknown-outcome", "Unknown outcome"),
-        }
-    }
-
-    fn is_worth_retrying(self) -> bool {
-        matches!(
-            self,
-            ProblemKind::NoLeader
-                | ProblemKind::PermissionsUnknown
-                | ProblemKind::DiskUnavailable
-                | ProblemKind::Overloaded
-                | ProblemKind::TooManyConnections
-        )
-    }
-}
 
 /// The `Retry-After` of temporary problems, in seconds: about one election.
 const RETRY_AFTER_SECONDS: &str = "1";
@@ -291,11 +126,11 @@ impl Problem {
 
     /// The last segment of the type.
     pub fn name(&self) -> &'static str {
-        self.kind.names().0
+        self.kind.name()
     }
 
     pub fn status(&self) -> StatusCode {
-        self.kind.status()
+        StatusCode::from_u16(self.kind.status()).expect("invariant: problems have statuses of HTTP")
     }
 
     /// Why the request was denied, if it was because of who sent it.
@@ -328,7 +163,7 @@ impl Problem {
     }
 
     pub fn into_response(self) -> Response {
-        let mut response = response::with_body(self.kind.status(), self.body());
+        let mut response = response::with_body(self.status(), self.body());
         response::mark_denied(&mut response, self.denied());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -352,13 +187,13 @@ impl Problem {
 
     /// The whole answer as bytes, for a connection that is refused before any HTTP was read.
     pub fn into_raw_answer(self) -> Vec<u8> {
-        let (status, (_, title)) = (self.kind.status(), self.kind.names());
+        let (status, title) = (self.kind.status(), self.kind.title());
         let body = self.body();
         let mut out = format!(
             "HTTP/1.1 {} {title}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
              x-content-type-options: nosniff\r\n\
              retry-after: {RETRY_AFTER_SECONDS}\r\nconnection: close\r\n\r\n",
-            status.as_u16(),
+            status,
             body.len()
         )
         .into_bytes();
@@ -367,16 +202,15 @@ impl Problem {
     }
 
     fn body(&self) -> Vec<u8> {
-        let (name, title) = self.kind.names();
         let (limit, current) = match self.extension {
             Some(Extension::Limit(limit)) => (Some(limit), None),
             Some(Extension::Current(version)) => (None, Some(version.0)),
             Some(Extension::Allow(_)) | None => (None, None),
         };
         let body = api::Problem {
-            kind: format!("{TYPE_PREFIX}{name}").into(),
-            title: title.into(),
-            status: self.kind.status().as_u16(),
+            kind: format!("{TYPE_PREFIX}{}", self.kind.name()).into(),
+            title: self.kind.title().into(),
+            status: self.kind.status(),
             detail: (&*self.detail).into(),
             limit,
             current,

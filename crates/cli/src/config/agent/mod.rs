@@ -359,7 +359,7 @@ impl Agent<'_> {
             let file = &mut self.files[position];
             match source.poll_first(file.file.revision()) {
                 Ok(Polled { found: Some(Found::Missing), .. }) if !file.file.settings().delete => {
-                    failure = Some(CliError::Refused(format!("{} does not exist", file.name())));
+                    failure = Some(CliError::Failed(format!("{} does not exist", file.name())));
                 }
                 Ok(Polled { found: Some(found), is_gap, .. }) => {
                     file.take(found, is_gap);
