@@ -103,6 +103,27 @@ pub(crate) fn run(args: &DiskBenchArgs) -> Result<(), CliError> {
     }
 }
 
+/// How long a write of 100 bytes takes that is made durable as in the log of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct SyncLatency {
+    /// The median, in microseconds.
+    pub p50_us: f64,
+    /// One write in a hundred takes longer, in microseconds.
+    pub p99_us: f64,
+}
+
+/// Measures the disk of a directory for `duration_s`, by a temporary file of 16 MiB.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn sync_latency(dir: &Path, duration_s: Duration) -> Result<SyncLatency, CliError> {
+    let args =
+        DiskBenchArgs { dir: dir.to_owned(), size: 100, duration_s, output: Output::Text, json: false };
+    let (histogram, _) = measure(&args, Place::Preallocated, Sync::Fdatasync)?;
+    let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+    Ok(SyncLatency { p50_us: at(0.5), p99_us: at(0.99) })
+}
+
 fn measure(args: &DiskBenchArgs, place: Place, sync: Sync) -> Result<(Histogram<u64>, Duration), CliError> {
     let file = Scratch::create(&args.dir)?;
     let bytes = vec![0x5a; args.size as usize];

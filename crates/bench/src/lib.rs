@@ -50,6 +50,7 @@ pub use self::args::BenchArgs;
 use self::args::{
     BenchCommand, Distribution, HttpBenchArgs, KvBenchArgs, LoadArgs, MixArgs, RespBenchArgs, Via,
 };
+pub use self::disk::{SyncLatency, sync_latency};
 use self::http::{FixedProtocol, KeyProtocol};
 use self::keys::KeySpace;
 use self::keywork::{FixedWork, KeyPlan, KeyWork, Targets};
@@ -225,7 +226,7 @@ impl<'a> KeyRun<'a> {
         }
         let why = record.errors.into_keys().chain(record.wrong).collect::<Vec<_>>().join("; ");
         let (written, all) = (record.writes.len(), self.keys.count());
-        Err(CliError::Refused(format!("only {written} of {all} keys could be prepared: {why}")))
+        Err(CliError::Failed(format!("only {written} of {all} keys could be prepared: {why}")))
     }
 
     fn describe(&self, marks: Marks) -> String {

@@ -1,5 +1,5 @@
 //! The binary `tidelock`: `serve`, `dev`, `kv`, `txn`, `watch`, `lease`, `lock`, `atomic`,
-//! `config`, `cluster`, `backup`, `login`, `auth`, `audit`, `tls` and `bench`.
+//! `config`, `cluster`, `backup`, `login`, `auth`, `audit`, `tls`, `doctor` and `bench`.
 //!
 //! Parses the command line, runs the command, and sets the exit code. Each command has its own
 //! file.
@@ -12,6 +12,7 @@ mod backup;
 mod cluster;
 mod config;
 mod dev;
+mod doctor;
 mod item;
 mod kv;
 mod lease;
@@ -27,10 +28,10 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use tidelock_client::CliError;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, Output};
 
 /// jemalloc returns freed memory to the system: its background thread does so within seconds, also
 /// on an idle node. glibc's allocator keeps it for as long as the process runs.
@@ -38,7 +39,9 @@ use crate::args::{Cli, Command};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let outcome = match cli.command {
         Command::Serve(args) => serve::run(*args),
         Command::Dev(args) => dev::run(&args),
         Command::Kv(args) => kv::run(args),
@@ -54,15 +57,24 @@ fn main() -> ExitCode {
         Command::Auth(args) => auth::run(*args),
         Command::Audit(args) => audit::run(&args),
         Command::Tls(args) => tls::run(args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => tidelock_bench::run(*args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            if !matches!(error, CliError::OutputClosed | CliError::Command(_)) {
-                eprintln!("tidelock: {error}");
+            match error {
+                CliError::OutputClosed | CliError::Command(_) => {}
+                _ if wants_json(&matches) => eprintln!("{}", error.to_json()),
+                _ => eprintln!("tidelock: {error}"),
             }
             error.exit_code()
         }
     }
+}
+
+/// Whether the command was asked for JSON, if it has that choice.
+fn wants_json(matches: &ArgMatches) -> bool {
+    let chosen = matches.try_get_one::<Output>("output").ok().flatten();
+    chosen == Some(&Output::Json) || matches.subcommand().is_some_and(|(_, matches)| wants_json(matches))
 }

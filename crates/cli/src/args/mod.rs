@@ -50,7 +50,17 @@ pub use tls::{AuthorityArgs, AuthorityCommand, ClientCertificateArgs, InitArgs, 
 #[command(name = "tidelock", version, max_term_width = 110)]
 #[command(after_help = "Try it: `tidelock dev --nodes 3` in one terminal, then in another\n  \
     tidelock kv put hello world\n  tidelock kv get hello\n  tidelock cluster status\n\n\
-    Exit codes: 0 done, 1 failed, 2 the command line is wrong.")]
+    Exit codes:\n  \
+    0 done\n  \
+    1 failed for a reason that has no code of its own\n  \
+    2 the command line or the request is wrong\n  \
+    3 not found\n  \
+    4 a condition did not hold, or the state does not allow the change\n  \
+    5 nothing was done, and it can be repeated: no node answers, or they refuse for now\n  \
+    6 the outcome is unknown: the change may have happened or not\n  \
+    7 not permitted\n  \
+    8 recorded, but not done before the wait was over\n\n\
+    With --output json an error is one JSON object on standard error.")]
 pub struct Cli {
     /// The command.
     #[command(subcommand)]
@@ -101,7 +111,7 @@ pub enum Command {
     /// Change several keys at once, or none of them, by the state of keys
     ///
     /// Reads a transaction as POST /v1/transactions takes it, from a file or from standard input,
-    /// and prints the answer, which is JSON with either --output. Exits with 1 if a comparison did
+    /// and prints the answer, which is JSON with either --output. Exits with 4 if a comparison did
     /// not hold and `else` happened; the answer is printed as well then.
     Txn(TxnArgs),
     /// Print keys as they change
@@ -142,6 +152,12 @@ pub enum Command {
     Audit(AuditArgs),
     /// Make certificates for the hosts of a cluster and for clients
     Tls(TlsArgs),
+    /// Say what is wrong with a cluster, or with the machine of a node, and which page helps
+    ///
+    /// Asks every node for its health, and compares their releases. With --data-dir it checks this
+    /// machine too: file system, free room, the speed of the disk, and limits. Exits with 1 if a
+    /// check fails; warnings do not count.
+    Doctor(DoctorArgs),
     /// Measure the latency of a cluster under load, checking every answer, and the speed of a disk
     Bench(Box<BenchArgs>),
 }
@@ -197,6 +213,18 @@ pub struct DevArgs {
     /// Print the registry once all nodes are in it, as `tidelock cluster dump` does
     #[arg(long)]
     pub dump: bool,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// Also check this machine for a node with this data directory, which need not exist yet:
+    /// writes a temporary file of 16 MiB there for two seconds
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
 }
 
 /// How to reach a cluster, and the format of the output.
@@ -290,6 +318,7 @@ mod tests {
         "tidelock atomic get a --stale",
         "tidelock atomic exchange a -5 --output json",
         "tidelock atomic cas a -1 -2 --url http://127.0.0.1:1",
+        "tidelock doctor --data-dir d --url http://a:1 --output json",
         "tidelock login",
         "tidelock login https://a:1,https://b:1 --ca f --profile blue --output json",
         "tidelock login https://a:1 --ca f --client-cert c --client-key k",

@@ -1,0 +1,164 @@
+//! Checks of a cluster, by asking its nodes.
+
+use std::collections::BTreeMap;
+
+use tidelock_api::auth::Authentication;
+use tidelock_api::cluster::{Cluster, Host};
+use tidelock_api::version::Version;
+use tidelock_client::{Call, CliError, Client};
+
+use super::Finding;
+use crate::args::ClientArgs;
+
+/// The page about health, restarts and members.
+const OPERATIONS: &str = "docs/operations.md";
+/// The page about TLS and tokens.
+const SECURE: &str = "docs/how-to/secure.md";
+
+/// All checks. Fails if no node answers: then there is nothing to check.
+pub(super) fn check(args: &ClientArgs) -> Result<Vec<Finding>, CliError> {
+    let client = args.client()?;
+    let answer = client.ask_for(200, &Call::get("/v1/cluster"))?;
+    let cluster: Cluster = answer.json()?;
+    let mut findings = vec![shards(&cluster), failures(&cluster)];
+    findings.extend(diverged(&cluster));
+    findings.push(versions(&client.ask_for(200, &Call::get("/v1/cluster/version"))?.json()?));
+    findings.extend(authentication(&client)?);
+    for host in &cluster.hosts {
+        findings.extend(node(&client, host));
+    }
+    Ok(findings)
+}
+
+fn shards(cluster: &Cluster) -> Finding {
+    let leaderless = cluster.shards.iter().filter(|shard| shard.leader.is_none());
+    let leaderless: Vec<String> = leaderless.map(|shard| shard.id.to_string()).collect();
+    match leaderless.len() {
+        0 => Finding::ok("shards", format!("all {} have a leader", cluster.shards.len())),
+        _ => Finding::failure(
+            "shards",
+            format!(
+                "no leader is known of {}: their writes and linearizable reads are refused",
+                leaderless.join(", ")
+            ),
+            OPERATIONS,
+        ),
+    }
+}
+
+/// How many nodes the shard with the fewest voters can lose.
+fn failures(cluster: &Cluster) -> Finding {
+    let mut voters: BTreeMap<u64, usize> = BTreeMap::new();
+    for replica in cluster.replicas.iter().filter(|replica| replica.voter) {
+        *voters.entry(replica.shard).or_default() += 1;
+    }
+    match voters.iter().min_by_key(|(_, voters)| **voters) {
+        None => Finding::warning("voters", "no voter is known of any shard", OPERATIONS),
+        Some((shard, 1 | 2)) => Finding::warning(
+            "voters",
+            format!("shard {shard} loses its service with the first node that fails"),
+            OPERATIONS,
+        ),
+        Some((_, voters)) => {
+            let lost = (voters - 1) / 2;
+            Finding::ok("voters", format!("every shard continues after the loss of {lost} of its voters"))
+        }
+    }
+}
+
+/// Replicas whose contents differ, which no fault may cause.
+fn diverged(cluster: &Cluster) -> impl Iterator<Item = Finding> {
+    let diverged = cluster.replicas.iter().filter(|replica| replica.diverged);
+    diverged.map(|replica| {
+        let message = format!(
+            "the replica of shard {} at node {} differs from the others",
+            replica.shard, replica.node
+        );
+        Finding::failure("replicas", message, OPERATIONS)
+    })
+}
+
+fn versions(version: &Version) -> Finding {
+    let mut releases: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for host in &version.hosts {
+        let release = host.release.as_deref().unwrap_or("unknown");
+        releases.entry(release).or_default().push(host.node.to_string());
+    }
+    if releases.len() > 1 {
+        let nodes = releases.iter().map(|(release, nodes)| format!("{release} at node {}", nodes.join(", ")));
+        let message = format!("nodes run different releases: {}", nodes.collect::<Vec<_>>().join("; "));
+        return Finding::warning("releases", message, OPERATIONS);
+    }
+    if version.held {
+        let message = format!("the cluster version is held at {}", version.version);
+        return Finding::warning("releases", message, OPERATIONS);
+    }
+    let release = releases.keys().next().copied().unwrap_or("unknown");
+    Finding::ok("releases", format!("all nodes run {release}; the cluster version is {}", version.version))
+}
+
+/// Nothing is found where the caller may not know.
+fn authentication(client: &Client) -> Result<Option<Finding>, CliError> {
+    let answer = client.ask(&Call::get("/v1/auth"))?;
+    if answer.status != 200 {
+        return Ok(None);
+    }
+    let Authentication { required } = answer.json()?;
+    Ok(Some(match required {
+        true => Finding::ok("tokens", "authentication is required"),
+        false => {
+            Finding::warning("tokens", "every client that reaches a node may make every request", SECURE)
+        }
+    }))
+}
+
+/// The readiness checks and warnings of one node.
+fn node(client: &Client, host: &Host) -> Vec<Finding> {
+    let name = format!("node {}", host.node);
+    let Some(Ok(url)) = client.nodes().first().map(|asked| asked.at(&host.http_address)) else {
+        return vec![Finding::warning(name, "it has no address for clients", OPERATIONS)];
+    };
+    let answer = match client.of(vec![url.clone()]).ask(&Call::get("/readyz?verbose=true")) {
+        Ok(answer) => answer,
+        Err(error) => return vec![Finding::failure(name, format!("{url}: {error}"), OPERATIONS)],
+    };
+    if !matches!(answer.status, 200 | 503) {
+        return vec![Finding::failure(name, answer.refusal().to_string(), OPERATIONS)];
+    }
+    let text = String::from_utf8_lossy(&answer.body);
+    let mut findings = readiness(&name, &text);
+    if answer.status == 200 {
+        findings.insert(0, Finding::ok(name, format!("{url} is ready")));
+    }
+    findings
+}
+
+/// The lines of `/readyz?verbose` that are not well.
+fn readiness(name: &str, text: &str) -> Vec<Finding> {
+    let findings = text.lines().filter_map(|line| {
+        if let Some(failed) = line.strip_prefix("[-]") {
+            Some(Finding::failure(name, failed, OPERATIONS))
+        } else {
+            line.strip_prefix("[!]").map(|warning| Finding::warning(name, warning, OPERATIONS))
+        }
+    });
+    findings.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_checks_and_warnings_of_a_node_are_found() {
+        let text =
+            "[+]disk ok\n[-]shard 1 failed: no leader is known\n[!]no connection to node 2\nnot ready\n";
+        assert_eq!(
+            readiness("node 1", text),
+            [
+                Finding::failure("node 1", "shard 1 failed: no leader is known", OPERATIONS),
+                Finding::warning("node 1", "no connection to node 2", OPERATIONS),
+            ]
+        );
+    }
+}

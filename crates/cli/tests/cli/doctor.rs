@@ -1,0 +1,49 @@
+//! `tidelock doctor` finds what is wrong, and only that.
+
+use serde_json::Value;
+
+use crate::harness::shell::Shell;
+use crate::harness::{Cluster, eventually};
+
+/// What the command finds: its exit code, and the findings as JSON.
+fn findings(shell: &Shell, arguments: &[&str]) -> (Option<i32>, Vec<Value>) {
+    let output = shell.run(&[&["doctor", "--output", "json"], arguments].concat());
+    let text = String::from_utf8(output.stdout).expect("text");
+    let findings = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    (output.status.code(), findings)
+}
+
+/// The messages of one level about one subject.
+fn messages<'a>(findings: &'a [Value], level: &str, check: &str) -> Vec<&'a str> {
+    let wanted = findings.iter().filter(|finding| finding["level"] == level && finding["check"] == check);
+    wanted.filter_map(|finding| finding["message"].as_str()).collect()
+}
+
+#[test]
+fn a_healthy_cluster_has_no_failures_and_a_dead_node_is_named() {
+    let mut cluster = Cluster::start(3);
+    let shell = Shell::of(&cluster);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().to_str().expect("text");
+    let healthy = eventually("nothing has failed", || {
+        let (code, found) = findings(&shell, &["--data-dir", path]);
+        (code == Some(0)).then_some(found)
+    });
+    assert_eq!(messages(&healthy, "ok", "disk speed").len(), 1, "{healthy:?}");
+    for node in ["node 1", "node 2", "node 3"] {
+        assert_eq!(messages(&healthy, "ok", node).len(), 1, "{healthy:?}");
+    }
+    let lost = "every shard continues after the loss of 1 of its voters";
+    assert_eq!(messages(&healthy, "ok", "voters"), [lost]);
+    // The tests run without tokens.
+    assert_eq!(messages(&healthy, "warning", "tokens").len(), 1, "{healthy:?}");
+
+    cluster.kill(3);
+    let found = eventually("the others miss it", || {
+        let (code, found) = findings(&shell, &[]);
+        let missed = messages(&found, "warning", "node 1").contains(&"no connection to node 3");
+        (code == Some(1) && missed).then_some(found)
+    });
+    assert!(messages(&found, "failure", "node 3")[0].contains("no node is reachable"), "{found:?}");
+    assert_eq!(findings(&shell, &["--url", "http://127.0.0.1:1"]).0, Some(5));
+}
