@@ -37,20 +37,30 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 const requestTimeout = 5 * time.Second
 
-// client sends requests to one node. A write is never repeated: net/http repeats only reads, and go-redis is told not to.
+// client sends requests to one node. A write is never repeated: net/http repeats only reads, and
+// go-redis is told not to.
 type client struct {
-	base  string
-	http  http.Client
-	redis *redis.Client
+	base   string
+	bearer string // the value of the header Authorization, or empty
+	http   http.Client
+	redis  *redis.Client
 }
 
-func newClient(httpEndpoint, redisEndpoint string) *client {
-	return &client{
-		base: "http://" + httpEndpoint,
-		http: http.Client{Timeout: requestTimeout, Transport: &http.Transport{MaxIdleConns: 4, ResponseHeaderTimeout: requestTimeout}},
-		redis: redis.NewClient(&redis.Options{Addr: redisEndpoint, Protocol: 2, MaxRetries: -1, PoolSize: 2, DialTimeout: requestTimeout,
-			ReadTimeout: requestTimeout, ContextTimeoutEnabled: true, DisableIdentity: true, DialerRetries: 1}),
+// client makes a client of one node.
+func (c *cluster) client(number int) *client {
+	made := &client{base: "http://" + c.endpoint(number, 0)}
+	transport := &http.Transport{MaxIdleConns: 4, ResponseHeaderTimeout: requestTimeout, DialContext: c.dial}
+	options := &redis.Options{Addr: c.endpoint(number, 1), Protocol: 2, MaxRetries: -1, PoolSize: 2, DialTimeout: requestTimeout,
+		ReadTimeout: requestTimeout, ContextTimeoutEnabled: true, DisableIdentity: true, DialerRetries: 1, Dialer: c.dial}
+	if c.security != nil {
+		made.base = "https://" + c.endpoint(number, 0)
+		transport.DialTLSContext = c.dial
+		options.Password = c.security.bearer()
+		made.bearer = "Bearer " + options.Password
 	}
+	made.http = http.Client{Timeout: requestTimeout, Transport: transport}
+	made.redis = redis.NewClient(options)
+	return made
 }
 
 func (c *client) close() {
@@ -58,15 +68,30 @@ func (c *client) close() {
 	_ = c.redis.Close()
 }
 
-// ask sends a request with headers, given as names and values.
-func (c *client) ask(method, path, body string, headers ...string) answer {
-	request, err := http.NewRequest(method, c.base+path, strings.NewReader(body))
+// request makes a request with headers, given as names and values.
+func (c *client) request(ctx context.Context, method, path, body string, headers ...string) *http.Request {
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, strings.NewReader(body))
 	if err != nil {
 		panic(err)
+	}
+	if c.bearer != "" {
+		request.Header.Set("Authorization", c.bearer)
 	}
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
+	return request
+}
+
+// stream opens a stream of events, without a limit of its time but that of the context.
+func (c *client) stream(ctx context.Context, path string, headers ...string) (*http.Response, error) {
+	unlimited := &http.Client{Transport: c.http.Transport}
+	return unlimited.Do(c.request(ctx, "GET", path, "", headers...))
+}
+
+// ask sends a request with headers, given as names and values.
+func (c *client) ask(method, path, body string, headers ...string) answer {
+	request := c.request(context.Background(), method, path, body, headers...)
 	response, err := c.http.Do(request)
 	if err != nil {
 		return answer{outcome: unsent(err)}

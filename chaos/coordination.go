@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -14,7 +13,8 @@ import (
 	"time"
 )
 
-// locks: holders of a lock write with its fence, as long as they take themselves for the holder, and sometimes longer.
+// locks: holders of a lock write with its fence, as long as they take themselves for the holder,
+// and sometimes longer.
 type locks struct {
 	mutex  sync.Mutex
 	held   []holding
@@ -86,7 +86,8 @@ func (l *locks) keep(w *worker, lease string) {
 	l.leases[w.id] = lease
 }
 
-// check: a fence belongs to one lease; fences rise with time; and accepted writes have fences that rise with their versions.
+// check: a fence belongs to one lease; fences rise with time; and accepted writes have fences that
+// rise with their versions.
 func (l *locks) check(*worker) error {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -139,7 +140,7 @@ func (l *leases) step(ctx context.Context, w *worker) {
 	if answer.outcome != done || !answer.into(&granted) {
 		return
 	}
-	until := asked.Add(time.Duration(granted.ValidFor) * time.Millisecond)
+	promised := lifetime{asked, time.Duration(granted.ValidFor) * time.Millisecond}
 	tag, _, _ := strings.Cut(granted.ID, ":")
 	path := "/v1/keys/" + url.PathEscape(fmt.Sprintf("%salive-%d", tag, unique()))
 	if w.any().ask("PUT", path+"?lease="+url.QueryEscape(granted.ID), "up").outcome != done {
@@ -152,13 +153,8 @@ func (l *leases) step(ctx context.Context, w *worker) {
 		case <-time.After(300 * time.Millisecond):
 		}
 		read := w.any().ask("GET", path, "")
-		if read.status == 404 && time.Now().Before(until) {
-			l.mutex.Lock()
-			l.ended = append(l.ended, fmt.Sprintf("%s: %s ended %v early", time.Now().Format("15:04:05.000"), path, time.Until(until)))
-			l.mutex.Unlock()
-			return
-		}
 		if read.status == 404 {
+			l.judge(path, promised, w.cluster.clocks.since(promised.asked))
 			return
 		}
 		asked = time.Now()
@@ -169,12 +165,34 @@ func (l *leases) step(ctx context.Context, w *worker) {
 		}
 		answer := w.any().ask("POST", "/v1/leases/renew", encode(map[string]any{"ids": []string{granted.ID}}))
 		if answer.outcome == done && answer.into(&renewed) && len(renewed.Leases) == 1 && renewed.Leases[0].ValidFor != nil {
-			until = asked.Add(time.Duration(*renewed.Leases[0].ValidFor) * time.Millisecond)
+			promised = lifetime{asked, time.Duration(*renewed.Leases[0].ValidFor) * time.Millisecond}
 			l.mutex.Lock()
 			l.renewed++
 			l.mutex.Unlock()
 		}
 	}
+}
+
+// lifetime is how long a lease lasts at least, from the moment at which a client asked.
+type lifetime struct {
+	asked time.Time
+	valid time.Duration
+}
+
+// judge records that a key is gone. The clock of the leader measures how long a lease lasts, and
+// another node says how much of it is left, by what it measured of that clock within the last
+// election timeout: both are wrong if the clock runs at a wrong rate.
+func (l *leases) judge(path string, promised lifetime, hadWrongClocks bool) {
+	if hadWrongClocks {
+		promised.valid = promised.valid/clockRateMax - 2*electionTimeout
+	}
+	early := time.Until(promised.asked.Add(promised.valid))
+	if early <= 0 {
+		return
+	}
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.ended = append(l.ended, fmt.Sprintf("%s: %s ended %v early", time.Now().Format("15:04:05.000"), path, early))
 }
 
 func (l *leases) check(*worker) error {
@@ -186,8 +204,8 @@ func (l *leases) check(*worker) error {
 	return nil
 }
 
-// watches: streams of the keys of a prefix, which a writer changes. A stream may leave states out, never goes back, and ends
-// with the state.
+// watches: streams of the keys of a prefix, which a writer changes. A stream may leave states out,
+// never goes back, and ends with the state.
 type watches struct {
 	mutex    sync.Mutex
 	watchers []*watched
@@ -228,19 +246,17 @@ func (s *watches) step(ctx context.Context, w *worker) {
 	s.mutex.Unlock()
 	limited, cancel := context.WithTimeout(ctx, time.Duration(2+w.random.IntN(8))*time.Second)
 	defer cancel()
-	s.follow(limited, w.any().base, state, "")
+	s.follow(limited, w.any(), state, "")
 }
 
-// follow takes in the events of one connection, until the context ends or, if it is given, an event of this name has come.
-func (s *watches) follow(ctx context.Context, base string, state *watched, until string) bool {
-	request, err := http.NewRequestWithContext(ctx, "GET", base+"/v1/watch?prefix=watched/", nil)
-	if err != nil {
-		panic(err)
-	}
+// follow takes in the events of one connection, until the context ends or, if it is given, an event
+// of this name has come.
+func (s *watches) follow(ctx context.Context, c *client, state *watched, until string) bool {
+	var headers []string
 	if state.cursor != "" {
-		request.Header.Set("Last-Event-ID", state.cursor)
+		headers = []string{"Last-Event-ID", state.cursor}
 	}
-	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	response, err := c.stream(ctx, "/v1/watch?prefix=watched/", headers...)
 	if err != nil {
 		return false
 	}
@@ -315,7 +331,7 @@ func (s *watches) check(w *worker) error {
 		if err := w.until("a watch that is live", func(c *client) bool {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			return s.follow(ctx, c.base, state, "live")
+			return s.follow(ctx, c, state, "live")
 		}); err != nil {
 			return err
 		}

@@ -1,7 +1,7 @@
 package main
 
 import (
-	_ "embed"
+	"embed"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,12 +14,12 @@ import (
 	"unsafe"
 )
 
-//go:embed preload/disk.c
-var diskSource []byte
+//go:embed preload
+var preloadSources embed.FS
 
-// control is what a node's disk and clock are to do; the same fields are in preload/disk.c.
+// control is what a node's disk and clocks are to do; the same fields are in preload/preload.h.
 type control struct {
-	clockOffsetNs, syncDelayMs, syncErrno, writeErrno, isLying int64
+	clockOffsetNs, clockRatePermille, syncDelayMs, syncErrno, writeErrno, isLying int64
 }
 
 // disk is the faulty disk of one node.
@@ -28,13 +28,18 @@ type disk struct {
 	control                  *control
 }
 
-// buildDisk compiles the library that stands between a node and its files.
-func buildDisk(directory string) (string, error) {
-	source, library := filepath.Join(directory, "disk.c"), filepath.Join(directory, "disk.so")
-	if err := os.WriteFile(source, diskSource, 0o600); err != nil {
+// buildPreload compiles the library that stands between a node, its files and its clocks.
+func buildPreload(directory string) (string, error) {
+	library := filepath.Join(directory, "preload.so")
+	if err := os.CopyFS(filepath.Join(directory, "sources"), preloadSources); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
-	output, err := exec.Command("cc", "-O1", "-Wall", "-shared", "-fPIC", "-o", library, source, "-ldl", "-lpthread").CombinedOutput()
+	sources, err := filepath.Glob(filepath.Join(directory, "sources", "preload", "*.c"))
+	if err != nil {
+		return "", err
+	}
+	flags := append([]string{"-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library}, sources...)
+	output, err := exec.Command("cc", append(flags, "-ldl", "-lpthread")...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("cc: %w\n%s", err, output)
 	}
@@ -59,7 +64,9 @@ func newDisk(library, directory, data string) (*disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &disk{library, directory, data, (*control)(unsafe.Pointer(&mapped[0]))}, nil
+	made := &disk{library, directory, data, (*control)(unsafe.Pointer(&mapped[0]))}
+	set(&made.control.clockRatePermille, 1000)
+	return made, nil
 }
 
 func (d *disk) environment() []string {
@@ -68,10 +75,9 @@ func (d *disk) environment() []string {
 
 func set(field *int64, value int64) { atomic.StoreInt64(field, value) }
 
-// heal ends all faults.
+// heal ends all faults of the files.
 func (d *disk) heal() {
-	for _, field := range []*int64{&d.control.clockOffsetNs, &d.control.syncDelayMs, &d.control.syncErrno,
-		&d.control.writeErrno, &d.control.isLying} {
+	for _, field := range []*int64{&d.control.syncDelayMs, &d.control.syncErrno, &d.control.writeErrno, &d.control.isLying} {
 		set(field, 0)
 	}
 }
@@ -82,7 +88,8 @@ type write struct {
 	replaced                      []byte
 }
 
-// prepare ends the undo file behind its last whole record: a node that was killed may have written a part of one.
+// prepare ends the undo file behind its last whole record: a node that was killed may have written
+// a part of one.
 func (d *disk) prepare() error {
 	_, end, err := d.unsynced()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -94,8 +101,8 @@ func (d *disk) prepare() error {
 	return os.Truncate(filepath.Join(d.directory, "undo"), int64(end))
 }
 
-// losePower takes back the writes that were not synced, but the first `kept` of them. The node must not run. Returns how many
-// could be lost.
+// losePower takes back the writes that were not synced, but the first `kept` of them. The node must
+// not run. Returns how many could be lost.
 func (d *disk) losePower(kept func(unsynced int) int) (int, error) {
 	unsynced, _, err := d.unsynced()
 	if err != nil {
@@ -119,7 +126,8 @@ func (d *disk) losePower(kept func(unsynced int) int) (int, error) {
 	return len(unsynced), os.Truncate(filepath.Join(d.directory, "undo"), 0)
 }
 
-// unsynced reads the writes that no sync has followed, in their order, and where the last whole record ends.
+// unsynced reads the writes that no sync has followed, in their order, and where the last whole
+// record ends.
 func (d *disk) unsynced() ([]write, uint64, error) {
 	content, err := os.ReadFile(filepath.Join(d.directory, "undo"))
 	if err != nil {

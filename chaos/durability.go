@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// durability: keys that are created once each. Those that were acknowledged are there at the end, those that were refused not.
+// durability: keys that are created once each. Those that were acknowledged are there at the end
+// with their values, those that were refused not.
 type durability struct {
 	mutex        sync.Mutex
 	acknowledged []string
@@ -39,7 +41,8 @@ func (d *durability) step(_ context.Context, w *worker) {
 	}
 }
 
-// gap is the longest time without an acknowledged write since it was last asked for, as far as it is over.
+// gap is the longest time without an acknowledged write since it was last asked for, as far as it
+// is over.
 func (d *durability) gap() time.Duration {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -48,38 +51,77 @@ func (d *durability) gap() time.Duration {
 	return longest
 }
 
-func (d *durability) check(w *worker) error {
-	present := map[string]bool{}
+// snapshot is the keys that were acknowledged by now.
+func (d *durability) snapshot() []string {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	return slices.Clone(d.acknowledged)
+}
+
+// entry is a key as a list shows it.
+type entry struct {
+	Key, Val string
+	Ver      uint64
+}
+
+// createdKeys lists all keys of this workload.
+func createdKeys(next func(path string) (answer, error)) (map[string]entry, error) {
+	present := map[string]entry{}
 	after := ""
 	for {
 		var page struct {
-			Items []struct{ Key string }
+			Items []entry
 			Next  *string
 		}
-		if err := w.until("a page of keys", func(c *client) bool {
-			found := c.ask("GET", "/v1/keys?prefix=created/&keys=true&limit=1000&after="+after, "")
-			return found.outcome == done && found.into(&page)
-		}); err != nil {
-			return err
+		found, err := next("/v1/keys?prefix=created/&limit=1000&after=" + after)
+		if err != nil {
+			return nil, err
+		}
+		if !found.into(&page) {
+			return nil, fmt.Errorf("no page of keys: %s", found.body)
 		}
 		for _, item := range page.Items {
-			present[item.Key] = true
+			present[item.Key] = item
 		}
 		if page.Next == nil || *page.Next == "" {
-			break
+			return present, nil
 		}
 		after = *page.Next
+	}
+}
+
+// isWhole says whether the value is what was written: the key, and some letters.
+func (e entry) isWhole() bool {
+	rest, found := strings.CutPrefix(e.Val, e.Key)
+	return found && strings.Trim(rest, "x") == ""
+}
+
+func (d *durability) check(w *worker) error {
+	present, err := createdKeys(func(path string) (found answer, err error) {
+		err = w.until("a page of keys", func(c *client) bool {
+			found = c.ask("GET", path, "")
+			return found.outcome == done
+		})
+		return found, err
+	})
+	if err != nil {
+		return err
+	}
+	for _, item := range present {
+		if !item.isWhole() {
+			return fmt.Errorf("the value of %s is not what was written: %.80q…", item.Key, item.Val)
+		}
 	}
 	var lost, revived int
 	var example string
 	for _, key := range d.acknowledged {
-		if !present[key] {
+		if _, isPresent := present[key]; !isPresent {
 			lost++
 			example = key
 		}
 	}
 	for _, key := range d.refused {
-		if present[key] {
+		if _, isPresent := present[key]; isPresent {
 			revived++
 			example = key
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,16 +28,22 @@ func (h *history) newClient() int {
 	return h.clients
 }
 
-// do records an operation. One that was refused did not happen and is left out. One of unknown outcome never returns, so it may
-// take effect at any time, or after everything else and so never.
-func (h *history) do(client int, input any, operation func() (output any, outcome outcome)) outcome {
+// step is the input of an operation.
+type step interface {
+	// isRead says whether the operation changes nothing. One without an answer says nothing then.
+	isRead() bool
+}
+
+// do records an operation. One that was refused did not happen and is left out. One of unknown
+// outcome never returns, so it may take effect at any time, or after everything else and so never.
+func (h *history) do(client int, input step, operation func() (output any, outcome outcome)) outcome {
 	call := time.Since(h.start).Nanoseconds()
 	output, outcome := operation()
 	returned := time.Since(h.start).Nanoseconds()
-	switch outcome {
-	case refused:
+	switch {
+	case outcome == refused, outcome == unknown && input.isRead():
 		return outcome
-	case unknown:
+	case outcome == unknown:
 		output, returned = nil, math.MaxInt64
 	}
 	h.mutex.Lock()
@@ -46,7 +53,47 @@ func (h *history) do(client int, input any, operation func() (output any, outcom
 	return outcome
 }
 
-// check judges the history. Operations without an output are allowed in any state, and have their effect there.
+// settle says of operations without an answer when they had happened at the latest, because another
+// operation has seen their effect. The checker then has fewer orders to try. `effect` identifies
+// what an operation writes, and `seen` what one with an answer has seen.
+func (h *history) settle(effect func(input any) any, seen func(porcupine.Operation) []any) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	earliest := map[any]int64{}
+	for _, operation := range h.operations {
+		if operation.Output == nil {
+			continue
+		}
+		for _, one := range seen(operation) {
+			if known, isKnown := earliest[one]; !isKnown || operation.Return < known {
+				earliest[one] = operation.Return
+			}
+		}
+	}
+	for i, operation := range h.operations {
+		if operation.Output != nil {
+			continue
+		}
+		// An operation that saw the effect has returned after this one was called.
+		if known, isKnown := earliest[effect(operation.Input)]; isKnown && known > operation.Call {
+			h.operations[i].Return = known
+		}
+	}
+}
+
+// dropUnanswered leaves out what has no answer and was seen by nothing. It may only be used where
+// each later answer would show such an operation: then it may as well have happened after all
+// others.
+func (h *history) dropUnanswered() {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	h.operations = slices.DeleteFunc(h.operations, func(operation porcupine.Operation) bool {
+		return operation.Output == nil && operation.Return == math.MaxInt64
+	})
+}
+
+// check judges the history. Operations without an output are allowed in any state, and have their
+// effect there.
 func (h *history) check(model porcupine.Model, limit time.Duration) error {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()

@@ -5,28 +5,33 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/anishathalye/porcupine"
 )
 
 // judging is how long porcupine may take for one workload.
-const judging = time.Minute
+const judging = 2 * time.Minute
 
-// registers: keys that are read, written, and written on condition that they have not changed, over HTTP and the Redis
-// protocol. Each written value is unique, so a value stands for its version.
+// registers: keys that are read, written, and written on condition that they have not changed, over
+// HTTP and the Redis protocol. Each written value is unique, so a value stands for its version.
 type registers struct {
 	history    *history
 	generation generation
-	// Whether reads are answered from the memory of the node that is asked. They are not linearizable.
+	// Whether reads are answered from the memory of the node that is asked. They are not
+	// linearizable.
 	isStale bool
 }
 
-// registerStep is an operation on one key: a read if `written` is empty; conditional if `expected` is given.
+// registerStep is an operation on one key: a read if `written` is empty; conditional if `expected`
+// is given.
 type registerStep struct {
 	key, written string
 	expected     *string
 }
+
+func (s registerStep) isRead() bool { return s.written == "" }
 
 func (r *registers) name() string { return "registers" }
 func (r *registers) clients() int { return 6 }
@@ -89,6 +94,16 @@ func readValue(found answer) (any, outcome) {
 }
 
 func (r *registers) check(*worker) error {
+	r.history.settle(func(input any) any { return input.(registerStep).written }, func(operation porcupine.Operation) []any {
+		switch step := operation.Input.(registerStep); {
+		case step.written == "":
+			return []any{operation.Output}
+		case step.expected != nil && operation.Output == true:
+			return []any{*step.expected}
+		default:
+			return nil
+		}
+	})
 	return r.history.check(porcupine.Model{
 		Partition: byKey(func(input any) string { return input.(registerStep).key }),
 		Init:      func() any { return "" },
@@ -110,30 +125,40 @@ func (r *registers) check(*worker) error {
 	}, judging)
 }
 
-// counters: keys that several clients add to over the Redis protocol.
+// counters: keys that several clients add to over the Redis protocol. Each addition to a counter is
+// another power of two, so a sum shows which additions it has, also of those without an answer.
 type counters struct {
-	history    *history
-	generation generation
+	history *history
+	steps   atomic.Uint64
 }
+
+// additionsMax is how many additions a counter gets: its sum has 63 bits.
+const additionsMax = 62
 
 type addition struct {
 	key    string
 	amount int64 // 0: a read
 }
 
+func (a addition) isRead() bool { return a.amount == 0 }
+
 func (c *counters) name() string { return "counters" }
 func (c *counters) clients() int { return 3 }
 func (c *counters) count() int   { return len(c.history.operations) }
 
 func (c *counters) step(_ context.Context, w *worker) {
-	step := addition{key: fmt.Sprintf("counter-%d", c.generation.next(250))}
-	if w.random.IntN(4) > 0 {
-		// A sum shows which additions it has, also of those without an answer.
-		step.amount = 1 + w.random.Int64N(1<<40)
+	isRead := w.random.IntN(4) == 0
+	number := c.steps.Load()
+	if !isRead {
+		number = c.steps.Add(1)
+	}
+	step := addition{key: fmt.Sprintf("counter-%d", number/additionsMax)}
+	if !isRead {
+		step.amount = 1 << (number % additionsMax)
 	}
 	asked := w.any()
 	c.history.do(w.id, step, func() (any, outcome) {
-		if step.amount == 0 {
+		if isRead {
 			reply, outcome := asked.command("GET", step.key)
 			text, _ := reply.(string)
 			number, _ := strconv.ParseInt(text, 10, 64)
@@ -145,6 +170,22 @@ func (c *counters) step(_ context.Context, w *worker) {
 }
 
 func (c *counters) check(*worker) error {
+	type bit struct {
+		key    string
+		amount int64
+	}
+	c.history.settle(func(input any) any {
+		step := input.(addition)
+		return bit(step)
+	}, func(operation porcupine.Operation) (seen []any) {
+		for sum, place := operation.Output.(int64), 0; place < additionsMax; place++ {
+			if sum>>place&1 == 1 {
+				seen = append(seen, bit{operation.Input.(addition).key, 1 << place})
+			}
+		}
+		return seen
+	})
+	c.history.dropUnanswered()
 	return c.history.check(porcupine.Model{
 		Partition: byKey(func(input any) string { return input.(addition).key }),
 		Init:      func() any { return int64(0) },
@@ -155,7 +196,8 @@ func (c *counters) check(*worker) error {
 	}, judging)
 }
 
-// accounts: transactions that move units between the accounts of a bank, if these have not changed since they were read.
+// accounts: transactions that move units between the accounts of a bank, if these have not changed
+// since they were read.
 type accounts struct {
 	history    *history
 	generation generation
@@ -166,7 +208,8 @@ const (
 	accountUnits = 100
 )
 
-// transfer moves units between two accounts that have the given units; or reads all of them, if `amount` is 0.
+// transfer moves units between two accounts that have the given units; or reads all of them, if
+// `transfer` is 0.
 type transfer struct {
 	bank                       string
 	from, to                   int
@@ -174,6 +217,8 @@ type transfer struct {
 }
 
 type balances [accountCount]int
+
+func (t transfer) isRead() bool { return t.transfer == 0 }
 
 func (a *accounts) name() string { return "transactions" }
 func (a *accounts) clients() int { return 3 }
@@ -191,7 +236,8 @@ type transactionResult struct {
 
 func account(bank string, number int) string { return fmt.Sprintf("{%s}%d", bank, number) }
 
-// read is the units and the versions of all accounts. A missing account has its first units, and version 0.
+// read is the units and the versions of all accounts. A missing account has its first units, and
+// version 0.
 func (a *accounts) read(c *client, bank string) (found balances, versions [accountCount]uint64, outcome outcome) {
 	var gets []any
 	for number := range accountCount {
@@ -213,7 +259,7 @@ func (a *accounts) read(c *client, bank string) (found balances, versions [accou
 }
 
 func (a *accounts) step(_ context.Context, w *worker) {
-	bank := fmt.Sprintf("bank-%d", a.generation.next(250))
+	bank := fmt.Sprintf("bank-%d", a.generation.next(120))
 	var seen balances
 	var versions [accountCount]uint64
 	asked := w.any()
@@ -266,7 +312,8 @@ func (a *accounts) check(*worker) error {
 			if step.transfer == 0 {
 				return output == nil || output == now, now
 			}
-			// Versions are not in the model: accounts may have come back to the units that were seen.
+			// Versions are not in the model: accounts may have come back to the units that were
+			// seen.
 			if output == false {
 				return true, now
 			}
@@ -280,7 +327,8 @@ func (a *accounts) check(*worker) error {
 	}, judging)
 }
 
-// publications: a pair of the configuration centre, published on condition of the revision of its namespace.
+// publications: a pair of the configuration centre, published on condition of the revision of its
+// namespace.
 type publications struct {
 	history    *history
 	generation generation
@@ -296,6 +344,8 @@ type published struct {
 	revision uint64
 	value    string
 }
+
+func (p publication) isRead() bool { return p.value == "" }
 
 func (p *publications) name() string { return "configuration" }
 func (p *publications) clients() int { return 3 }
@@ -354,6 +404,12 @@ func (p *publications) step(_ context.Context, w *worker) {
 }
 
 func (p *publications) check(*worker) error {
+	p.history.settle(func(input any) any { return input.(publication).value }, func(operation porcupine.Operation) []any {
+		if operation.Input.(publication).value == "" {
+			return []any{operation.Output.(published).value}
+		}
+		return nil
+	})
 	return p.history.check(porcupine.Model{
 		Partition: byKey(func(input any) string { return input.(publication).namespace }),
 		Init:      func() any { return published{} },

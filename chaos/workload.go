@@ -40,7 +40,8 @@ func (w *worker) any() *client {
 	return w.of(members[w.random.IntN(len(members))])
 }
 
-// own is the client of the member that this worker keeps to, so that no fault of one node holds all workers up.
+// own is the client of the member that this worker keeps to, so that no fault of one node holds all
+// workers up.
 func (w *worker) own() *client {
 	members := w.cluster.members()
 	return w.of(members[w.place%len(members)])
@@ -48,7 +49,7 @@ func (w *worker) own() *client {
 
 func (w *worker) of(n *node) *client {
 	if w.known[n.number] == nil {
-		w.known[n.number] = newClient(w.cluster.endpoint(n.number, 0), w.cluster.endpoint(n.number, 1))
+		w.known[n.number] = w.cluster.client(n.number)
 	}
 	return w.known[n.number]
 }
@@ -74,7 +75,8 @@ func unique() uint64 { return uniqueNumbers.Add(1) }
 
 var uniqueNumbers atomic.Uint64
 
-// generation names objects that get new names, so that each has a short history, which can be judged.
+// generation names objects that get new names, so that each has a short history, which can be
+// judged.
 type generation struct{ steps atomic.Uint64 }
 
 func (g *generation) next(every uint64) uint64 { return g.steps.Add(1) / every }

@@ -1,9 +1,10 @@
-// A disk with faults, as a library that is preloaded into a node.
+// A disk with faults.
 //
-// It stands between the node and the files below CHAOS_DATA, and obeys CHAOS_DISK/control, which the harness writes. It also
-// keeps CHAOS_DISK/undo: what each write has replaced, and which writes were synced. With this the harness takes back what a
-// disk would have lost with its power.
-#define _GNU_SOURCE
+// It stands between the node and the files below CHAOS_DATA, and obeys CHAOS_DISK/control, which
+// the harness writes. It also keeps CHAOS_DISK/undo: what each write has replaced, and which writes
+// were synced. With this the harness takes back what a disk would have lost with its power.
+#include "preload.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,16 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-// What the harness wants of the disk and the clock. The same fields are in disk.go.
-struct control {
-    volatile int64_t clock_offset_ns;
-    volatile int64_t sync_delay_ms; // each sync takes this long, at most until it is 0 again
-    volatile int64_t sync_errno;    // syncs fail with this
-    volatile int64_t write_errno;   // writes fail with this
-    volatile int64_t is_lying;      // syncs of the log succeed without doing anything
-};
-
-// A record of the file `undo`. A write is followed by the bytes that it has replaced. The same fields are in disk.go.
+// A record of the file `undo`. A write is followed by the bytes that it has replaced. The same
+// fields are in disk.go.
 struct record {
     uint64_t kind; // 1: a write, 2: a sync of all writes of the file before `offset`, a position in `undo`
     uint64_t inode;
@@ -36,7 +29,7 @@ struct record {
     uint64_t size;     // of the file before the write
 };
 
-static struct control *control;
+struct control *control;
 static int undo = -1;
 static uint64_t undo_end;
 static const char *data;
@@ -47,7 +40,6 @@ static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
 static ssize_t (*real_write)(int, const void *, size_t);
 static int (*real_fsync)(int);
 static int (*real_fdatasync)(int);
-static int (*real_clock_gettime)(clockid_t, struct timespec *);
 
 static int open_below(const char *directory, const char *name, int flags) {
     char path[PATH_MAX];
@@ -60,7 +52,6 @@ __attribute__((constructor)) static void start(void) {
     real_write = dlsym(RTLD_NEXT, "write");
     real_fsync = dlsym(RTLD_NEXT, "fsync");
     real_fdatasync = dlsym(RTLD_NEXT, "fdatasync");
-    real_clock_gettime = dlsym(RTLD_NEXT, "clock_gettime");
     const char *directory = getenv("CHAOS_DISK");
     const char *below = getenv("CHAOS_DATA");
     if (!directory || !below)
@@ -109,7 +100,8 @@ static ssize_t write_at(int fd, struct stat *found, const void *bytes, size_t le
     char *replaced = malloc(length ? length : 1);
     pthread_mutex_lock(&mutex);
     fstat(fd, found);
-    // A descriptor for writing alone cannot be read; its file is new then, as those that are renamed into place.
+    // A descriptor for writing alone cannot be read. Its file is new then, as those that are
+    // renamed into place.
     ssize_t known = replaced ? pread(fd, replaced, length, offset) : 0;
     struct record entry = {1, found->st_ino, (uint64_t)offset, known > 0 ? (uint64_t)known : 0, (uint64_t)found->st_size};
     record(entry, replaced);
@@ -153,7 +145,8 @@ static int sync_file(int fd, int (*real)(int)) {
     }
     if (kind == 2 && control->is_lying)
         return 0;
-    // The bytes are in the file already. What this machine keeps if its own power fails does not matter to the test.
+    // The bytes are in the file already. What this machine keeps if its own power fails does not
+    // matter to the test.
     pthread_mutex_lock(&mutex);
     record((struct record){2, found.st_ino, undo_end, 0, 0}, NULL);
     pthread_mutex_unlock(&mutex);
@@ -162,15 +155,3 @@ static int sync_file(int fd, int (*real)(int)) {
 
 int fsync(int fd) { return sync_file(fd, real_fsync); }
 int fdatasync(int fd) { return sync_file(fd, real_fdatasync); }
-
-int clock_gettime(clockid_t clock, struct timespec *now) {
-    if (!real_clock_gettime)
-        real_clock_gettime = dlsym(RTLD_NEXT, "clock_gettime");
-    int done = real_clock_gettime(clock, now);
-    if (done == 0 && control && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
-        int64_t nanoseconds = now->tv_sec * 1000000000LL + now->tv_nsec + control->clock_offset_ns;
-        now->tv_sec = nanoseconds / 1000000000LL;
-        now->tv_nsec = nanoseconds % 1000000000LL;
-    }
-    return done;
-}
