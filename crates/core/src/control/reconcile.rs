@@ -26,7 +26,7 @@ pub(crate) struct Situation<'a> {
     /// The wanted role of each replica; `None` for a replica that should be removed. A replica that
     /// is not listed keeps its role.
     pub(crate) wanted: &'a BTreeMap<ReplicaId, Option<Role>>,
-    /// Other replicas that the leader has heard from lately.
+    /// Other replicas that the leader has heard from lately, since it was elected.
     pub(crate) active: &'a [ReplicaId],
     /// Replicas on nodes to which the leader has a connection. A replica that has just died was
     /// still heard from lately, but is not listed here.
@@ -67,7 +67,9 @@ pub(crate) fn next_step(situation: &Situation<'_>) -> Option<ReconcileStep> {
 
 /// All changes of roles that are possible now.
 fn next_roles(situation: &Situation<'_>) -> Vec<(ReplicaId, Option<Role>)> {
-    let Situation { membership, own, wanted, active, caught_up, .. } = situation;
+    let Situation { membership, own, wanted, active, connected, caught_up } = situation;
+    // A leader that was elected a moment ago has heard from few replicas, but knows its connections.
+    let is_alive = |replica: &ReplicaId| active.contains(replica) || connected.contains(replica);
     let is_to_vote = |replica: &&ReplicaId| wanted.get(*replica) == Some(&Some(Role::Voter));
     let (ready, late): (Vec<ReplicaId>, Vec<ReplicaId>) =
         membership.learners.iter().filter(is_to_vote).partition(|&replica| caught_up.contains(replica));
@@ -76,7 +78,7 @@ fn next_roles(situation: &Situation<'_>) -> Vec<(ReplicaId, Option<Role>)> {
         let role = *wanted.get(replica)?;
         (role != Some(is) && role != Some(Role::Voter)).then_some((*replica, role))
     };
-    let departures: Vec<_> = if late.iter().any(|replica| active.contains(replica)) {
+    let departures: Vec<_> = if late.iter().any(is_alive) {
         Vec::new()
     } else {
         let others = membership.voters.iter().filter(|replica| *replica != own);
@@ -196,6 +198,25 @@ mod tests {
         };
         assert_eq!(step(&[2]), None, "3 has just died: 1 alone is no majority of 1 and 3");
         assert_eq!(step(&[2, 3]), change(&[(2, None)]));
+    }
+
+    #[test]
+    fn a_new_leader_waits_for_replacements_that_it_has_not_heard_from_yet() {
+        let membership = Membership { voters: ids(&[1, 2, 3]), learners: ids(&[4]), ..Membership::default() };
+        let wanted = BTreeMap::from([(1, VOTER), (2, VOTER), (3, None), (4, VOTER)]);
+        let wanted = wanted.into_iter().map(|(replica, role)| (ReplicaId(replica), role)).collect();
+        let step = |connected: &[u64]| {
+            next_step(&Situation {
+                membership: &membership,
+                own: ReplicaId(1),
+                wanted: &wanted,
+                active: &ids(&[2]),
+                connected: &ids(connected),
+                caught_up: &ids(&[2]),
+            })
+        };
+        assert_eq!(step(&[2, 3, 4]), None, "4 is connected: it may still catch up");
+        assert_eq!(step(&[2, 3]), change(&[(3, None)]), "4 is dead");
     }
 
     #[test]
