@@ -9,15 +9,20 @@ MAKEFLAGS += --no-print-directory
 
 # Nodes of `make run`.
 NODES ?= 3
-# Seeds of `make sim`; SEED=… runs one alone and shows its plan; SHRINK=1 makes one that fails as short as it can.
+# Fresh seeds of `make sim`; SEED=… runs one alone and shows its plan; SHRINK=1 makes one that fails as short as it can.
 SEEDS ?= 300
+# The gate runs the same seeds each time, so that a red gate is the change's own doing, and a few fresh ones. `make night`
+# searches among many fresh ones. Every fresh seed that fails is kept in FAILING_SEEDS.
+GATE_SEEDS := 240
+GATE_FRESH_SEEDS := 60
+FAILING_SEEDS := target/failing-seeds.txt
 SEED ?=
 SHRINK ?=
 # How long `make fuzz` goes on.
 FUZZ_SECONDS ?= 600
 
 # Property tests draw the same cases each time, so that a red gate is the change's own doing; PROPTEST_RNG_SEED=… draws
-# others. The simulator's seeds are fresh in every run.
+# others.
 PROPTEST_RNG_SEED ?= 1
 export PROPTEST_RNG_SEED
 
@@ -52,7 +57,7 @@ test-binaries:
 	$(CARGO_TEST) --quiet --no-run
 
 .PHONY: test
-test: tools lint docs deny sim test-deliberate test-clients test-examples test-browser test-workers ## Every check that CI makes, with a count at the end
+test: tools lint docs deny test-seeds test-deliberate test-clients test-examples test-browser test-chaos test-workers ## Every check that CI makes, with a count at the end
 	scripts/test-summary $(CARGO_TEST) --no-fail-fast
 
 .PHONY: test-unit
@@ -96,9 +101,25 @@ chaos-convict: test-binaries ## Proof that these runs find bugs: they are given 
 	scripts/test-chaos target/debug/tidelock -convict lying-disk
 	scripts/test-chaos target/debug/tidelock -convict stale-reads
 
+# Every fault once, some of them in pairs, and both convictions: about five minutes.
+.PHONY: test-chaos
+test-chaos: test-binaries
+	scripts/test-chaos target/debug/tidelock -seconds 150
+	$(MAKE) chaos-convict
+
+.PHONY: soak
+soak: test-binaries ## An hour of load, restarts and changes of members (MINUTES=60), with a plot of what the nodes use, in target/soak
+	mkdir -p target/soak
+	scripts/test-chaos target/debug/tidelock -soak $(or $(MINUTES),60) -directory target/soak
+
 .PHONY: sim
 sim: test-binaries ## Simulated clusters with every fault (SEEDS=300), one in detail (SEED=…), or shrunk (SEED=… SHRINK=1)
-	$(SIM) $(if $(SEED),--seed $(SEED) $(if $(SHRINK),--shrink),--seeds $(SEEDS) $(if $(PAIRS),--pairs))
+	$(SIM) $(if $(SEED),--seed $(SEED) $(if $(SHRINK),--shrink),--seeds $(SEEDS) --failures $(FAILING_SEEDS) $(if $(PAIRS),--pairs))
+
+.PHONY: test-seeds
+test-seeds: test-binaries ## Simulated clusters: the gate's own seeds, and a few fresh ones
+	$(SIM) --seeds $(GATE_SEEDS) --start 1
+	$(SIM) --seeds $(GATE_FRESH_SEEDS) --keep-going --failures $(FAILING_SEEDS)
 
 # Only core and simulator are built again for this; everything else is shared with the other tests.
 .PHONY: test-deliberate

@@ -7,6 +7,9 @@
 //! seed.
 
 use std::cell::Cell;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -70,6 +73,9 @@ struct Arguments {
     /// Continue after a failure, and list all failing seeds.
     #[arg(long)]
     keep_going: bool,
+    /// Append each failing seed to this file, with what it violates.
+    #[arg(long, value_name = "FILE")]
+    failures: Option<PathBuf>,
 }
 
 thread_local! {
@@ -232,6 +238,9 @@ fn work(progress: &Progress, end: u64, arguments: &Arguments) {
             Ok(report) => totals.add(&report),
             Err(failure) => {
                 print_failure(&failure);
+                if let Some(file) = &arguments.failures {
+                    keep_failure(file, &failure);
+                }
                 totals.failed.push(seed);
                 progress.stop.store(!arguments.keep_going, Ordering::Relaxed);
             }
@@ -313,6 +322,12 @@ fn print_failure(failure: &Failure) {
     }
     println!("{}", failure.violation);
     println!("look at it: tidelock-sim --seed {0} --trace, or --seed {0} --shrink", failure.seed);
+}
+
+/// Appends a failing seed to the file. Panics if that fails, because the seed would be lost.
+fn keep_failure(file: &Path, failure: &Failure) {
+    let mut opened = OpenOptions::new().create(true).append(true).open(file).expect("the file can be opened");
+    writeln!(opened, "{} {}", failure.seed, failure.violation).expect("the file can be written");
 }
 
 /// Fresh seeds: the clock decides which seeds are run, never what a seed does.
