@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tidelock_api::{config as api, drafts, environments};
 use tidelock_core::limits;
 
-use super::native::{bytes, stale};
+use super::native::stale;
 use super::operation::{
     Failures, JSON, Operation, Parameter, Tag, flag, header, matching, number, query, text,
 };
@@ -114,7 +114,8 @@ fn done(operation: Operation) -> Operation {
 
 /// A file of any of these formats.
 fn file(formats: &[Format]) -> Vec<(&'static str, Value)> {
-    formats.iter().map(|format| (format.media_type(), bytes())).collect()
+    // The document is whatever the pairs make it.
+    formats.iter().map(|format| (format.media_type(), json!({}))).collect()
 }
 
 fn namespaces() -> Vec<Operation> {

@@ -36,9 +36,9 @@ pub(super) fn stale() -> Parameter {
     query("stale", flag(), "Read what this node has, at once")
 }
 
-/// A body of any bytes.
+/// A body of any bytes. Generators of clients take the empty schema for any JSON.
 pub(super) fn bytes() -> Value {
-    json!({})
+    json!({ "type": "string", "format": "binary" })
 }
 
 fn hosts() -> Vec<Operation> {
