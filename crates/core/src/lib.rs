@@ -26,6 +26,7 @@ pub mod decimal;
 pub mod deliberate;
 pub mod event;
 pub mod fairness;
+pub mod formats;
 pub mod founding;
 pub mod handshake;
 pub mod limits;

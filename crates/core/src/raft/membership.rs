@@ -57,7 +57,8 @@ pub(crate) fn encode_change(change: &MembershipChange, wanted_at: LogIndex) -> B
     data.into()
 }
 
-fn decode(data: &[u8]) -> Result<(MembershipChange, LogIndex), DecodeError> {
+/// Decodes the data of a membership change.
+pub(crate) fn decode(data: &[u8]) -> Result<(MembershipChange, LogIndex), DecodeError> {
     let mut decoder = Decoder::new(data);
     if decoder.u8()? != CHANGE_FORMAT {
         return Err(DecodeError::UnknownTag("entry format"));

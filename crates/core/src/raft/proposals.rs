@@ -165,7 +165,7 @@ pub(crate) fn writes_of(data: &Bytes) -> Vec<Write> {
 }
 
 /// Decodes the writes of an entry, in order.
-pub(super) fn decode_entry(data: &Bytes) -> Result<Vec<Write>, DecodeError> {
+pub(crate) fn decode_entry(data: &Bytes) -> Result<Vec<Write>, DecodeError> {
     if data.is_empty() {
         return Ok(Vec::new());
     }

@@ -38,7 +38,7 @@ fn kind(message: &Message) -> Option<u8> {
 }
 
 /// Appends `message`, which [`is_sent`].
-pub(super) fn encode(message: &Message, out: &mut Vec<u8>) {
+pub(crate) fn encode(message: &Message, out: &mut Vec<u8>) {
     let kind = kind(message).expect("invariant: only kinds that have a place on the wire are encoded");
     out.push(kind);
     out.push(u8::from(message.reject));
@@ -68,7 +68,7 @@ pub(super) fn encode(message: &Message, out: &mut Vec<u8>) {
 
 /// Reads one message from `owner`, the buffer that `decoder` reads. Entry data is copied: the log
 /// keeps it, and a slice would keep the connection's whole read buffer alive.
-pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Message, DecodeError> {
+pub(crate) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Message, DecodeError> {
     let kind = decoder.u8()?;
     let (kind, _) =
         KINDS.iter().find(|(_, known)| *known == kind).ok_or(DecodeError::UnknownTag("raft message"))?;

@@ -53,7 +53,8 @@ pub fn count<D: Disk>(disk: &D, known: u64) -> Result<u64, StartCounterError> {
     let exists = disk.list()?.iter().any(|name| name == NAME);
     let mut file = if exists { disk.open(NAME)? } else { disk.create(NAME, FILE_BYTES)? };
     let last = read(&file)?;
-    let number = last.unwrap_or(0).max(known) + 1;
+    // No node starts that often, so such a number was never written.
+    let number = last.unwrap_or(0).max(known).checked_add(1).ok_or(StartCounterError::Damaged)?;
     file.write_at((1 - number % 2) * SECTOR_BYTES, &slot(number))?;
     file.sync()?;
     Ok(number)
@@ -148,6 +149,16 @@ mod tests {
             assert_eq!(count(&disk, 0), Err(StartCounterError::Damaged), "bit {bit}");
         }
         disk.put(NAME, intact[..100].to_vec());
+        assert_eq!(count(&disk, 0), Err(StartCounterError::Damaged));
+    }
+
+    #[test]
+    fn a_number_without_a_next_one_is_damage() {
+        let disk = MemoryDisk::new(1);
+        count(&disk, 0).unwrap();
+        let mut bytes = disk.bytes(NAME);
+        bytes[..SLOT_BYTES].copy_from_slice(&slot(u64::MAX));
+        disk.put(NAME, bytes);
         assert_eq!(count(&disk, 0), Err(StartCounterError::Damaged));
     }
 

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock::WallClock;
 use crate::protocol::ListenerProtocol;
-pub use chain::{AuditVerifyError, VerifiedAuditLog, verify};
+pub use chain::{AuditVerifyError, LINE_BYTES_MAX, VerifiedAuditLog, verify};
 use chain::{LineContent, LineHash};
 pub use event::{AuditEvent, AuditEventKind, DeniedReason};
 
@@ -159,7 +159,7 @@ impl LogFile {
         if !metadata.is_file() {
             return Ok(LogFile { file, whole_bytes: None, is_torn: false, last: LineHash::default() });
         }
-        let tail_bytes = metadata.len().min(2 * chain::LINE_BYTES_MAX as u64);
+        let tail_bytes = metadata.len().min(2 * LINE_BYTES_MAX as u64);
         let mut tail = Vec::new();
         file.seek(SeekFrom::End(-tail_bytes.cast_signed()))?;
         file.read_to_end(&mut tail)?;

@@ -57,7 +57,7 @@ pub(super) struct ReadConditions<'a> {
 
 /// The result of evaluating a read's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
     /// Answer as usual.
     Proceed,
     /// 304: the client has the current version.

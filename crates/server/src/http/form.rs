@@ -54,7 +54,8 @@ async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<FormFields, Probl
     }
 }
 
-fn parse_urlencoded(body: &[u8]) -> Result<FormFields, Problem> {
+/// Parses an urlencoded form.
+pub(super) fn parse_urlencoded(body: &[u8]) -> Result<FormFields, Problem> {
     let form = Parameters::new(body);
     Ok(FormFields { val: owned(form, "val")?, ver: owned(form, "ver")? })
 }
@@ -65,7 +66,7 @@ fn owned(parameters: Parameters<'_>, name: &str) -> Result<Option<Bytes>, Proble
 
 /// Parses a body that was read completely: its size is bounded, and no part of a form is used
 /// before the whole is known to be well-formed.
-async fn parse_multipart(body: Bytes, boundary: String) -> Result<FormFields, Problem> {
+pub(super) async fn parse_multipart(body: Bytes, boundary: String) -> Result<FormFields, Problem> {
     let malformed = |_| Problem::invalid("the multipart body is malformed");
     let stream = BodyDataStream::new(Full::<Bytes>::new(body));
     let mut parts = Multipart::new(stream, boundary);

@@ -71,6 +71,7 @@ mod native;
 mod negotiate;
 mod openapi;
 mod operations;
+pub mod parsers;
 mod problem;
 mod raftdb;
 mod registry;

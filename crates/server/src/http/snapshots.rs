@@ -96,7 +96,8 @@ fn json(answer: &impl serde::Serialize) -> Result<Response, Problem> {
     Ok(response::json(serde_json::to_vec(answer).expect("invariant: numbers and texts are JSON")))
 }
 
-fn parse_ids(text: &[u8]) -> Option<Vec<SnapshotId>> {
+/// Parses a list `SHARD:INDEX:TERM,…` of shards in rising order.
+pub(super) fn parse_ids(text: &[u8]) -> Option<Vec<SnapshotId>> {
     let mut ids: Vec<SnapshotId> = Vec::new();
     for id in text.split(|byte| *byte == b',') {
         let mut numbers = id.split(|byte| *byte == b':').map(uri::parse_u64);

@@ -122,7 +122,8 @@ fn result<'a>(
     })
 }
 
-fn parse(body: &[u8]) -> Result<ConditionalTransaction, Problem> {
+/// Parses the body of a request.
+pub(super) fn parse(body: &[u8]) -> Result<ConditionalTransaction, Problem> {
     let TransactionRequest { comparisons, then, otherwise, id } =
         json::parse_object(body, "a transaction", "`if`, `then` and `else`")?;
     for (list, length) in [("if", comparisons.len()), ("then", then.len()), ("else", otherwise.len())] {

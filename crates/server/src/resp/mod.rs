@@ -27,7 +27,7 @@ mod dyn_store;
 mod encode;
 mod executor;
 pub mod frame;
-mod glob;
+pub mod glob;
 pub mod pub_sub;
 mod pushes;
 pub mod redirects;

@@ -108,7 +108,8 @@ pub enum EnrolError {
 }
 
 impl EnrolRequest {
-    fn encode(&self) -> Vec<u8> {
+    /// The body of the request.
+    pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         put_varint(&mut body, VERSION);
         put_bytes(&mut body, self.token.reveal().as_bytes());
@@ -119,7 +120,11 @@ impl EnrolRequest {
         body
     }
 
-    fn decode(body: &[u8]) -> Result<EnrolRequest, DecodeError> {
+    /// Decodes the body of a request.
+    ///
+    /// # Errors
+    /// When it is malformed or of another version.
+    pub fn decode(body: &[u8]) -> Result<EnrolRequest, DecodeError> {
         let mut decoder = Decoder::new(body);
         if decoder.varint()? != VERSION {
             return Err(DecodeError::UnknownTag("version of an enrolment"));
@@ -146,12 +151,17 @@ pub(super) async fn answer(
     stream: &mut MaybeTlsStream,
     decision: Result<Enrolment, EnrolRefusal>,
 ) -> io::Result<()> {
+    write_message(stream, &encode_answer(&decision)).await
+}
+
+/// The body of an answer.
+pub fn encode_answer(decision: &Result<Enrolment, EnrolRefusal>) -> Vec<u8> {
     let mut body = Vec::new();
     match decision {
         Ok(Enrolment { certificate, authorities }) => {
             body.push(ANSWER_CERTIFICATE);
-            put_bytes(&mut body, &certificate);
-            put_bytes(&mut body, &authorities);
+            put_bytes(&mut body, certificate);
+            put_bytes(&mut body, authorities);
         }
         Err(EnrolRefusal::Refused(reason)) => {
             body.push(ANSWER_REFUSED);
@@ -159,10 +169,14 @@ pub(super) async fn answer(
         }
         Err(EnrolRefusal::NoLeader) => body.push(ANSWER_NO_LEADER),
     }
-    write_message(stream, &body).await
+    body
 }
 
-fn decode_answer(body: &[u8]) -> Result<Result<Enrolment, EnrolRefusal>, DecodeError> {
+/// Decodes the body of an answer.
+///
+/// # Errors
+/// When it is malformed or of a later version.
+pub fn decode_answer(body: &[u8]) -> Result<Result<Enrolment, EnrolRefusal>, DecodeError> {
     let mut decoder = Decoder::new(body);
     let answer = match decoder.u8()? {
         ANSWER_CERTIFICATE => {

@@ -52,6 +52,7 @@ mod writer;
 
 use alloc::string::String;
 
+pub use record::{decode as decode_records, encode as encode_record};
 pub use segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use writer::Writer;
 

@@ -19,11 +19,12 @@ const TAG_INCARNATION: u8 = 4;
 /// Minimum size of an entry: a varint of its term, a varint of its length.
 const ENTRY_BYTES_MIN: usize = 2;
 
-/// Appends `record` to `out`.
+/// Appends `record` to `out`, as it stands in the payload of a group of frames.
 ///
-/// Only the first index is written. So this asserts that there is an entry and that indexes rise by
-/// one.
-pub(super) fn encode(record: &WalRecord, out: &mut Vec<u8>) {
+/// # Panics
+/// If a record of entries has no entry, or indexes do not begin at 1 or later and rise by one: only
+/// the first index is written.
+pub fn encode(record: &WalRecord, out: &mut Vec<u8>) {
     match record {
         WalRecord::Entries { shard, entries } => {
             let first = entries.first().expect("invariant: a record of entries holds at least one").index;
@@ -83,6 +84,14 @@ pub(super) fn holds_data(record: &WalRecord) -> bool {
             false
         }
     }
+}
+
+/// Decodes the payload of one group of frames. Entries share the payload's buffer.
+///
+/// # Errors
+/// When a record is not one that this release writes.
+pub fn decode(payload: &Bytes) -> Result<Vec<WalRecord>, DecodeError> {
+    Records::new(payload).collect()
 }
 
 /// The records in the payload of one group, in order. Entries share the payload's buffer.
@@ -168,10 +177,6 @@ mod tests {
     use super::*;
     use alloc::vec;
     use proptest::prelude::*;
-
-    fn decode(payload: &Bytes) -> Result<Vec<WalRecord>, DecodeError> {
-        Records::new(payload).collect()
-    }
 
     #[test]
     fn records_round_trip() {

@@ -227,7 +227,15 @@ impl RawSettings {
     pub fn read(path: &Path) -> Result<RawSettings, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        toml::from_str(&text)
+        RawSettings::parse(&text)
             .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: source.into() })
+    }
+
+    /// Parses the text of a TOML file.
+    ///
+    /// # Errors
+    /// When it is not TOML, or a key or a type is not that of a setting.
+    pub fn parse(text: &str) -> Result<RawSettings, toml::de::Error> {
+        toml::from_str(text)
     }
 }

@@ -92,6 +92,11 @@ impl ApiError {
         self
     }
 
+    /// The text for people.
+    pub fn into_text(self) -> String {
+        self.errmsg.into_owned()
+    }
+
     pub fn into_response(self) -> Response {
         let mut body = Vec::new();
         let (errcode, errmsg) = (self.errcode, self.errmsg);

@@ -26,6 +26,7 @@ mod error;
 mod formats;
 mod imports;
 mod input;
+pub(super) mod parsers;
 mod path;
 mod position;
 mod queries;

@@ -54,7 +54,6 @@ impl Sealer {
     }
 
     /// A sealer without keys, which refuses secrets.
-    #[cfg(test)]
     pub fn without_keys() -> Sealer {
         Sealer { keyring: None, namespace: Name::new("ns").expect("a name") }
     }

@@ -101,7 +101,8 @@ pub(super) async fn export<S: Store>(call: Call<'_, S>, namespace: Name) -> Resu
     Ok(attachment(format, &name, file))
 }
 
-fn export_tree(namespace: &Name, export: &Export) -> Value {
+/// A namespace as it is exported.
+pub(super) fn export_tree(namespace: &Name, export: &Export) -> Value {
     let dict = |entries: Vec<(&str, Value)>| {
         Value::Dict(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
     };

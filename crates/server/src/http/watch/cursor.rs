@@ -16,13 +16,13 @@ const TEXT_BYTES_MAX: usize = 256 << 10;
 
 /// What a client's text says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Cursor {
+pub(in crate::http) enum Cursor {
     Here(SlotRevisions),
     /// It comes from another cluster.
     Foreign,
 }
 
-pub(super) fn encode(cluster: Uuid, position: &SlotRevisions) -> String {
+pub(in crate::http) fn encode(cluster: Uuid, position: &SlotRevisions) -> String {
     let mut bytes = vec![FORMAT];
     bytes.extend_from_slice(&crc32c::crc32c(cluster.as_bytes()).to_le_bytes());
     position.encode(&mut bytes);
@@ -30,7 +30,7 @@ pub(super) fn encode(cluster: Uuid, position: &SlotRevisions) -> String {
 }
 
 /// `None` if the text is not a cursor.
-pub(super) fn decode(cluster: Uuid, text: &[u8]) -> Option<Cursor> {
+pub(in crate::http) fn decode(cluster: Uuid, text: &[u8]) -> Option<Cursor> {
     if text.len() > TEXT_BYTES_MAX {
         return None;
     }

@@ -5,7 +5,7 @@
 //! slowly has no read in flight and delays nobody: what it missed is read when it goes on. One that
 //! takes nothing is cut like any idle connection.
 
-mod cursor;
+pub(super) mod cursor;
 mod encode;
 
 use std::future::{Future, poll_fn};
