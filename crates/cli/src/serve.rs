@@ -10,6 +10,7 @@ use std::thread;
 use rustix::process::{Signal, getpid, kill_process};
 use tidelock_client::CliError;
 use tidelock_server::config::Settings;
+use tidelock_server::service_manager::ServiceManager;
 
 use crate::args::ServeArgs;
 use crate::logging;
@@ -27,9 +28,14 @@ pub fn run(args: ServeArgs) -> Result<(), CliError> {
 
 /// Runs the server with its settings until it has stopped.
 fn start(settings: Settings) -> Result<(), CliError> {
-    tidelock_server::serve::run(settings).map_err(|error| {
-        let text = with_causes(&error);
-        if error.is_usage() { CliError::Usage(text) } else { CliError::Stopped(text) }
+    let manager = ServiceManager::from_environment();
+    tidelock_server::serve::run(settings, manager).map_err(|error| {
+        let kind = match &error {
+            error if error.is_usage() => CliError::Usage,
+            error if error.needs_a_person() => CliError::NeedsAPerson,
+            _ => CliError::Stopped,
+        };
+        kind(with_causes(&error))
     })
 }
 

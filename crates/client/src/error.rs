@@ -14,6 +14,10 @@ use tidelock_api::problem::{ErrorClass, Problem};
 /// Exit code of a change that is recorded, but was not done within the wait.
 const UNFINISHED: u8 = 8;
 
+/// Exit code of a node that must not be started again as it is. `packaging/tidelock.service` names
+/// it.
+const NEEDS_A_PERSON: u8 = 9;
+
 /// Why a command failed. It decides the exit code.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
@@ -89,6 +93,9 @@ pub enum CliError {
     /// The node or the local cluster that this process runs could not start, or had to stop.
     #[error("{0}")]
     Stopped(String),
+    /// The node must not be started again before a person has looked at its data directory.
+    #[error("{0}")]
+    NeedsAPerson(String),
 }
 
 /// The refusal of a node.
@@ -126,6 +133,7 @@ impl CliError {
             | CliError::Damaged { .. }
             | CliError::OutputClosed
             | CliError::Command(_)
+            | CliError::NeedsAPerson(_)
             | CliError::Stopped(_) => ErrorClass::Failed,
         }
     }
@@ -135,6 +143,7 @@ impl CliError {
             CliError::OutputClosed => 0,
             CliError::Command(code) => *code,
             CliError::Unfinished(_) => UNFINISHED,
+            CliError::NeedsAPerson(_) => NEEDS_A_PERSON,
             _ => self.class() as u8,
         }
     }
@@ -149,6 +158,7 @@ impl CliError {
     pub fn to_json(&self) -> Value {
         let mut name = match self {
             CliError::Unfinished(_) => "unfinished",
+            CliError::NeedsAPerson(_) => "needs-a-person",
             _ => self.class().name(),
         };
         let problem = match self {

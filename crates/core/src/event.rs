@@ -365,6 +365,20 @@ pub struct NodeStatus {
     pub counters: Counters,
 }
 
+impl NodeStatus {
+    /// How many nodes can be reached, and how many there are; this node counts in both.
+    pub fn reachable_nodes(&self) -> (usize, usize) {
+        (1 + self.links.iter().filter(|(_, connected)| *connected).count(), 1 + self.links.len())
+    }
+
+    /// Whether this node reaches a majority of the nodes. Leaders step down only an election timeout
+    /// later, so a lost majority is noticed here first.
+    pub fn reaches_majority(&self) -> bool {
+        let (reachable, nodes) = self.reachable_nodes();
+        reachable > nodes / 2
+    }
+}
+
 /// A move of slots, as the leader of its giver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveStatus {

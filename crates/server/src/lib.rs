@@ -36,6 +36,7 @@ pub mod resp;
 pub mod secrets;
 pub mod secure;
 pub mod serve;
+pub mod service_manager;
 pub mod shutdown;
 mod status_log;
 pub mod store;

@@ -36,6 +36,7 @@ use crate::resp::redirects::Redirects;
 use crate::resp::scripts::Scripts;
 use crate::resp::{self, Acceptors, RespContext, RespOptions};
 use crate::secrets::SecretKeys;
+use crate::service_manager::{self, ProgressAnswers, ProgressProbe};
 use crate::store::Store;
 use crate::throttle::FailureThrottle;
 use crate::tls::TlsAcceptor;
@@ -174,6 +175,7 @@ pub(crate) struct WorkerPool {
     threads: Vec<JoinHandle<()>>,
     serving: usize,
     ends: mpsc::UnboundedReceiver<WorkerEnd>,
+    probes: Vec<ProgressProbe>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -189,16 +191,24 @@ impl WorkerPool {
     /// When the system has no descriptors or no thread for another one.
     pub fn start(node: &Worker, contexts: impl Iterator<Item = WorkerContext>) -> io::Result<WorkerPool> {
         let (ended, ends) = mpsc::unbounded_channel();
-        let mut worker_pool = WorkerPool { node: node.clone(), threads: Vec::new(), serving: 0, ends };
+        let (threads, probes) = (Vec::new(), Vec::new());
+        let mut worker_pool = WorkerPool { node: node.clone(), threads, serving: 0, ends, probes };
         for (number, context) in (2..).zip(contexts) {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             let (link, ended) = (node.attach(), ended.clone());
+            let (probe, answers) = service_manager::probe();
+            worker_pool.probes.push(probe);
             let guard = WorkerGuard { number, stopping: context.shared.stopping.clone(), ended };
             let thread = std::thread::Builder::new().name(format!("worker-{number}"));
-            worker_pool.threads.push(thread.spawn(move || guard.run(runtime, link, context))?);
+            worker_pool.threads.push(thread.spawn(move || guard.run(runtime, (link, answers), context))?);
             worker_pool.serving += 1;
         }
         Ok(worker_pool)
+    }
+
+    /// A probe of each of these workers. They are handed out once.
+    pub fn take_probes(&mut self) -> Vec<ProgressProbe> {
+        std::mem::take(&mut self.probes)
     }
 
     /// Returns once all workers have ended after the node was told to stop.
@@ -235,8 +245,9 @@ struct WorkerGuard {
 }
 
 impl WorkerGuard {
-    fn run(self, runtime: Runtime, link: WorkerLink, context: WorkerContext) {
+    fn run(self, runtime: Runtime, (link, answers): (WorkerLink, ProgressAnswers), context: WorkerContext) {
         LocalSet::new().block_on(&runtime, async {
+            tokio::task::spawn_local(answers.answer());
             let remote = Remote::new(link, context.handovers.clone());
             let servers = context.serve(remote.clone());
             tokio::select! {

@@ -206,13 +206,11 @@ impl Readiness {
 }
 
 /// Checks the links to the peers. One that is down is a warning. Without a majority the node is not
-/// ready: it can answer no linearizable request. Leaders step down only an election timeout later,
-/// so this is noticed here first.
+/// ready: it can answer no linearizable request.
 fn peers(status: &NodeStatus) -> Result<(), String> {
-    let reachable = 1 + status.links.iter().filter(|(_, connected)| *connected).count();
-    let nodes = 1 + status.links.len();
-    if reachable > nodes / 2 {
+    if status.reaches_majority() {
         return Ok(());
     }
+    let (reachable, nodes) = status.reachable_nodes();
     Err(format!("only {reachable} of {nodes} nodes can be reached"))
 }

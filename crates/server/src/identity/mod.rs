@@ -135,6 +135,15 @@ pub fn is_founding(disk: &FsDisk, settings: &Settings) -> Result<bool, ControlFi
     Ok(control_file::load(disk)?.is_none() && settings.join().is_empty())
 }
 
+/// Whether [`identify`] would ask members of a cluster to admit this node.
+///
+/// # Errors
+/// When the control file cannot be used.
+pub fn is_joining(disk: &FsDisk, settings: &Settings) -> Result<bool, ControlFileError> {
+    let is_new = control_file::load(disk)?.is_none_or(|known| known.is_joining());
+    Ok(is_new && !settings.join().is_empty())
+}
+
 /// Gives the node the id of a new cluster, on its disk too, so that all other nodes treat it as a
 /// stranger. Call it after the log was read: a node that cannot start must not lose its cluster.
 /// Call it before the log is changed: a node with such a log must not meet its former peers as a

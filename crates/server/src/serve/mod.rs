@@ -64,6 +64,7 @@ use crate::resp::pub_sub::PubSub;
 use crate::resp::scripts::Scripts;
 use crate::secrets::{KeyFileError, SecretKeys};
 use crate::secure::{self, NodeCertificateError};
+use crate::service_manager::{ServiceManager, pass_watchdog, report_status};
 use crate::shutdown::{self, Signal};
 use crate::status_log::SlowRequestLog;
 use crate::store::Store;
@@ -176,20 +177,36 @@ impl ServeError {
                 | ServeError::SecretKeys(_)
         )
     }
+
+    /// Whether the node must not be started again before a person has looked: its directory is an
+    /// old copy, or that of a removed node, or two replicas contradict each other.
+    pub fn needs_a_person(&self) -> bool {
+        matches!(
+            self,
+            ServeError::Superseded { .. }
+                | ServeError::Contradiction(_)
+                | ServeError::Identity(IdentityError::Superseded(_) | IdentityError::Removed)
+        )
+    }
 }
 
 /// Runs a node until the first SIGTERM or SIGINT, or until its cluster has removed it. A second
-/// signal ends the process at once.
+/// signal ends the process at once. `manager` is told what becomes of the node.
 ///
 /// # Errors
 /// When the node cannot start, or its disk fails.
-pub fn run(settings: Settings) -> Result<(), ServeError> {
+pub fn run(settings: Settings, manager: ServiceManager) -> Result<(), ServeError> {
     let signals = shutdown::listen()?;
     let descriptors = descriptors::claim(settings.workers)?;
     // Not a `LocalSet`: it is a scheduler within the scheduler, and each wake-up would pass through
     // both.
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    let outcome = runtime.block_on(serve(settings, descriptors, signals));
+    let manager = Rc::new(manager);
+    let outcome = runtime.block_on(serve(settings, descriptors, signals, &manager));
+    match &outcome {
+        Ok(()) => manager.status("stopped"),
+        Err(error) => manager.stopping(&error.to_string()),
+    }
     // A lookup of a name may hang in the system's resolver for longer than a stop should take.
     runtime.shutdown_timeout(BLOCKING_TIMEOUT);
     outcome
@@ -199,13 +216,14 @@ async fn serve(
     settings: Settings,
     descriptors: descriptors::DescriptorBudget,
     signals: watch::Receiver<Option<Signal>>,
+    manager: &Rc<ServiceManager>,
 ) -> Result<(), ServeError> {
     let settings = secure::resolved(settings);
     settings.check_exposure()?;
     settings.check_client_ca()?;
     let audit_log = start_audit_log(&settings)?;
     let secret_keys = start_secret_keys(&settings)?;
-    let Some((tls, recovered, listeners)) = prepare(&settings, signals.clone()).await? else {
+    let Some((tls, recovered, listeners)) = prepare(&settings, signals.clone(), manager).await? else {
         tracing::info!("stopped before a cluster had admitted this node");
         return Ok(());
     };
@@ -247,12 +265,16 @@ async fn serve(
     let mut worker_pool = WorkerPool::start(worker, contexts)?;
     let clients = ClientServers { stop, servers: own.serve(worker.clone()) };
     log_start(&settings, &identity.identity());
+    manager.ready();
+    tokio::task::spawn_local(report_status(manager.clone(), worker.clone()));
+    tokio::task::spawn_local(pass_watchdog(manager.clone(), worker_pool.take_probes()));
 
     let occasion = async {
         tokio::select! {
             () = signalled(signals) => {}
             () = removed(removal_seen, identity) => {}
         }
+        manager.stopping("stopping: others take over its leaderships, and open requests are answered");
     };
     let clients_gone = async {
         let stopped = async {
@@ -317,6 +339,7 @@ struct Recovered {
 async fn prepare(
     settings: &Settings,
     signals: watch::Receiver<Option<Signal>>,
+    manager: &ServiceManager,
 ) -> Result<Option<(Option<TlsAcceptor>, Recovered, Listeners)>, ServeError> {
     let open_tls = || {
         let Some(directory) = settings.tls_dir.clone() else { return Ok(None) };
@@ -327,6 +350,11 @@ async fn prepare(
     settings.client_ca.as_deref().map(check_client_ca_file).transpose()?;
     let given_tls = if settings.secure { None } else { open_tls()? };
     let disk = FsDisk::open(&settings.data_dir)?;
+    manager.status(if identity::is_joining(&disk, settings).map_err(IdentityError::from)? {
+        "starting: waits until a member of the cluster admits this node"
+    } else {
+        "starting"
+    });
     tokio::select! {
         biased;
         provided = secure::provide(settings, &disk) => provided?,
@@ -346,6 +374,7 @@ async fn prepare(
     // A fresh seed for each start: read contexts must not repeat, and jitter should not.
     let instance = Uuid::new_v4();
     let (seed, _) = instance.as_u64_pair();
+    manager.status("starting: reads the log");
     let mut opened =
         recovery::open(disk.clone(), WalOptions { begun: identity.has_log, ..WalOptions::new(seed) })?;
     log_recovery(&opened.report);
