@@ -1,5 +1,6 @@
 //! The binary `tidelock`: `serve`, `dev`, `kv`, `txn`, `watch`, `lease`, `lock`, `atomic`,
-//! `config`, `cluster`, `backup`, `login`, `auth`, `audit`, `tls`, `doctor` and `bench`.
+//! `config`, `cluster`, `backup`, `login`, `auth`, `audit`, `tls`, `bench`, `doctor`, `health`,
+//! `completions` and `man`.
 //!
 //! Parses the command line, runs the command, and sets the exit code. Each command has its own
 //! file.
@@ -10,15 +11,18 @@ mod audit;
 mod auth;
 mod backup;
 mod cluster;
+mod completions;
 mod config;
 mod dev;
 mod doctor;
+mod health;
 mod item;
 mod kv;
 mod lease;
 mod lock;
 mod logging;
 mod login;
+mod man;
 mod new_file;
 mod serve;
 mod time;
@@ -59,6 +63,9 @@ fn main() -> ExitCode {
         Command::Tls(args) => tls::run(args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => tidelock_bench::run(*args),
+        Command::Health(args) => health::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,6 +10,7 @@ mod cluster;
 mod config;
 mod coordination;
 mod keys;
+mod packaging;
 mod tls;
 
 use std::path::PathBuf;
@@ -42,6 +43,7 @@ pub use keys::{
     AtomicArgs, AtomicCommand, DelArgs, FenceArg, GetArgs, KvArgs, KvCommand, ListArgs, PutArgs, TxnArgs,
     WatchKeysArgs,
 };
+pub use packaging::{CompletionsArgs, HealthArgs, ManArgs};
 pub use tls::{AuthorityArgs, AuthorityCommand, ClientCertificateArgs, InitArgs, TlsArgs, TlsCommand};
 
 /// A replicated key-value store: every acknowledged write is on the disks of a majority, every read
@@ -59,7 +61,8 @@ pub use tls::{AuthorityArgs, AuthorityCommand, ClientCertificateArgs, InitArgs, 
     5 nothing was done, and it can be repeated: no node answers, or they refuse for now\n  \
     6 the outcome is unknown: the change may have happened or not\n  \
     7 not permitted\n  \
-    8 recorded, but not done before the wait was over\n\n\
+    8 recorded, but not done before the wait was over\n  \
+    9 a node stopped, and must not be started again before a person has looked at it\n\n\
     With --output json an error is one JSON object on standard error.")]
 pub struct Cli {
     /// The command.
@@ -160,6 +163,17 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Measure the latency of a cluster under load, checking every answer, and the speed of a disk
     Bench(Box<BenchArgs>),
+    /// Check whether nodes are ready, or live
+    ///
+    /// Asks each node of --url. A node is ready when it answers linearizable requests for every
+    /// shard. Fails if one of them is not, and says why. Needs no token.
+    Health(HealthArgs),
+    /// Print the script that completes commands in a shell
+    ///
+    /// Packages install it. To try it in bash: source <(tidelock completions bash)
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write those of all commands to a directory
+    Man(ManArgs),
 }
 
 /// Arguments of `serve`: the settings of a node, and what concerns only its process.
@@ -344,6 +358,10 @@ mod tests {
         "tidelock bench resp -c 8 -P 512 --address 127.0.0.1:6379,127.0.0.1:6380 --no-prepare --seed 1",
         "tidelock bench http -n 1000 -c 50 http://127.0.0.1:1/api?limit=1 -m POST --body x -H A:b --expect y",
         "tidelock bench disk --dir /tmp --size 32 -d 1 --output json",
+        "tidelock health --live --url http://127.0.0.1:1,http://127.0.0.1:2 --output json",
+        "tidelock completions bash",
+        "tidelock man",
+        "tidelock man d",
     ];
 
     #[test]
@@ -414,6 +432,8 @@ mod tests {
             "tidelock bench kv --value-size 23",
             "tidelock bench http",
             "tidelock bench disk -d 0",
+            "tidelock completions",
+            "tidelock completions sh",
         ] {
             assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
         }
