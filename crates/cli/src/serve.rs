@@ -75,35 +75,7 @@ fn stop_at_stdin_end() -> Result<(), CliError> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
-    use crate::args::Cli;
-
-    /// The documentation has every flag with its variable and the default that the help states, and
-    /// no others.
-    #[test]
-    fn the_operations_page_lists_the_flags_of_serve() {
-        let page = include_str!("../../../docs/operations.md");
-        let rows: Vec<Vec<&str>> = page
-            .lines()
-            .filter(|line| line.starts_with("| `--"))
-            .map(|line| line.split('|').map(|cell| cell.trim().trim_matches('`')).collect())
-            .collect();
-        let command = Cli::command();
-        let serve = command.find_subcommand("serve").unwrap();
-        let flags = serve.get_arguments().filter(|flag| !flag.is_hide_set());
-        let flags: Vec<_> = flags.filter(|flag| flag.get_long() != Some("help")).collect();
-        assert_eq!(rows.len(), flags.len());
-        for (row, flag) in rows.iter().zip(flags) {
-            let name = flag.get_long().unwrap();
-            let variable = flag.get_env().and_then(|variable| variable.to_str()).unwrap();
-            let help = flag.get_help().unwrap().to_string();
-            let default = help.split("[default: ").nth(1).and_then(|rest| rest.split(']').next());
-            assert_eq!(row[1].split(' ').next(), Some(&*format!("--{name}")));
-            assert_eq!((row[2], row[3]), (variable, default.unwrap_or_default()), "--{name}");
-        }
-    }
 
     #[test]
     fn causes_are_told_once() {

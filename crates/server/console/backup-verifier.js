@@ -1,4 +1,4 @@
-// Verifies the format of a backup (docs/storage-format.md, "Backup") while it is read in pieces: header,
+// Verifies the format of a backup (docs/reference/files-snapshots.md) while it is read in pieces: header,
 // order of chunks, chained CRC-32C and totals. A cut or damaged file fails. It does not decode the keys in
 // the blocks, which `tidelock backup verify` does as well.
 

@@ -172,7 +172,7 @@ fn complaint(shards: &[Comparison]) -> Option<String> {
     if !differs.is_empty() {
         return Some(format!(
             "replicas differ in shard {differs}: this must never be. If a data directory was put back to an earlier state, \
-             or copied, see \"Old copies\" in docs/operations.md; if not, make a backup, and report it"
+             or copied, see \"Old copies\" in docs/how-to/replace-a-node.md; if not, make a backup, and report it"
         ));
     }
     if incomplete.is_empty() {

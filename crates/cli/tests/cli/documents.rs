@@ -1,94 +1,12 @@
-//! Runs the console examples of the documents, and compares their output.
+//! Runs the commands of the how-to pages: those of blocks fenced as `sh`, in their order.
 //!
-//! In a block fenced as `console`, a line with `$ ` is a command and the lines below it are its
-//! output. Addresses of the documents are replaced by those of the cluster under test, and numbers
-//! are not compared: versions differ from run to run.
+//! Each page has a test of its own, because pages need different clusters, and because what the
+//! commands achieve is asserted for each. `console_blocks` runs the blocks with their output.
 
 use std::process::{Command, Stdio};
 
 use crate::harness::process::Process;
 use crate::harness::{Cluster, Options, eventually, ports, shell_commands};
-
-/// A command and its documented output.
-#[derive(Debug, PartialEq, Eq)]
-struct Example {
-    command: String,
-    output: String,
-}
-
-fn examples(document: &str) -> Vec<Example> {
-    let mut examples: Vec<Example> = vec![];
-    let mut inside = false;
-    for line in document.lines() {
-        match line {
-            "```console" => inside = true,
-            "```" => inside = false,
-            _ if !inside => {}
-            _ => match (line.strip_prefix("$ "), examples.last_mut()) {
-                (Some(command), _) => {
-                    examples.push(Example { command: command.to_owned(), output: String::new() });
-                }
-                (None, Some(example)) if !line.is_empty() => {
-                    example.output.push_str(line);
-                    example.output.push('\n');
-                }
-                _ => {}
-            },
-        }
-    }
-    examples
-}
-
-/// `text` with every run of digits as `#`.
-fn without_numbers(text: &str) -> String {
-    let mut out = String::new();
-    for character in text.chars() {
-        match character {
-            '0'..='9' if out.ends_with('#') => {}
-            '0'..='9' => out.push('#'),
-            other => out.push(other),
-        }
-    }
-    out
-}
-
-fn run_examples(name: &str, document: &str) {
-    run_examples_on(&Cluster::start(3), name, document);
-}
-
-fn run_examples_on(cluster: &Cluster, name: &str, document: &str) {
-    let examples = examples(document);
-    assert!(!examples.is_empty(), "{name} has no console examples");
-    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_tidelock"));
-    let path = std::env::var("PATH").unwrap_or_default();
-    let path = format!("{}:{path}", binary.parent().expect("a directory").display());
-    // In a terminal curl shows no progress for such short answers; here its output goes to a pipe.
-    let curl_home = tempfile::tempdir().expect("a temporary directory");
-    std::fs::write(curl_home.path().join(".curlrc"), "silent\nshow-error\n").expect("a file");
-    // Files that the examples write go here.
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    for Example { command, output } in examples {
-        let mut line = command.clone();
-        for number in cluster.numbers() {
-            for host in ["127.0.0.1", "localhost"] {
-                line = line.replace(&format!("{host}:800{number}"), &cluster.address(number).to_string());
-            }
-        }
-        let run = Command::new("sh")
-            .args(["-c", &line])
-            .current_dir(directory.path())
-            .env("PATH", &path)
-            .env("CURL_HOME", curl_home.path())
-            .env("TIDELOCK_URL", cluster.url(1, ""))
-            .output()
-            .expect("a shell");
-        assert_ne!(run.status.code(), Some(127), "{name}: {command}: is curl installed?");
-        let shown = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
-        let shown =
-            shown.lines().filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect::<String>();
-        assert_eq!(without_numbers(&shown), without_numbers(&output), "{name}: {command}");
-    }
-}
 
 /// The commands of blocks fenced as `sh`, in one script that ends with the first failure.
 fn script(document: &str) -> String {
@@ -172,9 +90,8 @@ fn secure() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let root = directory.path().display().to_string();
     let base = ports::reserve(9);
-    let document = include_str!("../../../../docs/how-to/secure.md");
-    let steps = document.split("## Renewal").next().expect("the steps");
-    let script = script(steps).replace("\\\n", " ").replace("scp ", "cp ");
+    let script = script(include_str!("../../../../docs/tutorial/three-machines.md"));
+    let script = script.replace("\\\n", " ").replace("scp ", "cp ");
     let with_addresses = |line: &str| {
         let mut line = line.to_owned();
         for node in 1..=3 {
@@ -246,11 +163,19 @@ fn audit() {
 
 /// Every command of a page succeeds, in its order. Returns what they print.
 fn run_page(page: &str) -> String {
+    run_page_with(page, &[])
+}
+
+/// The same in a directory with these files: their names and contents.
+fn run_page_with(page: &str, files: &[(&str, &str)]) -> String {
     let cluster = Cluster::start(3);
     cluster.await_newest_version();
     cluster.await_registered();
     let script = script(page).replace("127.0.0.1:8001", &cluster.address(1).to_string());
     let directory = tempfile::tempdir().expect("a temporary directory");
+    for (name, content) in files {
+        std::fs::write(directory.path().join(name), content).expect("a file");
+    }
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_tidelock"));
     let path = std::env::var("PATH").unwrap_or_default();
     let done = Command::new("sh")
@@ -337,25 +262,15 @@ fn keeping_secrets() {
     assert!(shown.contains("password: correct-horse\n"), "{shown}");
 }
 
-/// The examples of the page on configuration run after those of the README, on the same cluster.
+/// The file that Apollo gives is imported as the page says: numbers where the text is the same.
 #[test]
-fn readme_then_configuration() {
-    let cluster = Cluster::start(3);
-    run_examples_on(&cluster, "README.md", include_str!("../../../../README.md"));
-    run_examples_on(&cluster, "docs/config.md", include_str!("../../../../docs/config.md"));
-}
-
-#[test]
-fn consistency() {
-    run_examples("docs/consistency.md", include_str!("../../../../docs/consistency.md"));
-}
-
-#[test]
-fn examples_are_found() {
-    let document =
-        "text\n```console\n$ one\nprinted 6\n\nmore\n$ two\n```\n$ not an example\n```sh\n$ nor this\n```\n";
-    let example =
-        |command: &str, output: &str| Example { command: command.to_owned(), output: output.to_owned() };
-    assert_eq!(examples(document), [example("one", "printed 6\nmore\n"), example("two", "")]);
-    assert_eq!(without_numbers("{\"ver\":16} (6 != 18)"), "{\"ver\":#} (# != #)");
+fn moving_from_apollo() {
+    let page = include_str!("../../../../docs/how-to/move-from-apollo.md");
+    let (_, properties) = page.split_once("```properties\n").expect("the file");
+    let (properties, _) = properties.split_once("```").expect("its end");
+    let shown = run_page_with(page, &[("application.properties", properties)]);
+    assert!(shown.contains("application.server.port  int     8080"), "{shown}");
+    assert!(shown.contains("application.release      string  \"1.10\""), "{shown}");
+    let kept = properties.lines().all(|line| shown.lines().any(|found| found == line));
+    assert!(kept, "the container is the file: {shown}");
 }

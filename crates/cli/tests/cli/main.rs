@@ -25,6 +25,7 @@ mod config_environments;
 mod config_files;
 mod config_secrets;
 mod config_watches;
+mod console_blocks;
 mod coordination;
 mod demands;
 mod descriptors;
@@ -53,7 +54,6 @@ mod moving;
 mod networks;
 mod old_copies;
 mod outages;
-
 mod peer_tls;
 mod placement;
 mod pub_sub;

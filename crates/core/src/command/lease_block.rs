@@ -5,7 +5,7 @@
 //! a lock before its waiters, and waiters in the order of their queue. The keys that are bound to a
 //! lease say so themselves ([`RestoredKey::lease`](super::RestoredKey::lease)).
 //!
-//! `docs/storage-format.md` documents the same bytes.
+//! `docs/reference/files-snapshots.md` documents the same bytes.
 
 use alloc::vec::Vec;
 use bytes::Bytes;

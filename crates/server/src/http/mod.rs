@@ -1,9 +1,9 @@
 //! The HTTP interface: turns bytes on a socket into [`Request`](tidelock_core::command::Request)s
 //! to the store, and replies into answers.
 //!
-//! Owns the routes, their parameters and answers, and every limit on the way; `docs/interfaces.md`
-//! describes it for users. It decides nothing about data: each route is one request to the store,
-//! whose reply it encodes.
+//! Owns the routes, their parameters and answers, and every limit on the way;
+//! `docs/reference/http.md` describes it for users. It decides nothing about data: each route is
+//! one request to the store, whose reply it encodes.
 //!
 //! A request passes through the modules in this order:
 //!

@@ -17,7 +17,8 @@
 //! combines operations into few commands. `replies` holds the form of each reply. `connection`
 //! moves the bytes, `server` accepts.
 //!
-//! `docs/resp.md` describes what is supported, and the differences from Redis.
+//! `docs/reference/redis.md` and `redis-commands.md` beside it describe what is supported, and the
+//! differences from Redis.
 
 mod authentication;
 mod commands;

@@ -151,7 +151,7 @@ pub enum ServeError {
     #[error(
         "stopped: {0}. One of the two nodes has lost what it acknowledged: its directory was put back to an earlier state, or \
          damaged. Empty no directory before you know which one is right; `tidelock cluster status --verify` on the others, \
-         and docs/operations.md, \"Old copies\", say more"
+         and docs/how-to/replace-a-node.md, \"Old copies\", say more"
     )]
     Contradiction(Contradiction),
     /// A worker that serves clients ended: the node stopped rather than leave its clients without

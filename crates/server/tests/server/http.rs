@@ -300,7 +300,7 @@ fn metrics_count_what_was_asked() {
 
 #[test]
 fn the_documents_state_the_limits() {
-    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/interfaces.md");
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/limits.md");
     let text = std::fs::read_to_string(document).unwrap();
     let grouped = |number: usize| format!("{},{:03}", number / 1000, number % 1000);
     for row in [

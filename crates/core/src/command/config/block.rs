@@ -5,7 +5,7 @@
 //! same block. So a block can be applied independently, after the blocks before it. Every record
 //! states content instead of a change, so applying it twice changes nothing.
 //!
-//! `docs/storage-format.md` documents the same bytes.
+//! `docs/reference/files-snapshots.md` documents the same bytes.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;

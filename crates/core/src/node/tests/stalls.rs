@@ -424,8 +424,9 @@ fn a_slow_disk_is_no_reason_for_snapshots() {
     assert!(cluster.tasks.is_empty(), "{:?}", cluster.tasks);
 }
 
-/// The guarantee of docs/consistency.md for writes: a write is acknowledged once a majority has it
-/// and the leader has applied it. The node that received the request may not have applied it yet.
+/// The guarantee of docs/explanation/consistency.md for writes: a write is acknowledged once a
+/// majority has it and the leader has applied it. The node that received the request may not have
+/// applied it yet.
 #[test]
 fn a_forwarded_write_is_acknowledged_before_the_own_replica_shows_it() {
     let mut cluster = Cluster::elected(3);

@@ -2,8 +2,8 @@
 //!
 //! Owns the format and all checks, as two pure machines: [`BackupWriter`] turns the blocks of
 //! snapshots into bytes, [`BackupReader`] takes bytes as they come and returns verified parts.
-//! Memory is bounded by one block, for any input. `docs/storage-format.md` documents the same
-//! bytes.
+//! Memory is bounded by one block, for any input. `docs/reference/files-snapshots.md` documents the
+//! same bytes.
 //!
 //! Invariants:
 //! - The checksums form a chain from the header to the end, which repeats the totals. So a backup

@@ -1,7 +1,7 @@
 //! The bytes of a snapshot's file: its name, header, blocks and trailer.
 //!
-//! Owns layouts and checksums, but no file access. `docs/storage-format.md` documents the same
-//! bytes; a change here requires a new version there.
+//! Owns layouts and checksums, but no file access. `docs/reference/files-snapshots.md` documents
+//! the same bytes; a change here requires a new version there.
 //!
 //! Invariants:
 //! - The file is canonical: the same id and the same blocks give the same bytes on every replica.

@@ -14,7 +14,7 @@
 //! number of groups between two syncs, so also for a node that does not sync.
 //!
 //! Owns the format and the order of writes, syncs and renames, and performs them through [`Disk`]
-//! only. `docs/storage-format.md` documents every byte. Deliberately not here: compression,
+//! only. `docs/reference/files.md` documents every byte. Deliberately not here: compression,
 //! encryption, and snapshots, which allow [`Writer::release`] to be called.
 //!
 //! Invariants of the log. The writer asserts them before it writes, in release builds too. Recovery

@@ -1,6 +1,6 @@
 //! The bytes of a segment: its name, its header, and the header of a frame.
 //!
-//! Owns layouts and checksums, but no file access. `docs/storage-format.md` documents the same
+//! Owns layouts and checksums, but no file access. `docs/reference/files.md` documents the same
 //! bytes; a change here requires a new version there.
 //!
 //! Invariant: old bytes are never mistaken for a frame. Every checksum starts from the segment's

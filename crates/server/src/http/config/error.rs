@@ -1,7 +1,7 @@
 //! Refusals of the configuration centre: an HTTP status, a number for programs, a text for people.
 //!
-//! Owns the list of numbers, which `docs/config.md` shows; a number never changes its meaning. The
-//! two digits after the status distinguish refusals with the same one.
+//! Owns the list of numbers, which `docs/reference/errors.md` shows; a number never changes its
+//! meaning. The two digits after the status distinguish refusals with the same one.
 
 use std::borrow::Cow;
 

@@ -1,9 +1,9 @@
 //! The configuration centre: `/api`.
 //!
-//! Owns what its routes accept and show; `docs/config.md` describes them for users. It decides
-//! nothing about configuration. Each route is one request to the store, whose reply it shows; an
-//! import is a read and a conditional change. Every answer, including errors, has the same
-//! envelope.
+//! Owns what its routes accept and show; `docs/reference/http-configuration.md` describes them for
+//! users. It decides nothing about configuration. Each route is one request to the store, whose
+//! reply it shows; an import is a read and a conditional change. Every answer, including errors,
+//! has the same envelope.
 //!
 //! ```text
 //! path      parses paths;  queries: the answer to each query

@@ -254,7 +254,7 @@ fn documented(session: &mut Session, specs: Vec<&'static CommandSpec>) -> Result
             encoder.bulk(spec.name.as_bytes());
             encoder.map(2);
             encoder.bulk(b"summary");
-            encoder.bulk(b"See docs/resp.md of Tidelock");
+            encoder.bulk(b"See docs/reference/redis-commands.md of Tidelock");
             encoder.bulk(b"group");
             encoder.bulk(group(spec.family).as_bytes());
         }
