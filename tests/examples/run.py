@@ -17,6 +17,7 @@ import time
 import traceback
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+DOCUMENTS = EXAMPLES.parent / "docs"
 # Generous: nothing here is about speed, and a gate may run everything else on the same two cores.
 DEADLINE_S = 90
 
@@ -138,6 +139,24 @@ class Program:
 
     def signal(self, number):
         self.process.send_signal(number)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Redis:
+    """A redis-server, to copy keys from."""
+
+    def __init__(self, directory, port):
+        self.port, self.address = port, f"127.0.0.1:{port}"
+        command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", directory]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        eventually("redis-server answers", lambda: self.ask("PING") == "PONG")
+
+    def ask(self, *command):
+        done = subprocess.run(["redis-cli", "-p", str(self.port), *command], capture_output=True, text=True)
+        return done.stdout.strip()
 
     def kill(self):
         self.process.kill()
@@ -367,14 +386,65 @@ def configuration(examples, cluster, with_kill):
     return killed
 
 
+def first_programs(examples, cluster, with_kill):
+    """Every run is counted."""
+    killed = cluster.kill_leader("runs") if with_kill else None
+    before = int(cluster.value("runs") or 0)
+    for _ in range(2):
+        for program in examples.everywhere("first-program", "first"):
+            program.expect("its number", lambda line: line.startswith("run "))
+    assert int(cluster.value("runs")) == before + 6
+    return killed
+
+
+def exported(page):
+    """The file that a page on moving shows."""
+    text = (DOCUMENTS / "how-to" / f"move-from-{page}.md").read_text()
+    return text.split("```json\n")[1].split("```")[0]
+
+
+def migrate(cluster, *arguments):
+    """Exit code and output of the program that copies keys."""
+    command = [sys.executable, EXAMPLES / "migrate" / "migrate.py", "--url", f"http://{cluster.http[0]}", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S)
+    return done.returncode, done.stdout
+
+
+def migration(examples, cluster, source):
+    """Keys are copied once, and a key with another value is reported and not changed."""
+    prefix = f"{source}/"
+    if source == "redis":
+        server = Redis(cluster.directory, cluster.ports[2][2] + 1)
+        examples.started.append(server)
+        server.ask("SET", "app/color", "blue")
+        server.ask("SET", "app/port", "8080", "EX", "10000")
+        server.ask("RPUSH", "app/list", "1")
+        given = server.address
+    else:
+        given = pathlib.Path(cluster.directory) / f"{source}.json"
+        given.write_text(exported(source))
+    for _ in range(2):
+        code, output = migrate(cluster, "--prefix", prefix, source, str(given))
+        assert code == 0 and "2 stored, 0 not stored" in output, output
+    assert (cluster.value(f"{prefix}app/color"), cluster.value(f"{prefix}app/port")) == ("blue", "8080")
+    if source == "redis":
+        assert "left out: 1 of the type list" in output, output
+        assert cluster.ask(0, "GET", f"/v1/keys/{prefix}app/port")[1]["Tidelock-TTL-Ms"]
+    cluster.put(f"{prefix}app/color", "red")
+    code, output = migrate(cluster, "--prefix", prefix, source, str(given))
+    assert code == 1 and "1 stored, 1 not stored" in output, output
+    assert cluster.value(f"{prefix}app/color") == "red"
+
+
 def main(tidelock, node, go, port, part=""):
     passed = failed = 0
     with tempfile.TemporaryDirectory() as directory:
         cluster = Cluster(tidelock, directory, int(port))
         examples = Examples(cluster, node, go)
-        tests = [(test, with_kill) for test in (lock, election, registry, flags, caches, transfers, configuration)
-                 for with_kill in (False, True)]
+        recipes = first_programs, lock, election, registry, flags, caches, transfers, configuration
+        tests = [(test, with_kill) for test in recipes for with_kill in (False, True)]
         tests += [(test, language) for test in (paused_holder, paused_leader) for language in examples.commands]
+        tests += [(migration, source) for source in ("etcd", "consul", "redis")]
         for test, argument in tests:
             name = f"{test.__name__} ({argument})"
             if part not in name:
