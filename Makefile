@@ -148,6 +148,10 @@ fmt: ## Format the code
 docs: ## Build the API documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --locked --no-deps
 
+.PHONY: docs-site
+docs-site: ## Build the documents as a site with search, target/docs-site
+	@scripts/docs-site
+
 .PHONY: deny
 deny: ## Licences, advisories and sources of the dependencies, if cargo-deny is installed
 	@if cargo deny --version >/dev/null 2>&1; then \
