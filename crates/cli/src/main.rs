@@ -5,6 +5,12 @@
 //! Parses the command line, runs the command, and sets the exit code. Each command has its own
 //! file.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "Tidelock runs on Linux alone: it relies on epoll, fallocate and the guarantees of fdatasync there. \
+     Build it on Linux, or in a container of it"
+);
+
 mod args;
 mod atomic;
 mod audit;
