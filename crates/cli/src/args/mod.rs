@@ -11,6 +11,8 @@ mod config;
 mod coordination;
 mod keys;
 mod packaging;
+#[cfg(test)]
+mod reference;
 mod tls;
 
 use std::path::PathBuf;

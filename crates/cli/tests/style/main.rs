@@ -1,6 +1,7 @@
 //! The rules of style that a program can check: the width of prose, words that must not come back,
-//! and the layers of each crate's modules.
+//! the links and pages of the documents, and the layers of each crate's modules.
 
+mod documents;
 mod layers;
 mod prose;
 
