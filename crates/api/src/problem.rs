@@ -42,7 +42,7 @@ impl Problem<'_> {
 /// Declares `ProblemKind`: variant, HTTP status, last segment of the type, title.
 macro_rules! problem_kinds {
     ($($kind:ident = $status:literal, $name:literal, $title:literal;)*) => {
-        /// The kind of a problem. `docs/interfaces.md` explains each.
+        /// The kind of a problem. `docs/reference/errors.md` explains each.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[expect(missing_docs, reason = "the titles in the table say what the variants are")]
         pub enum ProblemKind {

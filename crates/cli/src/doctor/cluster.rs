@@ -10,10 +10,20 @@ use tidelock_client::{Call, CliError, Client};
 use super::Finding;
 use crate::args::ClientArgs;
 
-/// The page about health, restarts and members.
-const OPERATIONS: &str = "docs/operations.md";
-/// The page about TLS and tokens.
-const SECURE: &str = "docs/how-to/secure.md";
+/// The page about a majority that is lost.
+const LOST_MAJORITY: &str = "docs/how-to/lost-majority.md";
+/// The page about votes, and which nodes have them.
+const MEMBERS: &str = "docs/how-to/change-members.md";
+/// The page about replicas that contradict each other.
+const REPLACE: &str = "docs/how-to/replace-a-node.md";
+/// The page about releases and the cluster version.
+const UPGRADE: &str = "docs/how-to/upgrade.md";
+/// The page about tokens.
+const TOKENS: &str = "docs/how-to/tokens.md";
+/// The page about addresses that nodes tell others.
+const ADDRESSES: &str = "docs/how-to/addresses.md";
+/// The page about health checks and their warnings.
+const MONITOR: &str = "docs/how-to/monitor.md";
 
 /// All checks. Fails if no node answers: then there is nothing to check.
 pub(super) fn check(args: &ClientArgs) -> Result<Vec<Finding>, CliError> {
@@ -41,7 +51,7 @@ fn shards(cluster: &Cluster) -> Finding {
                 "no leader is known of {}: their writes and linearizable reads are refused",
                 leaderless.join(", ")
             ),
-            OPERATIONS,
+            LOST_MAJORITY,
         ),
     }
 }
@@ -53,11 +63,11 @@ fn failures(cluster: &Cluster) -> Finding {
         *voters.entry(replica.shard).or_default() += 1;
     }
     match voters.iter().min_by_key(|(_, voters)| **voters) {
-        None => Finding::warning("voters", "no voter is known of any shard", OPERATIONS),
+        None => Finding::warning("voters", "no voter is known of any shard", MEMBERS),
         Some((shard, 1 | 2)) => Finding::warning(
             "voters",
             format!("shard {shard} loses its service with the first node that fails"),
-            OPERATIONS,
+            MEMBERS,
         ),
         Some((_, voters)) => {
             let lost = (voters - 1) / 2;
@@ -74,7 +84,7 @@ fn diverged(cluster: &Cluster) -> impl Iterator<Item = Finding> {
             "the replica of shard {} at node {} differs from the others",
             replica.shard, replica.node
         );
-        Finding::failure("replicas", message, OPERATIONS)
+        Finding::failure("replicas", message, REPLACE)
     })
 }
 
@@ -87,11 +97,11 @@ fn versions(version: &Version) -> Finding {
     if releases.len() > 1 {
         let nodes = releases.iter().map(|(release, nodes)| format!("{release} at node {}", nodes.join(", ")));
         let message = format!("nodes run different releases: {}", nodes.collect::<Vec<_>>().join("; "));
-        return Finding::warning("releases", message, OPERATIONS);
+        return Finding::warning("releases", message, UPGRADE);
     }
     if version.held {
         let message = format!("the cluster version is held at {}", version.version);
-        return Finding::warning("releases", message, OPERATIONS);
+        return Finding::warning("releases", message, UPGRADE);
     }
     let release = releases.keys().next().copied().unwrap_or("unknown");
     Finding::ok("releases", format!("all nodes run {release}; the cluster version is {}", version.version))
@@ -107,7 +117,7 @@ fn authentication(client: &Client) -> Result<Option<Finding>, CliError> {
     Ok(Some(match required {
         true => Finding::ok("tokens", "authentication is required"),
         false => {
-            Finding::warning("tokens", "every client that reaches a node may make every request", SECURE)
+            Finding::warning("tokens", "every client that reaches a node may make every request", TOKENS)
         }
     }))
 }
@@ -116,14 +126,14 @@ fn authentication(client: &Client) -> Result<Option<Finding>, CliError> {
 fn node(client: &Client, host: &Host) -> Vec<Finding> {
     let name = format!("node {}", host.node);
     let Some(Ok(url)) = client.nodes().first().map(|asked| asked.at(&host.http_address)) else {
-        return vec![Finding::warning(name, "it has no address for clients", OPERATIONS)];
+        return vec![Finding::warning(name, "it has no address for clients", ADDRESSES)];
     };
     let answer = match client.of(vec![url.clone()]).ask(&Call::get("/readyz?verbose=true")) {
         Ok(answer) => answer,
-        Err(error) => return vec![Finding::failure(name, format!("{url}: {error}"), OPERATIONS)],
+        Err(error) => return vec![Finding::failure(name, format!("{url}: {error}"), MONITOR)],
     };
     if !matches!(answer.status, 200 | 503) {
-        return vec![Finding::failure(name, answer.refusal().to_string(), OPERATIONS)];
+        return vec![Finding::failure(name, answer.refusal().to_string(), MONITOR)];
     }
     let text = String::from_utf8_lossy(&answer.body);
     let mut findings = readiness(&name, &text);
@@ -137,9 +147,9 @@ fn node(client: &Client, host: &Host) -> Vec<Finding> {
 fn readiness(name: &str, text: &str) -> Vec<Finding> {
     let findings = text.lines().filter_map(|line| {
         if let Some(failed) = line.strip_prefix("[-]") {
-            Some(Finding::failure(name, failed, OPERATIONS))
+            Some(Finding::failure(name, failed, MONITOR))
         } else {
-            line.strip_prefix("[!]").map(|warning| Finding::warning(name, warning, OPERATIONS))
+            line.strip_prefix("[!]").map(|warning| Finding::warning(name, warning, MONITOR))
         }
     });
     findings.collect()
@@ -156,8 +166,8 @@ mod tests {
         assert_eq!(
             readiness("node 1", text),
             [
-                Finding::failure("node 1", "shard 1 failed: no leader is known", OPERATIONS),
-                Finding::warning("node 1", "no connection to node 2", OPERATIONS),
+                Finding::failure("node 1", "shard 1 failed: no leader is known", MONITOR),
+                Finding::warning("node 1", "no connection to node 2", MONITOR),
             ]
         );
     }

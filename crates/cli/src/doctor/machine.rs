@@ -10,8 +10,14 @@ use tidelock_client::CliError;
 
 use super::Finding;
 
-/// The page about hardware, limits and disks.
-const PAGE: &str = "docs/operations.md";
+/// The page about full disks.
+const DISK_FULL: &str = "docs/how-to/disk-full.md";
+/// The page about slow disks.
+const SLOW_DISK: &str = "docs/how-to/slow-disk.md";
+/// The page about files on disk, and what they rely on.
+const FILES: &str = "docs/reference/files.md";
+/// The page about processors, memory and connections.
+const SIZE: &str = "docs/how-to/size-a-node.md";
 
 /// How long the disk is measured.
 const MEASURED: Duration = Duration::from_secs(2);
@@ -70,7 +76,7 @@ fn existing(directory: &Path) -> PathBuf {
 
 fn file_system(name: &str, kind: i64) -> Finding {
     match UNSUITABLE.iter().find(|(number, _)| *number == kind) {
-        Some((_, reason)) => Finding::warning("file system", format!("{name} is on {reason}"), PAGE),
+        Some((_, reason)) => Finding::warning("file system", format!("{name} is on {reason}"), FILES),
         None => Finding::ok("file system", format!("{name} is on one that keeps files")),
     }
 }
@@ -80,7 +86,7 @@ fn free_room(name: &str, room: &StatVfs) -> Finding {
     let percent = 100 * free / all.max(1);
     let message = format!("{} MiB are free in {name}, {percent} %", free >> 20);
     if free < FREE_BYTES_MIN || percent < FREE_PERCENT_MIN {
-        Finding::warning("disk space", message, PAGE)
+        Finding::warning("disk space", message, DISK_FULL)
     } else {
         Finding::ok("disk space", message)
     }
@@ -90,9 +96,9 @@ fn disk_speed(name: &str, latency: SyncLatency) -> Finding {
     let SyncLatency { p50_us, p99_us } = latency;
     let message = format!("a synced write in {name} takes {p50_us:.0} µs, one in a hundred {p99_us:.0} µs");
     if p99_us > SYNC_P99_US_MAX {
-        Finding::failure("disk speed", message, PAGE)
+        Finding::failure("disk speed", message, SLOW_DISK)
     } else if p50_us > SYNC_P50_US_MAX {
-        Finding::warning("disk speed", message, PAGE)
+        Finding::warning("disk speed", message, SLOW_DISK)
     } else {
         Finding::ok("disk speed", message)
     }
@@ -104,7 +110,7 @@ fn descriptors(limit: Option<u64>) -> Finding {
         Some(limit) if limit < DESCRIPTORS_MIN => Finding::warning(
             "descriptors",
             format!("this user may open {limit} files: a node accepts fewer clients than it could"),
-            PAGE,
+            SIZE,
         ),
         Some(limit) => Finding::ok("descriptors", format!("this user may open {limit} files")),
         None => Finding::ok("descriptors", "this user may open any number of files"),

@@ -98,8 +98,8 @@ mod tests {
     fn findings_line_up_and_name_their_page() {
         assert_eq!(Finding::ok("shards", "5 have a leader").text(), "ok      shards        5 have a leader");
         assert_eq!(
-            Finding::failure("node 2", "does not answer", "docs/a.md").text(),
-            "FAILED  node 2        does not answer\n                      see docs/a.md"
+            Finding::failure("node 2", "does not answer", "docs/how-to/monitor.md").text(),
+            "FAILED  node 2        does not answer\n                      see docs/how-to/monitor.md"
         );
     }
 }

@@ -40,7 +40,7 @@ fn tokens() {
     assert!(run("tidelock kv get shop/open").status.success(), "the administrator is logged in");
     for refused in ["--token-file shop.token", "--token-file shop.new.token"] {
         let refused = run(&format!("tidelock kv get shop/open {refused}"));
-        assert_eq!(refused.status.code(), Some(1), "{}", String::from_utf8_lossy(&refused.stderr));
+        assert_eq!(refused.status.code(), Some(7), "{}", String::from_utf8_lossy(&refused.stderr));
     }
 }
 
@@ -81,7 +81,7 @@ fn client_certificates() {
     }
     let get = "tidelock kv get shop/open --client-cert clients/shop.crt --client-key clients/shop.key";
     let refused = shell(get).output().expect("a shell");
-    assert_eq!(refused.status.code(), Some(1), "{}", String::from_utf8_lossy(&refused.stderr));
+    assert_eq!(refused.status.code(), Some(7), "{}", String::from_utf8_lossy(&refused.stderr));
 }
 
 /// The numbered steps of the page create a cluster of three nodes with TLS and tokens.

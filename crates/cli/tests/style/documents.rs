@@ -100,6 +100,25 @@ fn every_link_leads_somewhere() {
     assert!(faults.is_empty(), "{} broken links:\n{}", faults.len(), faults.join("\n"));
 }
 
+/// The code, its messages and its tests name pages of `docs/` by their path from the root.
+#[test]
+fn every_page_that_code_names_exists() {
+    let mut faults = Vec::new();
+    for path in files(&root(), "rs") {
+        let text = fs::read_to_string(&path).expect("a text");
+        for rest in text.split("docs/").skip(1) {
+            let is_path = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.');
+            let name: String = rest.chars().take_while(|c| is_path(*c)).collect();
+            if let Some((name, _)) = name.split_once(".md")
+                && !root().join("docs").join(format!("{name}.md")).exists()
+            {
+                faults.push(format!("{}: docs/{name}.md", path.display()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "these pages do not exist:\n{}", faults.join("\n"));
+}
+
 #[test]
 fn every_page_is_listed_short_and_for_somebody() {
     let documents = root().join("docs");
