@@ -56,8 +56,8 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Appends a command and those below it. With `inherited`, the command above it names the common
-    /// flags.
+    /// Appends a command and those below it. With `inherited`, the common flags are named by the
+    /// command above it.
     fn describe(&mut self, command: &Command, path: &str, inherited: bool) {
         self.text += &format!("{} {path}\n\n", "#".repeat(path.split(' ').count()));
         let about = command.get_long_about().or(command.get_about()).map(ToString::to_string);

@@ -68,7 +68,7 @@ pub(crate) fn next_step(situation: &Situation<'_>) -> Option<ReconcileStep> {
 /// All changes of roles that are possible now.
 fn next_roles(situation: &Situation<'_>) -> Vec<(ReplicaId, Option<Role>)> {
     let Situation { membership, own, wanted, active, connected, caught_up } = situation;
-    // A leader that was elected a moment ago has heard from few replicas, but knows its connections.
+    // A leader that was just elected has heard from few replicas, but knows its connections.
     let is_alive = |replica: &ReplicaId| active.contains(replica) || connected.contains(replica);
     let is_to_vote = |replica: &&ReplicaId| wanted.get(*replica) == Some(&Some(Role::Voter));
     let (ready, late): (Vec<ReplicaId>, Vec<ReplicaId>) =
