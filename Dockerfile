@@ -3,7 +3,7 @@
 #     docker build -t tidelock .
 #     docker run -v tidelock:/var/lib/tidelock -p 8001:8001 -p 7001:7001 tidelock serve --secure --advertise-peer HOST
 #
-# Every setting of `serve` is a flag, or a variable TIDELOCK_…; docs/operations.md lists them. A container that others
+# Every setting of `serve` is a flag, or a variable TIDELOCK_…; docs/reference/settings.md lists them. A container that others
 # reach needs TIDELOCK_ADVERTISE_PEER, and TLS: TIDELOCK_SECURE or TIDELOCK_TLS_DIR.
 
 FROM docker.io/library/rust:1.95.0-slim-bookworm AS build
