@@ -10,16 +10,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::Cluster;
+use crate::harness::{Cluster, Options};
 
 /// Declares a test for each list of pages, which runs their blocks in order on one new cluster of
-/// that many nodes, and `PAGES`, all of these pages.
+/// that many nodes, with one data shard as a reader has it, and `PAGES`, all of these pages.
 macro_rules! console_pages {
     ($($test:ident($nodes:literal): [$($page:literal),* $(,)?];)*) => {
         $(
             #[test]
             fn $test() {
-                let cluster = Cluster::start($nodes);
+                let cluster = Cluster::start_with($nodes, &Options { flags: vec!["--shards", "1"] });
                 cluster.await_newest_version();
                 [$($page),*].iter().for_each(|page| run_page(&cluster, page));
             }
