@@ -371,7 +371,7 @@ impl NodeStatus {
         (1 + self.links.iter().filter(|(_, connected)| *connected).count(), 1 + self.links.len())
     }
 
-    /// Whether this node reaches a majority of the nodes. Leaders step down only an election timeout
+    /// Whether this node reaches a majority of nodes. Leaders step down only an election timeout
     /// later, so a lost majority is noticed here first.
     pub fn reaches_majority(&self) -> bool {
         let (reachable, nodes) = self.reachable_nodes();

@@ -1,6 +1,6 @@
 //! Files with correct checksums from bytes that a fuzzer has made up.
 //!
-//! Follows `docs/storage-format.md`, not the code: so a checksum that the product computes over
+//! Follows `docs/reference/files.md`, not the code: so a checksum that the product computes over
 //! other bytes than documented is found. Lengths, kinds and payloads stay as they are, so
 //! everything that a checksum does not protect is still tested.
 
