@@ -12,7 +12,10 @@ import sys
 import tempfile
 from xml.etree import ElementTree
 
-from shared import differences, nodes
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+from differences import differences, unexpected
+from nodes import end_on_sigterm, nodes
 
 HTTP_PORT, RESP_PORT, PEER_PORT = 22441, 22444, 22447
 # The tests choose by it which commands to expect. Nodes say 7.4.0, and have what is new of strings in 8.4.
@@ -108,21 +111,25 @@ def named(results):
 
 def main():
     tidelock, suites, wanted = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
-    wrong = []
+    end_on_sigterm()
+    expected, wrong = 0, []
     for suite, tests in (("redis-py", redis_py), ("go-redis", go_redis)):
         if suite not in wanted:
             continue
         with tempfile.TemporaryDirectory() as data, nodes(tidelock, HTTP_PORT, RESP_PORT, PEER_PORT):
             results = tests(suites, pathlib.Path(data))
-        states, reasons = named(results), differences(f"{suite}.txt")
+        states, reasons = named(results), differences(HERE / f"{suite}.txt")
         failed = {test for test, state in states.items() if state == "failed"}
         print(f"{suite}: {len(states) - len(failed)} of {len(states)} tests pass", flush=True)
         counts = collections.Counter(reasons[test] for test in failed & reasons.keys())
         for reason, count in counts.most_common():
             print(f"  {count} fail: {reason}")
-        wrong += [f"fails without a reason: {suite}: {unit}: {name}" for unit, name in sorted(failed - reasons.keys())]
-        wrong += [f"does not fail, though it is listed: {suite}: {unit}: {name}" for unit, name in sorted(reasons.keys() - failed)]
-    print("\n".join(wrong))
+        differing = unexpected(failed, reasons, suite)
+        expected += len(states) - len([line for line in differing if line.startswith("fails")])
+        wrong += differing
+    if wrong:
+        print("\n".join(wrong))
+    print(f"{expected} passed, {len(wrong)} failed")
     sys.exit(1 if wrong else 0)
 
 

@@ -72,18 +72,13 @@ fn writes(input: &[u8]) {
         check_write(&write);
     }
     if let Ok(write) = Write::decode_logged(&mut Decoder::new(&bytes), &bytes) {
-        let mut out = Vec::new();
-        write.encode(&mut out);
-        let again = Bytes::from(out);
-        assert_eq!(Write::decode_logged(&mut Decoder::new(&again), &again), Ok(write));
+        check_logged(&write);
     }
 }
 
 /// Encodes and decodes a write, as it is and as a leader proposes it.
 pub fn check_write(write: &Write) {
-    let mut out = Vec::new();
-    write.encode(&mut out);
-    let bytes = Bytes::from(out);
+    let bytes = encoded(write);
     let mut decoder = Decoder::new(&bytes);
     assert_eq!(Write::decode(&mut decoder, &bytes).as_ref(), Ok(write));
     assert!(decoder.is_empty(), "{} bytes of {write:?} are left over", decoder.rest().len());
@@ -91,8 +86,24 @@ pub fn check_write(write: &Write) {
     if write.validate().is_ok() {
         let proposed = write.at(UnixMillis(1_795_219_200_000));
         assert_eq!(proposed.validate(), Ok(()), "{proposed:?}");
-        assert_eq!(proposed.at(UnixMillis(1_795_219_200_000)), proposed, "the time is filled in once");
+        check_logged(&proposed);
     }
+}
+
+/// A log entry holds the same bytes after it was read. The values may differ: operations of an
+/// earlier layout are decoded at once, others when they are applied.
+fn check_logged(write: &Write) {
+    let bytes = encoded(write);
+    let mut decoder = Decoder::new(&bytes);
+    let again = Write::decode_logged(&mut decoder, &bytes).expect("what was written is read");
+    assert!(decoder.is_empty(), "{} bytes of {write:?} are left over", decoder.rest().len());
+    assert_eq!(encoded(&again), bytes);
+}
+
+fn encoded(write: &Write) -> Bytes {
+    let mut out = Vec::new();
+    write.encode(&mut out);
+    out.into()
 }
 
 /// Writes of every kind that clients send, and of those that nodes make.
@@ -178,12 +189,7 @@ fn coordination_writes() -> Vec<Write> {
 }
 
 fn write_seeds() -> Vec<Vec<u8>> {
-    let encoded = |write: &Write| {
-        let mut out = Vec::new();
-        write.encode(&mut out);
-        out
-    };
-    sample_writes().iter().map(encoded).collect()
+    sample_writes().iter().map(|write| encoded(write).to_vec()).collect()
 }
 
 /// The data of a log entry is the same after it was encoded.

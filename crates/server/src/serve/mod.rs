@@ -64,7 +64,7 @@ use crate::resp::pub_sub::PubSub;
 use crate::resp::scripts::Scripts;
 use crate::secrets::{KeyFileError, SecretKeys};
 use crate::secure::{self, NodeCertificateError};
-use crate::service_manager::{ServiceManager, pass_watchdog, report_status};
+use crate::service_manager::ServiceManager;
 use crate::shutdown::{self, Signal};
 use crate::status_log::SlowRequestLog;
 use crate::store::Store;
@@ -218,9 +218,7 @@ async fn serve(
     signals: watch::Receiver<Option<Signal>>,
     manager: &Rc<ServiceManager>,
 ) -> Result<(), ServeError> {
-    let settings = secure::resolved(settings);
-    settings.check_exposure()?;
-    settings.check_client_ca()?;
+    let settings = checked(settings)?;
     let audit_log = start_audit_log(&settings)?;
     let secret_keys = start_secret_keys(&settings)?;
     let Some((tls, recovered, listeners)) = prepare(&settings, signals.clone(), manager).await? else {
@@ -265,9 +263,7 @@ async fn serve(
     let mut worker_pool = WorkerPool::start(worker, contexts)?;
     let clients = ClientServers { stop, servers: own.serve(worker.clone()) };
     log_start(&settings, &identity.identity());
-    manager.ready();
-    tokio::task::spawn_local(report_status(manager.clone(), worker.clone()));
-    tokio::task::spawn_local(pass_watchdog(manager.clone(), worker_pool.take_probes()));
+    manager.keep_informed(worker, worker_pool.take_probes());
 
     let occasion = async {
         tokio::select! {
@@ -292,6 +288,14 @@ async fn serve(
     audit_log.stop();
     finish(driving, parts).await;
     Ok(())
+}
+
+/// The settings with what `--secure` implies, if they do not expose the node by mistake.
+fn checked(settings: Settings) -> Result<Settings, ServeError> {
+    let settings = secure::resolved(settings);
+    settings.check_exposure()?;
+    settings.check_client_ca()?;
+    Ok(settings)
 }
 
 /// Stops a node whose client servers have ended.

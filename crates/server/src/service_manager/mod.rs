@@ -15,8 +15,9 @@
 mod status;
 mod watchdog;
 
-pub(crate) use status::report_status;
-pub(crate) use watchdog::{ProgressAnswers, ProgressProbe, pass_watchdog, probe};
+use status::report_status;
+use watchdog::pass_watchdog;
+pub(crate) use watchdog::{ProgressAnswers, ProgressProbe, probe};
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -24,7 +25,10 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::rc::Rc;
 use std::time::Duration;
+
+use crate::worker::Worker;
 
 /// Longest text of a status, in bytes. systemd shows one line.
 const STATUS_BYTES_MAX: usize = 512;
@@ -66,8 +70,14 @@ impl ServiceManager {
         ServiceManager { channel: channel.ok(), watchdog, told: RefCell::default() }
     }
 
-    /// The node serves.
-    pub(crate) fn ready(&self) {
+    /// The node serves: from now on its status is shown, and the watchdog is passed.
+    pub(crate) fn keep_informed(self: &Rc<Self>, worker: &Worker, workers: Vec<ProgressProbe>) {
+        self.ready();
+        tokio::task::spawn_local(report_status(self.clone(), worker.clone()));
+        tokio::task::spawn_local(pass_watchdog(self.clone(), workers));
+    }
+
+    fn ready(&self) {
         self.send("READY=1");
     }
 
@@ -80,7 +90,8 @@ impl ServiceManager {
     /// Shows how the node is, in one line for people.
     pub(crate) fn status(&self, text: &str) {
         let mut line = text.replace('\n', " ");
-        line.truncate(line.floor_char_boundary(STATUS_BYTES_MAX));
+        let end = (0..=STATUS_BYTES_MAX.min(line.len())).rfind(|&end| line.is_char_boundary(end));
+        line.truncate(end.unwrap_or(0));
         if *self.told.borrow() != line {
             self.send(&format!("STATUS={line}"));
             *self.told.borrow_mut() = line;
