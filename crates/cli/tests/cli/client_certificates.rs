@@ -475,7 +475,7 @@ fn commands_present_a_certificate() {
         assert!(done.status.success(), "{arguments:?}: {}", said(&done));
     }
     let refused = node.run(&["kv", "get", "k"], &[]);
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(7));
     let half = node.run(&["kv", "get", "k"], &files[..2]);
     assert_eq!(half.status.code(), Some(2), "{}", said(&half));
     let stranger = node.files(&issue(&node.clients, vec![dns("stranger.example")]), "stranger");
@@ -499,7 +499,7 @@ fn commands_present_a_certificate() {
     let read = as_user(&["kv", "get", "k", "--raw"]);
     assert_eq!(read.stdout, b"v", "{}", said(&read));
     let refused = as_user(&[&["login", &url, "--ca", &ca], &stranger[..]].concat());
-    assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
+    assert_eq!(refused.status.code(), Some(7), "{}", said(&refused));
 }
 
 #[test]

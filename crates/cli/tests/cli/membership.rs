@@ -88,7 +88,7 @@ pub fn assert_gone(cluster: &mut Cluster, node: usize) {
     assert_eq!(exit.code(), Some(0), "{exit}");
     assert!(cluster.log(node).contains("this node was removed from the cluster: stopping"));
     cluster.spawn(node);
-    assert_eq!(cluster.wait_exit(node).code(), Some(1));
+    assert_eq!(cluster.wait_exit(node).code(), Some(9));
     assert!(cluster.log(node).contains("To use the host again, empty the directory and start with --join"));
 }
 

@@ -27,7 +27,7 @@ fn refused(cluster: &mut Cluster, number: usize) -> String {
     cluster.spawn(number);
     let status = cluster.wait_exit(number);
     let message = cluster.log(number).split_off(before);
-    assert_eq!(status.code(), Some(1), "{message}");
+    assert_eq!(status.code(), Some(9), "{message}");
     message
 }
 
@@ -92,7 +92,7 @@ fn a_clone_is_refused_while_the_original_runs_and_disturbs_nobody() {
         let mut command = tidelock();
         command.args(["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--peer", &peer]);
         let output = command.arg("--data-dir").arg(&clone).output().expect("the binary starts");
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(output.status.code(), Some(9), "{output:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let message = start();

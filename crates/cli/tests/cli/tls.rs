@@ -145,7 +145,7 @@ fn commands_and_redis_clients_connect_with_tls() {
     assert_eq!(String::from_utf8_lossy(&got.stdout).trim_end(), "value");
 
     let distrusted = node.run(&stranger, &["kv", "get", "k"]);
-    assert_eq!(distrusted.status.code(), Some(1));
+    assert_eq!(distrusted.status.code(), Some(5));
     assert!(said(&distrusted).contains("certificate"), "{}", said(&distrusted));
 
     let mut redis = authority.connect(node.resp);
@@ -167,7 +167,7 @@ fn clients_without_tls_are_told_to_use_it() {
     let mut command = tidelock();
     let plain = command.args(["kv", "get", "k", "--url", &format!("http://{}", node.http)]).output();
     let plain = plain.expect("the binary starts");
-    assert_eq!(plain.status.code(), Some(1));
+    assert_eq!(plain.status.code(), Some(2));
     assert!(said(&plain).contains("use https://"), "{}", said(&plain));
 
     let mut redis = TcpStream::connect(node.resp).expect("the node listens");
@@ -390,7 +390,7 @@ fn a_profile_says_where_the_cluster_is_and_whom_to_trust() {
     assert_eq!((read.status.code(), &read.stdout[..]), (Some(0), &b"yes"[..]), "{}", said(&read));
     // Another node is not asked with what belongs to this cluster.
     let other = run(&["kv", "get", "ready", "--url", "https://localhost:1"]);
-    assert_eq!(other.status.code(), Some(1), "{}", said(&other));
+    assert_eq!(other.status.code(), Some(5), "{}", said(&other));
     let unknown = run(&["kv", "get", "ready", "--profile", "test"]);
     assert_eq!(unknown.status.code(), Some(2), "{}", said(&unknown));
     assert!(said(&unknown).contains("there is no profile `test`; there are: default"), "{}", said(&unknown));
