@@ -88,6 +88,20 @@ test-examples: test-binaries ## The examples in three languages against the real
 test-browser: test-binaries ## Pages in Chromium that attack a node, and the console as a person uses it (skipped where Chromium cannot be installed)
 	scripts/test-browser $(CURDIR)/target/debug/tidelock
 
+# Archive, Debian package, list of components and checksums.
+.PHONY: dist
+dist: ## Build what is released, into target/dist
+	scripts/dist
+
+# In a Debian with systemd of its own, made in target/test-package. Needs root.
+.PHONY: test-package
+test-package: ## Install, run, upgrade, remove and purge the package of `make dist` (DEB=…, OLDER=binary of an earlier build)
+	scripts/test-package $(or $(DEB),$(wildcard target/dist/*.deb)) $(OLDER)
+
+.PHONY: test-deploy
+test-deploy: ## The Dockerfile, the manifests for Kubernetes and the unit for systemd, by their linters
+	scripts/test-deploy
+
 .PHONY: fuzz
 fuzz: ## The parser of the Redis protocol against malformed bytes, for FUZZ_SECONDS=600, from SEED=1
 	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(SEED),1) cargo test --locked --release -p tidelock-server --test server -- --nocapture resp::fuzz::fuzz
