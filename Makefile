@@ -103,8 +103,8 @@ test-deploy: ## The Dockerfile, the manifests for Kubernetes and the unit for sy
 	scripts/test-deploy
 
 .PHONY: fuzz
-fuzz: ## The parser of the Redis protocol against malformed bytes, for FUZZ_SECONDS=600, from SEED=1
-	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(SEED),1) cargo test --locked --release -p tidelock-server --test server -- --nocapture resp::fuzz::fuzz
+fuzz: ## Every parser against malformed bytes (TARGET=names of targets), for FUZZ_SECONDS=600 each
+	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz $(TARGET)
 
 .PHONY: chaos
 chaos: test-binaries ## The real binary under faults, judged by porcupine (SECONDS=300, NEMESIS=names of faults, SEED=…)

@@ -111,7 +111,7 @@ fn a_node_that_joins_is_ready_when_it_is_admitted() {
 
     let cluster = Cluster::start(1);
     let member = cluster.view(1)["hosts"][0]["peer_address"].as_str().expect("an address").to_owned();
-    let _node = manager.start("data", &["--join", &member]);
+    let _node = manager.start("joined", &["--join", &member]);
     manager.await_message("READY=1");
 }
 

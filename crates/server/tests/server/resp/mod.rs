@@ -2,7 +2,6 @@
 //! `hostile`.
 
 mod client;
-mod fuzz;
 mod harness;
 mod hostile;
 mod scripts;
