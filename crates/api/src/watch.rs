@@ -30,8 +30,8 @@ pub struct KeyChange {
     pub key_b64: Option<String>,
     /// Version of the key, or of its deletion.
     pub ver: u64,
-    /// The key was deleted, or has expired.
-    #[serde(default)]
+    /// The key was deleted, or has expired; left out otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
     /// Milliseconds until it expires, if it does.
     #[serde(skip_serializing_if = "Option::is_none")]

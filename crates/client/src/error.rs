@@ -117,7 +117,7 @@ impl CliError {
     }
 
     /// What a program can do about the error.
-    fn class(&self) -> ErrorClass {
+    pub fn class(&self) -> ErrorClass {
         match self {
             CliError::Usage(_) => ErrorClass::Invalid,
             CliError::NotFound => ErrorClass::NotFound,

@@ -9,8 +9,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidelock_api::authorities::IssuedJoinToken;
+use tidelock_api::problem::ErrorClass;
 use tidelock_client::{Call, CliError, Client, ClientOptions, Token};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::plan::{NodePlan, Plan};
 use crate::new_file::NewFile;
@@ -20,6 +21,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a request waits for its answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the first node may refuse to issue a join token.
+const ISSUE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Waits until a node is ready; has no timeout.
 pub async fn ready(plan: &Plan, node: &NodePlan) {
@@ -36,8 +40,17 @@ pub async fn write_join_token(plan: &Plan, node: &NodePlan) -> Result<(), CliErr
     let path = plan.join_token(node);
     remove(&path)?;
     let file = NewFile::create(&path)?;
-    let call = Call::post("/v1/cluster/join-tokens".to_owned(), b"");
-    let answer = ask(plan, &plan.nodes[0], Call { may_repeat: false, ..call }).await?;
+    let deadline = Instant::now() + ISSUE_TIMEOUT;
+    let answer = loop {
+        let call = Call::post("/v1/cluster/join-tokens".to_owned(), b"");
+        match ask(plan, &plan.nodes[0], Call { may_repeat: false, ..call }).await {
+            // The node has no leader for now, or a slow disk. It has issued nothing.
+            Err(error) if error.class() == ErrorClass::Unavailable && Instant::now() < deadline => {
+                sleep(PAUSE).await;
+            }
+            answer => break answer?,
+        }
+    };
     let issued: IssuedJoinToken = serde_json::from_slice(&answer)
         .map_err(|error| CliError::Stopped(format!("no join token for {}: {error}", node.name)))?;
     file.write(&issued.token)

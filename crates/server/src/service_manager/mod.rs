@@ -6,7 +6,7 @@
 //!
 //! A node is ready once it listens and its cluster has admitted it. That does not include a
 //! majority: the first of three founders would wait for the others, and so would the command that
-//! starts it. `/readyz` says whether the node serves requests; [`status`] shows the same in words.
+//! starts it. `/readyz` says whether the node serves requests; the status shows the same in words.
 //!
 //! A message is one datagram of text, so this is written over the standard library. The crate
 //! `sd-notify` reads the environment of the process at each message, which tests cannot replace,
