@@ -27,7 +27,11 @@ fn completions_know_the_commands_and_their_flags() {
 fn bash_completes_subcommands() {
     let script = printed(&["completions", "bash"])
         + "\nCOMP_WORDS=(tidelock kv pu); COMP_CWORD=2; _tidelock tidelock pu kv; echo \"${COMPREPLY[@]}\"";
-    let completed = Command::new("bash").args(["-c", &script]).output().expect("bash");
+    // It is longer than an argument may be.
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("script");
+    fs::write(&file, script).expect("the file can be written");
+    let completed = Command::new("bash").arg(&file).output().expect("bash");
     assert_eq!(String::from_utf8_lossy(&completed.stdout).trim(), "put");
 }
 
