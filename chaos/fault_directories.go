@@ -98,18 +98,22 @@ func (f *faults) cloneFlags(n *node) []string {
 	return flags
 }
 
-// mustBeRefused starts a process, which must end with exit code 1 and one of the messages.
+// needsAPerson is the exit code of a node that must not be started again as it is.
+const needsAPerson = 9
+
+// mustBeRefused starts a process, which must end with one of the messages, and with needsAPerson unless its files are damaged.
 func (f *faults) mustBeRefused(copied *node, messages ...string) error {
 	ended := copied.tryStart(refusalTime)
 	copied.kill()
-	if ended.hasEnded && ended.code == 1 {
+	if ended.hasEnded && (ended.code == needsAPerson || ended.code == 1) {
 		for _, message := range messages {
 			if strings.Contains(ended.log, message) {
 				return nil
 			}
 		}
 	}
-	return violated("%s should be refused with exit code 1 and one of %q, but %v", filepath.Base(copied.home), messages, ended)
+	return violated("%s should be refused with exit code %d or 1 and one of %q, but %v",
+		filepath.Base(copied.home), needsAPerson, messages, ended)
 }
 
 // othersOf are all members but this one.
