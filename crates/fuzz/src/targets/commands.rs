@@ -96,7 +96,7 @@ fn check_logged(write: &Write) {
     let bytes = encoded(write);
     let mut decoder = Decoder::new(&bytes);
     let again = Write::decode_logged(&mut decoder, &bytes).expect("what was written is read");
-    assert!(decoder.is_empty(), "{} bytes of {write:?} are left over", decoder.rest().len());
+    assert!(decoder.is_empty(), "{} bytes are left over", decoder.rest().len());
     assert_eq!(encoded(&again), bytes);
 }
 
