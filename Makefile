@@ -115,6 +115,15 @@ chaos-convict: test-binaries ## Proof that these runs find bugs: they are given 
 	scripts/test-chaos target/debug/tidelock -convict lying-disk
 	scripts/test-chaos target/debug/tidelock -convict stale-reads
 
+# They need registries and some minutes, so they are not a part of `make test`.
+.PHONY: test-metrics
+test-metrics: test-binaries ## /metrics of three nodes, by promtool
+	scripts/test-metrics target/debug/tidelock
+
+.PHONY: test-generated
+test-generated: test-binaries ## Clients in Python and TypeScript, generated from /openapi.json
+	scripts/test-generated-clients target/debug/tidelock
+
 # Every fault once, some of them in pairs, and both convictions: about five minutes.
 .PHONY: test-chaos
 test-chaos: test-binaries

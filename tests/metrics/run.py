@@ -1,0 +1,180 @@
+"""Sends three nodes with TLS and tokens every kind of traffic, and checks their /metrics in both text formats: with
+promtool, which knows the older one, and with the parser of the Prometheus project for OpenMetrics. Ends with
+`N passed, N failed`.
+
+usage: run.py TIDELOCK PROMTOOL
+"""
+
+import http.client
+import json
+import os
+import pathlib
+import socket
+import ssl
+import subprocess
+import sys
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families as plain_text
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from nodes import end_on_sigterm, nodes
+
+PORTS = [int(os.environ.get("TIDELOCK_METRICS_PORT", 22470)) + offset for offset in (0, 3, 6)]
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
+PLAIN_TEXT = "text/plain; version=0.0.4"
+# The traffic below counts in each of these, on some node.
+COUNTED = """commands_forwarded denied http_connections_accepted http_requests peer_bytes_received peer_bytes_sent
+peer_frames_received peer_frames_sent raft_commands_proposed raft_entries_applied raft_entries_proposed raft_leaderships
+raft_read_rounds reads_linearizable reads_stale resp_commands resp_connections_accepted resp_protocol_errors
+tls_handshake_failures wal_bytes_written wal_fsyncs writes""".split()
+
+
+class Client:
+    """Sends requests to one node."""
+
+    def __init__(self, cluster, node):
+        self.address, self.resp = cluster.http[node], cluster.resp[node]
+        self.token = cluster.root_token.read_text().strip()
+        self.context = ssl.create_default_context(cafile=str(cluster.ca))
+
+    def ask(self, method, path, expected, body=None, **headers):
+        """Sends a request, and returns the body of its answer, which must have the expected status."""
+        connection = http.client.HTTPSConnection(self.address, timeout=60, context=self.context)
+        try:
+            content = json.dumps(body) if isinstance(body, (dict, list)) else body
+            headers = {"Authorization": f"Bearer {self.token}"} | {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, content, headers)
+            answer = connection.getresponse()
+            content = answer.read().decode(errors="replace")
+            assert answer.status == expected, f"{method} {path}: {answer.status} {content}"
+            return content
+        finally:
+            connection.close()
+
+    def speak_resp(self, *exchanges):
+        """Sends inline commands, and checks how the first lines of the replies begin."""
+        host, _, port = self.resp.partition(":")
+        with socket.create_connection((host, int(port)), 60) as plain:
+            with self.context.wrap_socket(plain, server_hostname=host) as connection:
+                replies = connection.makefile("rb")
+                for line, beginning in (f"AUTH {self.token}", "+OK"), *exchanges:
+                    connection.sendall(f"{line}\r\n".encode())
+                    reply = replies.readline().decode()
+                    assert reply.startswith(beginning), f"{line}: {reply}"
+
+    def speak_without_tls(self):
+        """A handshake that fails."""
+        host, _, port = self.address.partition(":")
+        with socket.create_connection((host, int(port)), 60) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            while connection.recv(4096):
+                pass
+
+
+def key_traffic(client, name):
+    client.ask("PUT", f"/v1/keys/{name}", 201, "one")
+    client.ask("PUT", f"/v1/keys/{name}", 200, "two", If_Match="*")
+    client.ask("PUT", f"/v1/keys/{name}", 412, "three", If_None_Match="*")
+    client.ask("GET", f"/v1/keys/{name}", 200)
+    client.ask("GET", f"/v1/keys/{name}?stale=true", 200)
+    client.ask("GET", f"/v1/keys/{name}-missing", 404)
+    client.ask("GET", "/v1/keys?limit=1", 200)
+    client.ask("GET", f"/v1/watch?key={name}&wait=1ms", 200)
+    client.ask("POST", "/v1/transactions", 200, {"id": name, "then": [{"put": {"key": name, "val": "four"}}]})
+    client.ask("POST", f"/v1/atomics/{name}-number/exchange", 200, {"value": 1})
+    client.ask("PUT", f"/db/{name}-raw", 200, "value")
+    client.ask("PUT", f"/{name}?val=five&ver=0", 200)
+    client.ask("GET", f"/{name}", 200)
+    lease = json.loads(client.ask("POST", "/v1/leases", 201, {"tag": f"{name}-lock", "ttl": "1h"}))["id"]
+    client.ask("POST", f"/v1/locks/{name}-lock/acquire", 200, {"lease": lease})
+    client.ask("DELETE", f"/v1/keys/{name}", 204)
+
+
+def configuration_traffic(client, namespace):
+    path = f"/api/namespaces/{namespace}"
+    client.ask("POST", path, 200)
+    client.ask("POST", f"{path}/pairs/port", 200, {"type": "int", "value": 1})
+    client.ask("GET", f"{path}/pairs/port", 200)
+    client.ask("POST", f"{path}/containers/app/import", 200, {"name": "one"})
+    client.ask("GET", f"{path}/watch?wait=1ms", 200)
+    client.ask("GET", f"{path}-missing", 404)
+    client.ask("DELETE", f"{path}?force=true", 200)
+
+
+def other_traffic(client):
+    client.ask("GET", "/v1/keys/some-key", 401, Authorization="Bearer wrong")
+    client.ask("PATCH", "/v1/keys/some-key", 405)
+    for path in ("/v1/cluster", "/v1/auth/whoami", "/v1/backup", "/v1/audit", "/ui/", "/openapi.json", "/readyz?verbose"):
+        client.ask("GET", path, 200)
+    client.ask("POST", "/v1/cluster/checkpoint", 200)
+    client.speak_resp(("SET resp-key value", "+OK"), ("INCR resp-number", ":"), ("DEL resp-key", ":"), ("NO-SUCH-COMMAND", "-ERR"),
+                      ("*1\r\nno-length", "-ERR"))
+    client.speak_without_tls()
+
+
+def samples(families):
+    """Names of samples with their labels, by which the formats are compared."""
+    return {(sample.name, tuple(sorted(sample.labels.items()))) for family in families for sample in family.samples}
+
+
+def check(found):
+    """Fails if there are findings."""
+    assert not found, "\n".join(found)
+
+
+def passes_promtool(promtool, text):
+    done = subprocess.run([promtool, "check", "metrics"], input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # It also ends with 0 if it has advice only.
+    check([f"promtool ended with {done.returncode}: {done.stdout}"] if done.returncode or done.stdout else [])
+
+
+def is_same_in_both(plain, open_text):
+    """Between two scrapes only values change, and what a label first appears with."""
+    assert open_text.endswith("# EOF\n"), "the OpenMetrics text has no end"
+    plain, open_text = samples(plain_text(plain)), samples(open_metrics(open_text))
+    check([f"only in one format: {name} {labels}" for name, labels in sorted(plain ^ open_text)])
+
+
+def is_counted(texts):
+    """The test is about nodes that have served everything only if the counters say so."""
+    counts = {}
+    for text in texts:
+        for family in plain_text(text):
+            for sample in family.samples:
+                counts[sample.name] = counts.get(sample.name, 0) + sample.value
+    check([f"no traffic is counted by {name}" for name in COUNTED if not counts.get(f"tidelock_{name}_total")])
+
+
+def main(tidelock, promtool):
+    end_on_sigterm()
+    passed = failed = 0
+    with nodes(tidelock, *PORTS, secure=True) as cluster:
+        cluster.administer("auth", "role", "put", "data", "--grant", "read keys:", "--grant", "write keys:", "--grant", "watch keys:",
+                           "--grant", "read config:*", "--grant", "write config:*")
+        cluster.administer("auth", "principal", "put", "root", "--role", "admin", "--role", "data")
+        clients = [Client(cluster, node) for node in range(3)]
+        for number, client in enumerate(clients, 1):
+            key_traffic(client, f"metrics-{number}")
+            configuration_traffic(client, f"metrics-{number}")
+            other_traffic(client)
+        texts = [(client.ask("GET", "/metrics", 200, Accept=PLAIN_TEXT), client.ask("GET", "/metrics", 200, Accept=OPEN_METRICS))
+                 for client in clients]
+    tests = [("every kind of traffic is counted", is_counted, [plain for plain, _ in texts])]
+    for number, (plain, open_text) in enumerate(texts, 1):
+        tests += [(f"promtool check metrics, node {number}", passes_promtool, promtool, plain),
+                  (f"the same metrics as OpenMetrics, node {number}", is_same_in_both, plain, open_text)]
+    for name, test, *arguments in tests:
+        try:
+            test(*arguments)
+            passed += 1
+            print(f"ok {name}")
+        except Exception as error:
+            failed += 1
+            print(f"FAILED {name}: {type(error).__name__}: {error}")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
