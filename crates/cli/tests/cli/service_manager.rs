@@ -83,8 +83,8 @@ fn a_node_says_when_it_serves_how_it_is_and_that_it_stops() {
     assert_eq!(ended.status.code(), Some(0), "{}", String::from_utf8_lossy(&ended.stderr));
 }
 
-/// A unit of systemd is started when its node is ready. An operator who starts three founders one
-/// after the other would wait for ever if ready meant a majority.
+/// A unit of systemd is started when its node is ready. If ready meant a majority, an operator who
+/// starts three founders one after the other would wait for the first one without end.
 #[test]
 fn the_first_of_three_founders_is_ready_and_says_that_it_has_no_majority() {
     let manager = Manager::new();
