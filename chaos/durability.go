@@ -96,14 +96,17 @@ func (e entry) isWhole() bool {
 	return found && strings.Trim(rest, "x") == ""
 }
 
-func (d *durability) check(w *worker) error {
-	present, err := createdKeys(func(path string) (found answer, err error) {
-		err = w.until("a page of keys", func(c *client) bool {
-			found = c.ask("GET", path, "")
-			return found.outcome == done
-		})
-		return found, err
+// page asks for a page of keys until a node answers.
+func (w *worker) page(path string) (found answer, err error) {
+	err = w.until("a page of keys", func(c *client) bool {
+		found = c.ask("GET", path, "")
+		return found.outcome == done
 	})
+	return found, err
+}
+
+func (d *durability) check(w *worker) error {
+	present, err := createdKeys(w.page)
 	if err != nil {
 		return err
 	}

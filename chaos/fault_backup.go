@@ -103,13 +103,7 @@ func (f *faults) compareRestored(c *client, acknowledged []string) error {
 	}
 	w := newWorker(f.cluster, 0, 0)
 	defer w.close()
-	original, err := createdKeys(func(path string) (found answer, err error) {
-		err = w.until("a page of keys", func(c *client) bool {
-			found = c.ask("GET", path, "")
-			return found.outcome == done
-		})
-		return found, err
-	})
+	original, err := createdKeys(w.page)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ fn status(client: &Client, format: Output) -> Result<(), CliError> {
 }
 
 /// An error that names the shards without a leader, if there are any.
-fn leaderless(cluster: &Cluster) -> Option<String> {
+pub(crate) fn leaderless(cluster: &Cluster) -> Option<String> {
     let leaderless = cluster.shards.iter().filter(|shard| shard.leader.is_none());
     let leaderless: Vec<String> = leaderless.map(|shard| shard.id.to_string()).collect();
     (!leaderless.is_empty()).then(|| {

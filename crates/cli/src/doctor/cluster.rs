@@ -9,6 +9,7 @@ use tidelock_client::{Call, CliError, Client};
 
 use super::Finding;
 use crate::args::ClientArgs;
+use crate::cluster::leaderless;
 
 /// The page about a majority that is lost.
 const LOST_MAJORITY: &str = "docs/how-to/lost-majority.md";
@@ -41,18 +42,9 @@ pub(super) fn check(args: &ClientArgs) -> Result<Vec<Finding>, CliError> {
 }
 
 fn shards(cluster: &Cluster) -> Finding {
-    let leaderless = cluster.shards.iter().filter(|shard| shard.leader.is_none());
-    let leaderless: Vec<String> = leaderless.map(|shard| shard.id.to_string()).collect();
-    match leaderless.len() {
-        0 => Finding::ok("shards", format!("all {} have a leader", cluster.shards.len())),
-        _ => Finding::failure(
-            "shards",
-            format!(
-                "no leader is known of {}: their writes and linearizable reads are refused",
-                leaderless.join(", ")
-            ),
-            LOST_MAJORITY,
-        ),
+    match leaderless(cluster) {
+        None => Finding::ok("shards", format!("all {} have a leader", cluster.shards.len())),
+        Some(what) => Finding::failure("shards", what, LOST_MAJORITY),
     }
 }
 
