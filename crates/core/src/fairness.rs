@@ -12,8 +12,9 @@
 //! where it is fair, instead of behind it. Its size depends on who is there:
 //! - While all clients send their next request upon each answer, only throughput counts, and the
 //!   window is [`WINDOW_BATCH`]: large batches cost less for each request.
-//! - While an *interactive* client is there, one that pauses between its requests, its latency
-//!   counts too, and the window of a busy node shrinks to [`WINDOW_INTERACTIVE`].
+//! - While an *interactive* client is there, one that pauses between its requests for longer than
+//!   it waits for answers, its latency counts too, and the window of a busy node shrinks to
+//!   [`WINDOW_INTERACTIVE`].
 //!
 //! Two rules keep the window from limiting a node that is not busy:
 //! - If the window is full and nothing was answered for a whole tick, its requests wait for a
@@ -70,7 +71,9 @@ pub const QUIET_MICROS: u64 = 4_000;
 /// upon each answer may pause too while their machine is busy, but not before each request.
 const INTERACTIVE_AFTER_MICROS: u64 = 150_000;
 
-/// Minimum pause between an answer and the next request.
+/// Minimum pause between an answer and the next request. It must also be longer than the client has
+/// waited for that answer: hundreds of clients that send upon each answer take their turns on the
+/// processors of the node and their own, so each seems to pause as long as the others need.
 const PAUSE_MICROS: u64 = 8_000;
 
 /// The window stays small for this long after the last request of an interactive client. A client
@@ -140,6 +143,8 @@ struct Client<T> {
     /// Cost that it may still spend in its turn; negative if it spent more.
     deficit: i64,
     unanswered: u32,
+    /// Time of the request that came when the client had nothing queued or unanswered.
+    asked_at: u64,
     /// Time of the last answer, in microseconds.
     answered_at: Option<u64>,
     /// Time of the last request that came while [`WINDOW_INTERACTIVE`] was in flight.
@@ -338,6 +343,7 @@ impl<T> Client<T> {
             queue: VecDeque::new(),
             deficit: 0,
             unanswered: 0,
+            asked_at: now,
             answered_at: None,
             loaded_at: now,
             pausing_since: None,
@@ -346,9 +352,14 @@ impl<T> Client<T> {
 
     /// Records a request. Returns whether the client is interactive.
     fn record_request(&mut self, now: u64) -> bool {
-        let has_paused = self.unanswered == 0
-            && self.queue.is_empty()
-            && self.answered_at.is_some_and(|then| now.saturating_sub(then) >= PAUSE_MICROS);
+        let is_idle = self.unanswered == 0 && self.queue.is_empty();
+        let has_paused = self.answered_at.is_some_and(|answered| {
+            let waited = answered.saturating_sub(self.asked_at);
+            is_idle && now.saturating_sub(answered) >= waited.max(PAUSE_MICROS)
+        });
+        if is_idle {
+            self.asked_at = now;
+        }
         self.pausing_since = if has_paused { self.pausing_since.or(Some(now)) } else { None };
         self.pausing_since.is_some_and(|since| now.saturating_sub(since) >= INTERACTIVE_AFTER_MICROS)
     }
@@ -534,6 +545,32 @@ mod tests {
         queue.tick(now + MEMORY_MICROS, 60);
         assert_eq!(queue.window(), WINDOW_BATCH);
         filling.into_iter().for_each(|ticket| queue.answered(ticket, || now));
+    }
+
+    /// 512 clients that send upon each answer need 20 milliseconds a round on a busy machine: 12 of
+    /// them in the node, and 8 until each has read its answer.
+    #[test]
+    fn who_pauses_for_less_than_it_waits_is_not_interactive() {
+        let mut queue: FairQueue<u64> = FairQueue::default();
+        let mut now = 1_000_000;
+        for _ in 0..20 {
+            now += PAUSE_MICROS + 1_000;
+            queue.queue(client(2), (SINGLE, now), 2);
+            let (ticket, _) = queue.next().expect("there is room");
+            now += 12_000;
+            queue.answered(ticket, || now);
+        }
+        queue.tick(now, 100);
+        assert_eq!(queue.window, WINDOW_BATCH);
+        for _ in 0..20 {
+            now += 20_000;
+            queue.queue(client(2), (SINGLE, now), 2);
+            let (ticket, _) = queue.next().expect("there is room");
+            now += 12_000;
+            queue.answered(ticket, || now);
+        }
+        (0..20).for_each(|_| queue.tick(now, 100));
+        assert_eq!(queue.window, WINDOW_INTERACTIVE, "it pauses for longer than it waits");
     }
 
     #[test]
