@@ -1,0 +1,131 @@
+"""Compares this tree's build with that of an earlier commit, under the loads of the comparison, and prints a table.
+
+Both are measured one after the other in every round, in alternating order; the ratio of a line is the median of the ratios of its
+rounds. Each build's own `tidelock bench` makes its load: an early one does not understand what other builds say of their cluster.
+See README.md.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+
+from machine import ROOT, machine, others_share
+from servers import Cluster
+
+# Name, what it measures, nodes, subcommand and its options. P8 is judged by the median latency, all others by their rate.
+DEEP, SHALLOW = ("-c", 8, "-P", 512), ("-c", 64, "-P", 1)
+ONE_KEY, LEADER, FOLLOWER = ("--distribution", "one"), ("--via", "leader"), ("--via", "follower")
+READS, WRITES = ("--reads", 100), ("--reads", 0)
+LINES = [
+    ("P1", "HTTP stale GET, 64 connections", 3, ("kv", *ONE_KEY, "-c", 64, *READS, "--consistency", "stale", *FOLLOWER)),
+    ("P2", "HTTP linearizable GET on the leader, 64", 3, ("kv", *ONE_KEY, "-c", 64, *READS, *LEADER)),
+    ("P2", "the same on followers", 3, ("kv", *ONE_KEY, "-c", 64, *READS, *FOLLOWER)),
+    ("P3", "HTTP write, 64", 3, ("kv", *ONE_KEY, "-c", 64, *WRITES, *LEADER)),
+    ("P3", "HTTP write, 512", 3, ("kv", *ONE_KEY, "-c", 512, *WRITES, *LEADER)),
+    ("P4", "RESP SET, 8 connections of 512", 3, ("resp", *LEADER, *DEEP, *WRITES)),
+    ("P5", "RESP GET, 8 of 512, linearizable", 3, ("resp", *LEADER, *DEEP, *READS)),
+    ("P6", "as P4, one node", 1, ("resp", *LEADER, *DEEP, *WRITES)),
+    ("P6", "as P5, one node", 1, ("resp", *LEADER, *DEEP, *READS)),
+    ("P7", "RESP SET, 64 of 1", 3, ("resp", *LEADER, *SHALLOW, *WRITES)),
+    ("P8", "one client: write p50", 3, ("kv", *ONE_KEY, "-c", 1, *WRITES, *LEADER)),
+    ("P8", "the same, one node", 1, ("kv", *ONE_KEY, "-c", 1, *WRITES, *LEADER)),
+    ("P9", "RESP SET, 8 of 64", 3, ("resp", *LEADER, "-c", 8, "-P", 64, *WRITES)),
+    ("P9", "RESP GET, 8 of 64, linearizable", 3, ("resp", *LEADER, "-c", 8, "-P", 64, *READS)),
+]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="bench/compare/before COMMIT", description=__doc__.splitlines()[0])
+    parser.add_argument("--before", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--commit", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--work", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5, help="of each load")
+    parser.add_argument("--only", default="", help="these lines alone, such as P4,P7")
+    parser.add_argument("--port-base", type=int, default=24400, help="the first of 200 free ports")
+    parser.set_defaults(quick=False)
+    return parser.parse_args()
+
+
+def cluster(binary, directory, nodes, port_base):
+    """A cluster of any build: an early one has no listener for Redis Cluster, so it cannot be told to leave it out."""
+    found = Cluster(binary, directory, nodes, port_base)
+    options = subprocess.run([binary, "serve", "--help"], capture_output=True, text=True, check=True).stdout
+    if "--resp-cluster" not in options:
+        for server in found.servers:
+            at = server.command.index("--resp-cluster")
+            del server.command[at : at + 2]
+    return found
+
+
+def figure(name, settings, line, side):
+    """Requests a second, or for P8 microseconds. A wrong answer ends the comparison."""
+    subcommand, *options = map(str, line)
+    command = [side.binary, "bench", subcommand, "--url", side.urls, *options, "-d", str(settings.seconds), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}: {done.stderr.strip()} {done.stdout[:2000]}")
+    report = json.loads(done.stdout)
+    if report["errors"] > 0:
+        print(f"    {report['errors']} errors: {report['error_counts']}", file=sys.stderr)
+    return report["latency_us"]["percentiles"]["50"] if name == "P8" else report["requests_per_second"]
+
+
+def measure(settings, sides, lines):
+    """For each line, both builds' figures of all rounds, and how busy others kept the machine before each round."""
+    found = [([], [], []) for _ in lines]
+    for turn in range(settings.rounds):
+        busy = others_share()
+        for (name, what, nodes, line), (ours, theirs, busy_rounds) in zip(lines, found):
+            busy_rounds.append(busy)
+            both = [(ours, "now"), (theirs, "before")]
+            for figures, side in both if turn % 2 == 0 else reversed(both):
+                figures.append(figure(name, settings, line, sides[side, nodes]))
+            print(f"round {turn + 1} {name} {what}: {ours[-1]:,.0f} beside {theirs[-1]:,.0f}", flush=True)
+    return found
+
+
+def table(settings, lines, found):
+    run = machine(settings)
+    print("\n" + "; ".join(f"{name} {value}" for name, value in run.items()))
+    print(f"\nBefore: {settings.commit}. P8 in µs, so less is better; all others in requests a second.\n")
+    print("| # | load | now | before | now / before (least, most) | others' load |\n|---|---|---|---|---|---|")
+    for (name, what, _, _), (ours, theirs, busy) in zip(lines, found):
+        ratios = [now / before for now, before in zip(ours, theirs)]
+        middle = statistics.median
+        print(
+            f"| {name} | {what} | {middle(ours):,.0f} | {middle(theirs):,.0f} "
+            f"| {middle(ratios):.2f} ({min(ratios):.2f}, {max(ratios):.2f}) | at most {max(busy):.0%} |"
+        )
+
+
+def main():
+    settings = arguments()
+    only = [name for name in settings.only.split(",") if name]
+    lines = [line for line in LINES if not only or line[0] in only]
+    if not lines:
+        sys.exit("--only names no line")
+    builds = [("now", os.path.join(ROOT, "target", "release", "tidelock")), ("before", settings.before)]
+    directory = os.path.join(settings.work, "data")
+    shutil.rmtree(directory, ignore_errors=True)
+    sides, ports = {}, settings.port_base
+    try:
+        for side, binary in builds:
+            for nodes in sorted({nodes for _, _, nodes, _ in lines}):
+                sides[side, nodes] = cluster(binary, os.path.join(directory, f"{side}{nodes}"), nodes, ports)
+                sides[side, nodes].start()
+                ports += 40
+        found = measure(settings, sides, lines)
+    finally:
+        for servers in sides.values():
+            servers.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+    table(settings, lines, found)
+
+
+if __name__ == "__main__":
+    main()
