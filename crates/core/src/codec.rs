@@ -2,12 +2,16 @@
 //!
 //! Owns the layout of numbers and byte strings, not of messages. Checksums and versions belong to
 //! the frames that carry these bytes (`storage::wal`, the peer transport), which verify them once,
-//! before decoding. Decoding never panics and never allocates more than the input holds.
+//! before decoding. Decoding never panics, and what it allocates depends on what the input holds,
+//! not on what it says of itself.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use uuid::Uuid;
+
+/// Most values for which a count reserves room in advance, because the count may be wrong.
+const RESERVED_MAX: u64 = 1_024;
 
 /// Why bytes could not be decoded. Their checksum was correct, so the sender has another version or
 /// a bug.
@@ -137,6 +141,22 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    /// Reads a count, then that many values.
+    ///
+    /// # Errors
+    /// Those of the count and of the first value that cannot be read.
+    pub fn list<T>(
+        &mut self,
+        mut value: impl FnMut(&mut Self) -> Result<T, DecodeError>,
+    ) -> Result<Vec<T>, DecodeError> {
+        let count = self.varint()?;
+        let mut values = Vec::with_capacity(count.min(RESERVED_MAX) as usize);
+        for _ in 0..count {
+            values.push(value(self)?);
+        }
+        Ok(values)
+    }
+
     fn long_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -258,5 +278,11 @@ mod tests {
         assert_eq!(Decoder::new(&[5, 1, 2]).bytes(), Err(DecodeError::Truncated));
         assert_eq!(Decoder::new(&[2]).bool(), Err(DecodeError::Invalid("boolean")));
         assert_eq!(Decoder::new(&[1]).finish(), Err(DecodeError::TrailingBytes));
+        let mut endless = vec![];
+        put_varint(&mut endless, u64::MAX);
+        endless.push(7);
+        let mut read = 0;
+        let values = Decoder::new(&endless).list(|decoder| decoder.varint().inspect(|_| read += 1));
+        assert_eq!((values, read), (Err(DecodeError::Truncated), 1));
     }
 }

@@ -178,13 +178,7 @@ impl Restoration {
         let shard = ShardId(decoder.varint()?);
         let backup = decoder.uuid()?;
         let revision = Version(decoder.varint()?);
-        let count = decoder.varint()?;
-        // A record takes at least three bytes, so this count cannot reserve more than a few times
-        // the input.
-        let mut records = Vec::with_capacity((count as usize).min(decoder.rest().len() / 3));
-        for _ in 0..count {
-            records.push(RestoredKey::decode(layout, decoder, owner)?);
-        }
+        let records = decoder.list(|decoder| RestoredKey::decode(layout, decoder, owner))?;
         Ok(Restoration { shard, backup, revision, records })
     }
 }

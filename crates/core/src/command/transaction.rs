@@ -96,17 +96,10 @@ impl Transaction {
 }
 
 fn decode_watches(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Vec<Watch>, DecodeError> {
-    let count = decoder.varint()?;
-    if count == 0 {
-        return Ok(Vec::new());
-    }
-    // A watch takes at least two bytes.
-    let mut watches = Vec::with_capacity((count as usize).min(decoder.rest().len() / 2));
-    for _ in 0..count {
+    decoder.list(|decoder| {
         let key = decoder.shared(owner)?;
-        watches.push(Watch { key, version: Version(decoder.varint()?) });
-    }
-    Ok(watches)
+        Ok(Watch { key, version: Version(decoder.varint()?) })
+    })
 }
 
 /// The shard of several keys, which must be the same for all of them.

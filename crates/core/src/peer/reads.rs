@@ -296,11 +296,7 @@ fn read_reply(tag: u8, decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<ReadR
         3 => ReadReply::Page(page(decoder, owner)?),
         6 => ReadReply::Operations(OperationReplies::decode(decoder, owner)?),
         7 => {
-            let count = decoder.varint()? as usize;
-            let mut keys = Vec::with_capacity(count.min(decoder.rest().len()));
-            for _ in 0..count {
-                keys.push(decoder.shared(owner)?);
-            }
+            let keys = decoder.list(|decoder| decoder.shared(owner))?;
             let next = if decoder.bool()? { Some(decoder.varint()?) } else { None };
             ReadReply::Scanned(ScanStep { keys, next })
         }

@@ -92,19 +92,17 @@ pub(crate) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Message
         (metadata.index, metadata.term) = (snapshot_index, snapshot_term);
     }
     message.context = decoder.shared(owner)?;
-    let count = decoder.varint()?;
-    // Do not trust the count for an allocation: every entry takes at least three bytes of input.
-    let mut entries = Vec::with_capacity((count as usize).min(decoder.rest().len() / 3));
-    for _ in 0..count {
+    let kind = message.get_msg_type();
+    let entries = decoder.list(|decoder| {
         let (term, index) = (Term(decoder.varint()?), LogIndex(decoder.varint()?));
         let data = Bytes::copy_from_slice(decoder.bytes()?);
-        entries.push(match message.get_msg_type() {
+        Ok(match kind {
             MessageType::MsgAppend => membership::entry(index, term, data),
             // The context of a ReadIndex request has the form of an entry, but is arbitrary bytes.
             _ => Entry { term: term.0, index: index.0, data, ..Entry::default() },
-        });
-    }
-    if message.get_msg_type() == MessageType::MsgAppend {
+        })
+    })?;
+    if kind == MessageType::MsgAppend {
         check_consecutive(&message, &entries)?;
     }
     message.set_entries(entries.into());
