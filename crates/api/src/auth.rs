@@ -101,7 +101,7 @@ pub struct PutPrincipal {
     /// Whole URI or DNS names of client certificates that prove to be the principal; absent: it
     /// keeps those that it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Vec<String>", length(max = 32))]
+    #[schemars(length(max = 32), inner(length(min = 1)))]
     pub certificate_names: Option<Vec<String>>,
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::BASE64;
+use crate::{BASE64, DURATION, LEASE_ID};
 
 /// Most leases that one request renews.
 pub const RENEWED_MAX: usize = 10_000;
@@ -19,6 +19,7 @@ pub const TAG_BYTES_MAX: usize = 256;
 pub struct GrantLease {
     /// How long the lease lasts without a renewal, 1 second to 24 hours: a whole number with ms, s,
     /// m, h or d.
+    #[schemars(regex(pattern = DURATION))]
     pub ttl: String,
     /// The tag of the keys and locks that the lease is for. Without it, the lease gets a random
     /// tag.
@@ -43,7 +44,7 @@ pub struct GrantedLease {
 #[serde(deny_unknown_fields)]
 pub struct RenewLeases {
     /// Ids of leases, of any tags.
-    #[schemars(length(min = 1, max = RENEWED_MAX))]
+    #[schemars(length(min = 1, max = RENEWED_MAX), inner(regex(pattern = LEASE_ID)))]
     pub ids: Vec<String>,
 }
 

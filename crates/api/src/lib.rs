@@ -55,5 +55,14 @@ pub const IF_FENCE_HEADER: &str = "if-fence";
 /// Name of the header with the lease to which a key is bound, in answers with its value.
 pub const LEASE_HEADER: &str = "tidelock-lease";
 
+/// The id of a lease: the tag of its keys and locks, and its number.
+pub const LEASE_ID: &str = r"^\{[^}]{1,256}\}:[1-9a-f][0-9a-f]{0,15}$";
+
+/// The number of a token.
+pub const TOKEN_NUMBER: &str = "^[0-9a-f]{16}$";
+
+/// A duration: a whole number and its unit.
+pub const DURATION: &str = "^[0-9]{1,16}(ms|s|m|h|d)$";
+
 /// Bytes in base64, of either alphabet.
 pub const BASE64: &str = "^[A-Za-z0-9+/_-]*={0,2}$";

@@ -8,18 +8,19 @@ use std::borrow::Cow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::BASE64;
+use crate::{BASE64, DURATION, LEASE_ID};
 
 /// The body of `POST /v1/locks/{key}/acquire`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AcquireLock {
     /// The lease for which the lock is held. Its tag is that of the lock.
+    #[schemars(regex(pattern = LEASE_ID))]
     pub lease: String,
     /// How long to wait in the queue of the lock while another lease holds it: a whole number with
     /// ms, s, m, h or d, at most 24h. Without it, the request does not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
+    #[schemars(with = "String", regex(pattern = DURATION))]
     pub wait: Option<String>,
     /// What others see as the value of the lock, if it is UTF-8; for example, who holds it. Empty
     /// if it is missing.
@@ -47,6 +48,7 @@ pub struct AcquiredLock {
 #[serde(deny_unknown_fields)]
 pub struct ReleaseLock {
     /// The lease that holds the lock, or waits for it.
+    #[schemars(regex(pattern = LEASE_ID))]
     pub lease: String,
 }
 

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::BASE64;
+use crate::{BASE64, DURATION, LEASE_ID};
 
 /// Most comparisons of a transaction, and most operations of each branch.
 pub const OPERATIONS_MAX: usize = 1_024;
@@ -122,11 +122,11 @@ pub struct Put {
     /// How long the key lives: a whole number with ms, s, m, h or d. Without it, the key does not
     /// expire.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
+    #[schemars(with = "String", regex(pattern = DURATION))]
     pub ttl: Option<String>,
     /// The lease with which the key ends, instead of `ttl`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
+    #[schemars(with = "String", regex(pattern = LEASE_ID))]
     pub lease: Option<String>,
 }
 

@@ -73,11 +73,12 @@ impl Authorities {
     }
 
     fn remove(&mut self, id: AuthorityId, at: UnixMillis) -> Result<(), Denial> {
-        if self.signing == id {
-            return Err(Denial::AuthoritySigns);
-        }
+        // Without any authority, the number of the one that signs is 0, which none has.
         if !self.rows.contains_key(&id) {
             return Err(Denial::UnknownAuthority);
+        }
+        if self.signing == id {
+            return Err(Denial::AuthoritySigns);
         }
         self.check_settled(at)?;
         self.rows.remove(&id);

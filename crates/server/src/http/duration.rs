@@ -2,9 +2,6 @@
 
 use super::uri;
 
-/// The notation as a regular expression.
-pub(super) const PATTERN: &str = "^[0-9]{1,16}(ms|s|m|h|d)$";
-
 const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60 * 1_000), ("h", 3_600 * 1_000), ("d", 24 * 3_600 * 1_000)];
 

@@ -69,7 +69,7 @@ pub(super) async fn change_host<S: Store>(
     raw_node: &str,
     verb: HostVerb,
 ) -> Result<Response, Problem> {
-    let node = NodeId(number("a host", raw_node)?);
+    let node = host("a host", raw_node)?;
     let write = RegistryWrite::ChangeHost { node, change: verb.change() };
     call.ask(requests::change_registry(write)).await?.map_err(denied)?;
     Ok(response::accepted(encode(&verb.wanted(node))))
@@ -81,7 +81,7 @@ pub(super) async fn progress<S: Store>(
     raw_node: &str,
     verb: HostVerb,
 ) -> Result<Response, Problem> {
-    let node = NodeId(number("a host", raw_node)?);
+    let node = host("a host", raw_node)?;
     progress_of(call, verb.goal(node)).await
 }
 
@@ -104,7 +104,16 @@ async fn progress_of<S: Store>(call: Call<'_, S>, goal: Goal) -> Result<Response
 fn transferred<S: Store>(call: &Call<'_, S>, raw_shard: &str) -> Result<(ShardId, NodeId), Problem> {
     let to = call.parameters().get("to")?;
     let to = to.ok_or_else(|| Problem::invalid("to must name the node that should lead"))?;
-    Ok((ShardId(number("a shard", raw_shard)?), NodeId(number("the node to lead", to)?)))
+    Ok((ShardId(number("a shard", raw_shard)?), host("the node to lead", to)?))
+}
+
+/// The number of a host. The progress of a change waits for hosts that the node does not know yet,
+/// so a number that no host can have must be refused.
+fn host(what: &str, digits: impl AsRef<[u8]>) -> Result<NodeId, Problem> {
+    match number(what, digits)? {
+        0 => Err(denied(Denial::UnknownHost)),
+        node => Ok(NodeId(node)),
+    }
 }
 
 pub(super) async fn transfer<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {

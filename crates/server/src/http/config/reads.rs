@@ -204,7 +204,8 @@ pub(super) async fn history<S: Store>(
 ) -> Result<Response, ApiError> {
     let parameters = call.parameters();
     let (limit, before) = (limit(parameters, PAGE_ITEMS)?, number(parameters, "before")?);
-    let detail = match item.is_some() || parameters.flag("content")? {
+    let with_content = parameters.flag("content")?;
+    let detail = match item.is_some() || with_content {
         true => HistoryDetail::Contents,
         false => HistoryDetail::Names,
     };

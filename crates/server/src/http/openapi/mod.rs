@@ -7,6 +7,7 @@
 
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
+use tidelock_api as api;
 
 use super::operations::{self, schemas};
 use super::response::{self, Response};
@@ -100,6 +101,8 @@ fn path_schema(path: &str, name: &str) -> Value {
     match name {
         "node" => operations::number_in(1, i64::MAX.unsigned_abs()),
         "shard" | "authority" => operations::number(),
+        "token" => operations::matching(api::TOKEN_NUMBER),
+        "id" if path.starts_with("/v1/leases/") => operations::matching(api::LEASE_ID),
         "namespace" => schemas::name(limits::CONFIG_NAMESPACE_CHARACTERS_MAX),
         _ if path.starts_with("/api/") => schemas::name(limits::CONFIG_KEY_CHARACTERS_MAX),
         _ => json!({ "type": "string", "minLength": 1 }),

@@ -1,13 +1,13 @@
 //! Operations on leases and locks.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tidelock_api as api;
 use tidelock_core::limits;
 
 use super::super::leases::Leases;
 use super::super::locks::Locks;
 use super::native::stale;
-use super::operation::{Failures, JSON, Operation, Tag, query, text};
+use super::operation::{Failures, JSON, Operation, Tag, matching, query};
 use super::schemas::schema_of;
 
 const LEASES: Tag = Tag("leases", Failures::Problems);
@@ -17,6 +17,10 @@ pub(super) fn operations() -> Vec<Operation> {
     let mut all = leases();
     all.extend(locks());
     all
+}
+
+fn tag() -> Value {
+    json!({ "type": "string", "minLength": 1, "maxLength": api::leases::TAG_BYTES_MAX })
 }
 
 fn leases() -> Vec<Operation> {
@@ -30,8 +34,8 @@ fn leases() -> Vec<Operation> {
         LEASES
             .operation("get /v1/leases", Leases::List, "listLeases", "A page of leases, by their ids")
             .asks([
-                query("tag", text(), "Only leases with this tag"),
-                query("after", text(), "Only leases behind this one"),
+                query("tag", tag(), "Only leases with this tag"),
+                query("after", matching(api::LEASE_ID), "Only leases behind this one"),
                 query("limit", page, "Most items"),
                 stale(),
             ])

@@ -5,7 +5,6 @@ use tidelock_api as api;
 use tidelock_core::limits;
 
 use super::super::atomics::Registers;
-use super::super::duration;
 use super::super::native::Keys;
 use super::super::transactions::Transactions;
 use super::native::{bytes, stale};
@@ -67,10 +66,14 @@ fn keys() -> Vec<Operation> {
             .asks([
                 query(
                     "ttl",
-                    matching(duration::PATTERN),
+                    matching(api::DURATION),
                     "How long it lives: a whole number with ms, s, m, h or d",
                 ),
-                query("lease", text(), "The id of a lease with which it ends, instead of `ttl`"),
+                query(
+                    "lease",
+                    matching(api::LEASE_ID),
+                    "The id of a lease with which it ends, instead of `ttl`",
+                ),
             ])
             .takes([(OCTETS, bytes())])
             .or_nothing()
@@ -124,7 +127,7 @@ fn watch() -> Operation {
         query("after", text(), "The cursor from which to go on, or `now`; else the state comes first"),
         header("Last-Event-ID", text(), "The cursor of the last event, in place of `after`"),
         query("keys_only", flag(), "Leave values out"),
-        query("wait", matching(duration::PATTERN), "Give one answer, at the latest after this time"),
+        query("wait", matching(api::DURATION), "Give one answer, at the latest after this time"),
     ])
     .gives(
         200,

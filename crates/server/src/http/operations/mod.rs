@@ -14,7 +14,7 @@ mod native;
 mod operation;
 pub(super) mod schemas;
 
-pub(super) use operation::{Operation, number, number_in};
+pub(super) use operation::{Operation, matching, number, number_in};
 
 /// All rows. They are built for each call.
 pub(super) fn all() -> Vec<Operation> {

@@ -74,7 +74,7 @@ pub(super) fn text() -> Value {
 
 /// A string of this form, a regular expression with the same meaning in JavaScript, Python, Go and
 /// Rust.
-pub(super) fn matching(pattern: &str) -> Value {
+pub(in crate::http) fn matching(pattern: &str) -> Value {
     json!({ "type": "string", "pattern": pattern })
 }
 
