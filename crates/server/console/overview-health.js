@@ -99,8 +99,8 @@ function healthySentence(cluster) {
 
 /** Facts about this node's disk, memory and certificate: [label, text]. */
 export function nodeFacts(metrics, nowMs) {
-  const fsyncs = metrics("wal_fsyncs_total");
-  const mean = fsyncs > 0 ? (metrics("wal_fsync_duration_seconds_total") / fsyncs) * 1000 : null;
+  const fsyncs = metrics("wal_fsync_duration_seconds_count");
+  const mean = fsyncs > 0 ? (metrics("wal_fsync_duration_seconds_sum") / fsyncs) * 1000 : null;
   const expires = metrics("tls_certificate_expires_unix_seconds") * 1000;
   const stalls = metrics("disk_stalls_total") + metrics("disk_slow_stalls_total");
   const memory = (name) => bytes(metrics(name));

@@ -101,9 +101,7 @@ impl<D: Disk> CommitLoop<D> {
     }
 
     fn count_sync(&self, begun: Instant) {
-        let micros = begun.elapsed().as_micros() as u64;
-        self.counters.fsyncs.fetch_add(1, Ordering::Relaxed);
-        self.counters.fsync_micros.fetch_add(micros, Ordering::Relaxed);
+        self.counters.fsyncs.observe(begun.elapsed(), 1);
     }
 
     /// Updates the counters after segments were written, added or removed.

@@ -170,7 +170,7 @@ mod tests {
             thread.stop();
             let reported: Vec<u64> = reports.iter().map(|report| durable(&report)).collect();
             assert!(reported.is_sorted() && reported.last() == Some(&count), "{reported:?}");
-            let fsyncs = counters.fsyncs.load(Ordering::Relaxed);
+            let fsyncs = counters.fsyncs.count();
             assert_eq!(
                 fsyncs,
                 if sync { reported.len() as u64 } else { 0 },

@@ -105,6 +105,7 @@ async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
         limited_requests: call.store().access().limiters().refused(),
         turns: &context.turns,
         busiest_open_requests: context.clients.most_open_requests(),
+        version: env!("CARGO_PKG_VERSION"),
     };
     let media_type = negotiate::choose(call.headers(), &[OPEN_METRICS_TYPE, PROMETHEUS_TEXT_TYPE]);
     let mut response = response::typed(StatusCode::OK, media_type, scrape.encode_as(media_type));

@@ -9,7 +9,6 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -133,12 +132,11 @@ impl<S: Store> HttpServer<S> {
         let served = http.served();
         let status = self.store.status().await;
         let lag = status.shards.iter().map(|shard| shard.committed.0.saturating_sub(shard.applied.0));
-        let fsyncs = [&context.disk.fsyncs, &context.disk.fsync_micros];
         Totals {
             requests: served.requests + resp.commands.total(),
             errors: served.errors,
             durations: served.durations,
-            fsyncs: fsyncs.map(|total| total.load(Ordering::Relaxed)),
+            fsyncs: [context.disk.fsyncs.count(), context.disk.fsyncs.sum_micros()],
             lag: lag.max().unwrap_or_default(),
             memory_bytes: resident_bytes(),
             connections: http.connections_open.get() + resp.connections_open.get(),

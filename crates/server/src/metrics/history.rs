@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::http::{DURATION_BOUNDS_MICROS, DURATION_BUCKETS};
+use super::durations::{DURATION_BOUNDS_MICROS, DURATION_BUCKETS};
 
 /// The time that one value stands for.
 pub const STEP: Duration = Duration::from_secs(10);

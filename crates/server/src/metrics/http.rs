@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::durations::{DURATION_BUCKETS, DurationTotals, Durations};
 use super::raise;
 use crate::counters::{Counter, PerWorker};
 
@@ -88,29 +89,6 @@ const KINDS: usize = Kind::ALL.len();
 const METHODS: usize = MethodClass::ALL.len();
 const STATUSES: usize = StatusClass::ALL.len();
 
-/// Upper bounds of the duration buckets in microseconds; one more bucket counts longer durations.
-pub(super) const DURATION_BOUNDS_MICROS: [u64; 15] = [
-    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
-    3_000_000,
-];
-pub(super) const DURATION_BUCKETS: usize = DURATION_BOUNDS_MICROS.len() + 1;
-
-#[derive(Debug, Default)]
-struct Durations {
-    buckets: [Counter; DURATION_BUCKETS],
-    sum_nanos: Counter,
-}
-
-impl Durations {
-    fn observe(&self, duration: Duration) {
-        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let bucket = DURATION_BOUNDS_MICROS.partition_point(|&bound| bound < micros);
-        raise(&self.buckets[bucket]);
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.sum_nanos.add(nanos);
-    }
-}
-
 /// Counters of the HTTP server of one worker.
 #[derive(Debug, Default)]
 pub struct HttpCounters {
@@ -150,15 +128,14 @@ impl HttpCounters {
     pub fn observe(&self, observation: Observation) {
         let dialect = observation.dialect as usize;
         raise(&self.requests[dialect][observation.method as usize][observation.status as usize]);
-        self.durations[dialect][observation.kind as usize].observe(observation.duration);
+        self.durations[dialect][observation.kind as usize].observe(observation.duration, 1);
     }
 
     /// Returns the sum over all workers.
     pub fn sum(workers: &PerWorker<HttpCounters>) -> HttpCounters {
         workers.totals(|worker| {
             let requests = worker.requests.iter().flatten().flatten();
-            let durations = worker.durations.iter().flatten();
-            let durations = durations.flat_map(|of_kind| of_kind.buckets.iter().chain([&of_kind.sum_nanos]));
+            let durations = worker.durations.iter().flatten().flat_map(Durations::counters);
             let connections = [
                 &worker.connections_accepted,
                 &worker.connections_refused,
@@ -180,8 +157,8 @@ impl HttpCounters {
                 served.errors += of_method[StatusClass::ServerError as usize].get();
             }
             for &kind in Kind::ALL.iter().filter(|kind| **kind != Kind::Other) {
-                let buckets = &self.durations[dialect as usize][kind as usize].buckets;
-                served.durations.iter_mut().zip(buckets).for_each(|(sum, count)| *sum += count.get());
+                let counts = self.durations[dialect as usize][kind as usize].counts();
+                served.durations.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
             }
         }
         served
@@ -209,23 +186,14 @@ impl HttpCounters {
     }
 
     /// Durations with their labels, without zeros.
-    pub(super) fn duration_series(&self) -> Vec<DurationSeries> {
+    pub(super) fn duration_series(&self) -> Vec<([(&'static str, &'static str); 2], DurationTotals)> {
         let mut series = Vec::new();
         for &dialect in Dialect::ALL {
             for &kind in Kind::ALL {
-                let durations = &self.durations[dialect as usize][kind as usize];
-                let counts: Vec<u64> = durations.buckets.iter().map(Counter::get).collect();
-                let count = counts.iter().sum();
-                if count == 0 {
-                    continue;
+                let totals = self.durations[dialect as usize][kind as usize].totals();
+                if totals.count > 0 {
+                    series.push(([("dialect", dialect.text()), ("kind", kind.text())], totals));
                 }
-                let bounds = DURATION_BOUNDS_MICROS.iter().map(|&micros| micros as f64 / 1e6);
-                series.push(DurationSeries {
-                    labels: [("dialect", dialect.text()), ("kind", kind.text())],
-                    buckets: bounds.chain([f64::INFINITY]).zip(counts).collect(),
-                    sum_seconds: durations.sum_nanos.get() as f64 / 1e9,
-                    count,
-                });
             }
         }
         series
@@ -241,26 +209,4 @@ pub struct RequestTotals {
     pub errors: u64,
     /// Number of those whose duration is up to the server, by bucket of duration.
     pub durations: [u64; DURATION_BUCKETS],
-}
-
-/// The durations of the requests with the same labels.
-#[derive(Debug)]
-pub(super) struct DurationSeries {
-    pub(super) labels: [(&'static str, &'static str); 2],
-    pub(super) buckets: Vec<(f64, u64)>,
-    pub(super) sum_seconds: f64,
-    pub(super) count: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_duration_beyond_every_bound_is_still_counted() {
-        let durations = Durations::default();
-        durations.observe(Duration::from_secs(60));
-        assert_eq!(durations.buckets[DURATION_BUCKETS - 1].get(), 1);
-        assert_eq!(durations.sum_nanos.get(), 60_000_000_000);
-    }
 }

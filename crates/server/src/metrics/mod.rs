@@ -4,9 +4,11 @@
 //! counter is behind a lock or in a map, and a scrape copies everything into one [`Scrape`] before
 //! it formats it.
 
+mod durations;
 pub mod history;
 mod http;
 mod plain;
+mod process;
 mod resp;
 mod scrape;
 
@@ -16,17 +18,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidelock_core::storage::LogHeld;
 
 use crate::counters::Counter;
+pub use durations::Durations;
 pub use http::{Dialect, HttpCounters, Kind, MethodClass, Observation, StatusClass};
+pub(crate) use process::resident_bytes;
 pub use resp::{CommandCounters, Family, RespCounters};
 pub use scrape::{OPEN_METRICS_TYPE, PROMETHEUS_TEXT_TYPE, Scrape};
 
 /// Counters of the write-ahead log, raised by the disk thread.
 #[derive(Clone, Debug, Default)]
 pub struct DiskCounters {
-    /// Calls of fdatasync that succeeded.
-    pub fsyncs: Arc<AtomicU64>,
-    /// Microseconds spent in these calls.
-    pub fsync_micros: Arc<AtomicU64>,
+    /// How long calls of fdatasync took that succeeded.
+    pub fsyncs: Arc<Durations>,
     /// Bytes handed to the file system.
     pub bytes_written: Arc<AtomicU64>,
     /// How often the disk began to reject writes.
@@ -65,13 +67,6 @@ pub struct SnapshotCounters {
     pub bytes_sent: Arc<AtomicU64>,
     /// Bytes of all snapshot files on the disk.
     pub file_bytes: Arc<AtomicU64>,
-}
-
-/// Resident memory of the process in bytes, 0 if the system does not report it.
-pub(crate) fn resident_bytes() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").ok();
-    let resident = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok()).unwrap_or(0);
-    resident * rustix::param::page_size() as u64
 }
 
 /// Adds one to a counter of this thread.

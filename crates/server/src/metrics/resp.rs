@@ -1,6 +1,6 @@
 //! Counters of the Redis protocol's server.
 
-use super::raise;
+use super::{Durations, raise};
 use crate::counters::{Counter, PerWorker};
 
 /// The metric that counts a command: one for each family of commands.
@@ -69,6 +69,10 @@ impl Family {
 pub struct RespCounters {
     /// Commands executed, by family.
     pub commands: CommandCounters,
+    /// How long commands took, from when they were read to when their replies were encoded. Those
+    /// that arrived together count as one duration each, of the same length if they were answered
+    /// together.
+    pub durations: Durations,
     /// Connections accepted and served, in total.
     pub connections_accepted: Counter,
     /// Connections that are open at present.
@@ -102,7 +106,7 @@ impl RespCounters {
                 &worker.accept_errors,
                 &worker.cross_slot_transactions,
             ];
-            worker.commands.0.iter().chain(connections).collect()
+            worker.commands.0.iter().chain(worker.durations.counters()).chain(connections).collect()
         })
     }
 }

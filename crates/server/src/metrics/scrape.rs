@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -14,7 +14,8 @@ use prometheus_client::registry::{Registry, Unit};
 use tidelock_core::command::DivisionBlocker;
 use tidelock_core::event::NodeStatus;
 
-use super::http::DurationSeries;
+use super::durations::DurationTotals;
+use super::process::Process;
 use super::{DiskCounters, Family, HttpCounters, RespCounters, SnapshotCounters, plain};
 use crate::audit_log::{AuditLog, DeniedReason};
 use crate::memory::Memory;
@@ -55,6 +56,8 @@ pub struct Scrape<'a> {
     pub turns: &'a TurnGauges,
     /// Open requests of the connection that has most.
     pub busiest_open_requests: u64,
+    /// The version of the program.
+    pub version: &'static str,
 }
 
 /// A metric's name, its description and its value.
@@ -76,6 +79,7 @@ impl Scrape<'_> {
     pub fn encode(&self) -> String {
         let mut registry = Registry::with_prefix("tidelock");
         registry.register_collector(Box::new(Snapshot {
+            version: self.version,
             status: self.status.clone(),
             requests: self.http.request_series(),
             durations: self.http.duration_series(),
@@ -83,11 +87,17 @@ impl Scrape<'_> {
             commands: Family::ALL.map(|family| (family.text(), self.resp.commands.of(family))),
             totals: self.totals(),
             gauges: [self.gauges(), self.division_gauges()].concat(),
-            fsync_seconds: self.disk.fsync_micros.load(Ordering::Relaxed) as f64 / 1e6,
+            fsyncs: self.disk.fsyncs.totals(),
+            resp_durations: self.resp.durations.totals(),
             snapshot_seconds: self.snapshots.making_micros.load(Ordering::Relaxed) as f64 / 1e6,
         }));
+        // Metrics of processes have the same names in all programs, so no prefix.
+        let mut of_process = Registry::default();
+        of_process.register_collector(Box::new(Process::measure()));
         let mut out = String::with_capacity(16 << 10);
-        text::encode(&mut out, &registry).expect("invariant: writing to a String does not fail");
+        text::encode_registry(&mut out, &of_process)
+            .and_then(|()| text::encode(&mut out, &registry))
+            .expect("invariant: writing to a String does not fail");
         out
     }
 
@@ -147,7 +157,6 @@ impl Scrape<'_> {
     fn disk_totals(&self) -> Vec<NamedValue> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         vec![
-            ("wal_fsyncs", "Calls of fdatasync on the log", load(&self.disk.fsyncs)),
             ("wal_bytes_written", "Bytes written to the log", load(&self.disk.bytes_written)),
             ("disk_stalls", "Times that the disk began to take no writes", load(&self.disk.stalls)),
             ("disk_slow_stalls", "Times that the disk began to be slow", load(&self.disk.slow_stalls)),
@@ -330,13 +339,15 @@ impl Scrape<'_> {
 struct Snapshot {
     status: NodeStatus,
     requests: Vec<([(&'static str, &'static str); 3], u64)>,
-    durations: Vec<DurationSeries>,
+    durations: Vec<([(&'static str, &'static str); 2], DurationTotals)>,
     denied: Vec<(ListenerProtocol, DeniedReason, u64)>,
     commands: [(&'static str, u64); Family::ALL.len()],
     totals: Vec<NamedValue>,
     gauges: Vec<NamedValue>,
-    fsync_seconds: f64,
+    fsyncs: DurationTotals,
+    resp_durations: DurationTotals,
     snapshot_seconds: f64,
+    version: &'static str,
 }
 
 impl Collector for Snapshot {
@@ -345,18 +356,29 @@ impl Collector for Snapshot {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(*value).encode(metric)?;
         }
-        let durations = [
-            ("wal_fsync_duration", "Time spent in fdatasync on the log", self.fsync_seconds),
-            ("snapshot_duration", "Time that snapshots were in the making", self.snapshot_seconds),
+        let help = "Time that snapshots were in the making";
+        let unit = Some(&Unit::Seconds);
+        let metric = encoder.encode_descriptor("snapshot_duration", help, unit, MetricType::Counter)?;
+        ConstCounter::new(self.snapshot_seconds).encode(metric)?;
+        let histograms = [
+            ("wal_fsync_duration", "How long calls of fdatasync on the log took", &self.fsyncs),
+            (
+                "resp_command_duration",
+                "From the parsed Redis command to its encoded reply, those that arrive together as one",
+                &self.resp_durations,
+            ),
         ];
-        for (name, help, seconds) in durations {
-            let metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Counter)?;
-            ConstCounter::new(seconds).encode(metric)?;
+        for (name, help, totals) in histograms {
+            encode_durations(
+                &mut encoder.encode_descriptor(name, help, unit, MetricType::Histogram)?,
+                totals,
+            )?;
         }
         for (name, help, value) in &self.gauges {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(*value).encode(metric)?;
         }
+        self.encode_build(&mut encoder)?;
         self.encode_shards(&mut encoder)?;
         self.encode_links(&mut encoder)?;
         self.encode_commands(&mut encoder)?;
@@ -365,7 +387,18 @@ impl Collector for Snapshot {
     }
 }
 
+/// Writes a histogram.
+fn encode_durations(metric: &mut MetricEncoder<'_>, totals: &DurationTotals) -> fmt::Result {
+    metric.encode_histogram::<NoLabelSet>(totals.sum_seconds, totals.count, &totals.buckets, None)
+}
+
 impl Snapshot {
+    fn encode_build(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "1; the label is the version of the program";
+        let mut metric = encoder.encode_descriptor("build_info", help, None, MetricType::Gauge)?;
+        ConstGauge::new(1_u64).encode(metric.encode_family(&[("version", self.version)])?)
+    }
+
     fn encode_shards(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         type Column = (&'static str, &'static str, fn(&tidelock_core::event::ShardStatus) -> u64);
         let columns: [Column; 10] = [
@@ -441,13 +474,8 @@ impl Snapshot {
         let unit = Some(&Unit::Seconds);
         let mut metric =
             encoder.encode_descriptor("http_request_duration", help, unit, MetricType::Histogram)?;
-        for series in &self.durations {
-            metric.encode_family(&series.labels)?.encode_histogram::<NoLabelSet>(
-                series.sum_seconds,
-                series.count,
-                &series.buckets,
-                None,
-            )?;
+        for (labels, totals) in &self.durations {
+            encode_durations(&mut metric.encode_family(labels)?, totals)?;
         }
         Ok(())
     }
@@ -464,7 +492,7 @@ mod tests {
 
     fn scrape(status: NodeStatus, http: &HttpCounters) -> String {
         let disk = DiskCounters::default();
-        disk.fsyncs.store(7, Ordering::Relaxed);
+        disk.fsyncs.observe(Duration::from_millis(3), 7);
         let (snapshots, transport) = (SnapshotCounters::default(), TransportCounters::default());
         Scrape {
             status,
@@ -482,6 +510,7 @@ mod tests {
             memory: &Memory::new(0),
             turns: &TurnGauges::default(),
             busiest_open_requests: 3,
+            version: "1.2.3",
         }
         .encode()
     }
@@ -504,7 +533,10 @@ mod tests {
         assert!(text.contains(&format!("{bucket}0")), "{text}");
         let bucket = bucket.replace("0.00005", "0.0001");
         assert!(text.contains(&format!("{bucket}1")), "a bound is inclusive: {text}");
-        assert!(text.contains("tidelock_wal_fsyncs_total 7"), "{text}");
+        assert!(text.contains("tidelock_wal_fsync_duration_seconds_bucket{le=\"0.005\"} 7\n"), "{text}");
+        assert!(text.contains("tidelock_resp_command_duration_seconds_count 0\n"), "{text}");
+        assert!(text.contains("tidelock_build_info{version=\"1.2.3\"} 1\n"), "{text}");
+        assert!(text.contains("\nprocess_threads "), "{text}");
         assert!(text.contains("tidelock_worker_requests_total 8\n"), "{text}");
         assert!(text.contains("tidelock_worker_batches_total 2\n"), "{text}");
         assert!(text.ends_with("# EOF\n"), "{text}");

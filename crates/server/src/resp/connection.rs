@@ -23,6 +23,7 @@ use tidelock_core::command::Reply;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::command_durations::CommandDurations;
 use super::dispatch::Dispatched;
 use super::frame::Parser;
 use super::session::{Action, ReplyFuture, Session};
@@ -94,6 +95,7 @@ pub struct RespConnection {
     stalled_since: Rc<Cell<Option<Instant>>>,
     /// The counters shown to operators.
     client: Arc<Client>,
+    durations: CommandDurations,
 }
 
 impl RespConnection {
@@ -125,6 +127,7 @@ impl RespConnection {
             memory_timer: None,
             stalled_since,
             client,
+            durations: CommandDurations::default(),
         }
     }
 
@@ -176,6 +179,7 @@ impl RespConnection {
         if let Some(reason) = self.session.poll_subscriptions(task) {
             return Err(io::Error::other(reason));
         }
+        self.measure();
         goes_on |= self.take_pushes(task);
         let wanted_replies = self.submit();
         goes_on |= self.poll_write(task)?;
@@ -190,6 +194,12 @@ impl RespConnection {
 
     fn held_bytes(&self) -> usize {
         self.session.held_bytes() + self.input.len()
+    }
+
+    /// Observes how long the commands took whose replies are encoded.
+    fn measure(&mut self) {
+        let unanswered = self.session.owed() + usize::from(self.pending.is_some());
+        self.durations.answered(unanswered as u64, &self.context.counters.durations);
     }
 
     /// Submits commands as far as there is memory for their replies. If there is too little for the
@@ -312,6 +322,7 @@ impl RespConnection {
             }
         }
         self.client.operations.add(commands);
+        self.durations.took(commands);
         if self.is_closing {
             consumed = self.input.len();
         }

@@ -21,6 +21,7 @@
 //! differences from Redis.
 
 mod authentication;
+mod command_durations;
 mod commands;
 mod connection;
 pub(crate) mod dispatch;
