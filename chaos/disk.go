@@ -89,14 +89,17 @@ type write struct {
 }
 
 // prepare ends the undo file behind its last whole record: a node that was killed may have written
-// a part of one.
+// a part of one. If everything was synced, it empties the file.
 func (d *disk) prepare() error {
-	_, end, err := d.unsynced()
+	unsynced, end, err := d.unsynced()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
+	}
+	if len(unsynced) == 0 {
+		end = 0
 	}
 	return os.Truncate(filepath.Join(d.directory, "undo"), int64(end))
 }

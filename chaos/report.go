@@ -43,34 +43,42 @@ type faultReport struct {
 	LongestMs         int64  `json:"longest_ms"`
 }
 
-// judge checks everything, after all faults are over.
-func (r *run) judge(failed error) (checks []check) {
-	judged := func(name string, count int, err error) {
-		one := check{Name: name, Operations: count}
-		if err != nil {
-			one.Error = err.Error()
-		}
-		checks = append(checks, one)
-		r.sayCheck(one)
+// checks are those of a run, which says each when it is judged.
+type checks struct {
+	run  *run
+	list []check
+}
+
+func (c *checks) add(name string, count int, err error) {
+	one := check{Name: name, Operations: count}
+	if err != nil {
+		one.Error = err.Error()
 	}
-	judged("availability", 0, failed)
+	c.list = append(c.list, one)
+	c.run.sayCheck(one)
+}
+
+// judge checks everything, after all faults are over.
+func (r *run) judge(failed error) []check {
+	judged := checks{run: r}
+	judged.add("availability", 0, failed)
 	var broken error
 	if len(r.broken) > 0 {
 		broken = errors.New(strings.Join(r.broken, "\n"))
 	}
-	judged("promises", 0, broken)
+	judged.add("promises", 0, broken)
 	// Without service there is nothing to read the end of the histories from.
 	if failed == nil {
 		w := newWorker(r.cluster, r.seed, 0)
 		defer w.close()
 		for _, load := range r.workloads {
-			judged(load.name(), load.count(), load.check(w))
+			judged.add(load.name(), load.count(), load.check(w))
 		}
 		_, err := r.cluster.cli("cluster", "status", "--verify", "--wait-s", "60")
-		judged("equal replicas", 0, err)
+		judged.add("equal replicas", 0, err)
 	}
-	judged("processes", 0, r.unexpectedEnds())
-	return checks
+	judged.add("processes", 0, r.unexpectedEnds())
+	return judged.list
 }
 
 func (r *run) sayCheck(one check) {

@@ -42,7 +42,7 @@ func (r *run) soak(ctx context.Context) ([]check, error) {
 	return r.judgeSoak(samples, load, failed)
 }
 
-func (r *run) judgeSoak(samples *samples, load *soakLoad, failed error) (checks []check, err error) {
+func (r *run) judgeSoak(samples *samples, load *soakLoad, failed error) ([]check, error) {
 	for name, write := range map[string]func(string) error{
 		"soak-nodes.csv": samples.writeNodes, "soak-clients.csv": samples.writeClients, "soak.svg": samples.writePlot,
 	} {
@@ -52,23 +52,16 @@ func (r *run) judgeSoak(samples *samples, load *soakLoad, failed error) (checks 
 		}
 		r.say("%s", path)
 	}
-	judged := func(name string, count int, err error) {
-		one := check{Name: name, Operations: count}
-		if err != nil {
-			one.Error = err.Error()
-		}
-		checks = append(checks, one)
-		r.sayCheck(one)
-	}
-	judged("changes", 0, failed)
-	judged("versions", load.count(), load.check())
+	judged := checks{run: r}
+	judged.add("changes", 0, failed)
+	judged.add("versions", load.count(), load.check())
 	for _, verdict := range samples.verdicts() {
-		judged(verdict.name, 0, verdict.err)
+		judged.add(verdict.name, 0, verdict.err)
 	}
 	_, unequal := r.cluster.cli("cluster", "status", "--verify", "--wait-s", "60")
-	judged("equal replicas", 0, unequal)
-	judged("processes", 0, r.unexpectedEnds())
-	return checks, nil
+	judged.add("equal replicas", 0, unequal)
+	judged.add("processes", 0, r.unexpectedEnds())
+	return judged.list, nil
 }
 
 // soakChanges changes the cluster now and then, until the context ends.

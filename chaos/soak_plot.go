@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -98,8 +99,11 @@ func plot(title string, end float64, all []series) string {
 		colour := plotColours[i%len(plotColours)]
 		text(x(end)-float64(len(all)-1-i)*44, plotMargin-6, "end", colour, one.name)
 		var points strings.Builder
-		for j, seconds := range one.times {
-			fmt.Fprintf(&points, "%.1f,%.1f ", x(seconds), y(one.lines[j]))
+		// Of samples that are less than a pixel apart, the highest is drawn.
+		together := 1 + len(one.times)/int(plotWidth)
+		for j := 0; j < len(one.times); j += together {
+			highest := slices.Max(one.lines[j:min(j+together, len(one.lines))])
+			fmt.Fprintf(&points, "%.1f,%.1f ", x(one.times[j]), y(highest))
 		}
 		fmt.Fprintf(&svg, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\"/>\n", strings.TrimSpace(points.String()), colour)
 	}

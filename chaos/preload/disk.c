@@ -32,6 +32,14 @@ struct record {
 struct control *control;
 static int undo = -1;
 static uint64_t undo_end;
+
+// Files with writes that were not synced. While there are none, `undo` is emptied: it would grow by
+// everything that is written.
+#define UNSYNCED_MAX 64
+static uint64_t unsynced[UNSYNCED_MAX];
+static int unsynced_count;
+// Whether `undo` holds more than these files account for, so that it must be kept.
+static int is_undo_kept;
 static const char *data;
 static size_t data_length;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -65,6 +73,7 @@ __attribute__((constructor)) static void start(void) {
         _exit(70);
     }
     undo_end = (uint64_t)lseek(undo, 0, SEEK_END);
+    is_undo_kept = undo_end > 0;
     control = mapped;
     data = below;
     data_length = strlen(below);
@@ -92,6 +101,24 @@ static void record(struct record record, const void *bytes) {
     undo_end += sizeof record + record.replaced;
 }
 
+static void note_unsynced(uint64_t inode) {
+    for (int i = 0; i < unsynced_count; i++)
+        if (unsynced[i] == inode)
+            return;
+    if (unsynced_count == UNSYNCED_MAX)
+        is_undo_kept = 1;
+    else
+        unsynced[unsynced_count++] = inode;
+}
+
+static void note_synced(uint64_t inode) {
+    for (int i = 0; i < unsynced_count; i++)
+        if (unsynced[i] == inode)
+            unsynced[i] = unsynced[--unsynced_count];
+    if (unsynced_count == 0 && !is_undo_kept && ftruncate(undo, 0) == 0)
+        undo_end = 0;
+}
+
 static ssize_t write_at(int fd, struct stat *found, const void *bytes, size_t length, off_t offset) {
     if (control->write_errno) {
         errno = (int)control->write_errno;
@@ -105,6 +132,7 @@ static ssize_t write_at(int fd, struct stat *found, const void *bytes, size_t le
     ssize_t known = replaced ? pread(fd, replaced, length, offset) : 0;
     struct record entry = {1, found->st_ino, (uint64_t)offset, known > 0 ? (uint64_t)known : 0, (uint64_t)found->st_size};
     record(entry, replaced);
+    note_unsynced(found->st_ino);
     ssize_t written = real_pwrite(fd, bytes, length, offset);
     pthread_mutex_unlock(&mutex);
     free(replaced);
@@ -149,6 +177,7 @@ static int sync_file(int fd, int (*real)(int)) {
     // matter to the test.
     pthread_mutex_lock(&mutex);
     record((struct record){2, found.st_ino, undo_end, 0, 0}, NULL);
+    note_synced(found.st_ino);
     pthread_mutex_unlock(&mutex);
     return 0;
 }
