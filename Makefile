@@ -117,12 +117,31 @@ chaos-convict: test-binaries ## Proof that these runs find bugs: they are given 
 
 # They need registries and some minutes, so they are not a part of `make test`.
 .PHONY: test-metrics
-test-metrics: test-binaries ## /metrics of three nodes, by promtool
+test-metrics: test-binaries ## /metrics of three nodes, the alerts and the dashboard, by Prometheus and promtool
 	scripts/test-metrics target/debug/tidelock
 
 .PHONY: test-generated
 test-generated: test-binaries ## Clients in Python and TypeScript, generated from /openapi.json
 	scripts/test-generated-clients target/debug/tidelock
+
+.PHONY: test-schemathesis
+test-schemathesis: test-binaries ## Generated requests by /openapi.json, judged by schemathesis
+	scripts/test-schemathesis target/debug/tidelock
+
+.PHONY: test-suites
+test-suites: test-binaries ## Tests of others: of Redis itself, of redis-py and of go-redis
+	scripts/test-redis-suite target/debug/tidelock
+	scripts/test-client-suites target/debug/tidelock
+
+# Each step runs whatever became of the others, and the last line names those that failed.
+.PHONY: night
+night: test-binaries ## What takes hours: fresh seeds, all faults, the soak, the fuzzers, and the tests of others
+	@failed=; \
+	for step in "sim SEEDS=20000" test-metrics test-generated test-schemathesis test-suites test-deploy "chaos SECONDS=3600" soak fuzz; do \
+		echo "== make $$step"; \
+		$(MAKE) $$step || failed="$$failed; $$step"; \
+	done; \
+	[[ -z $$failed ]] || { echo "failed: $${failed#; }"; exit 1; }
 
 # Every fault once, some of them in pairs, and both convictions: about five minutes.
 .PHONY: test-chaos

@@ -1,8 +1,8 @@
 """Sends three nodes with TLS and tokens every kind of traffic, and checks their /metrics in both text formats: with
-promtool, which knows the older one, and with the parser of the Prometheus project for OpenMetrics. Ends with
-`N passed, N failed`.
+promtool, which knows the older one, and with the parser of the Prometheus project for OpenMetrics. Then Prometheus itself
+scrapes them, evaluates the alerts, and answers the queries of the dashboard. Ends with `N passed, N failed`.
 
-usage: run.py TIDELOCK PROMTOOL
+usage: run.py TIDELOCK PROMETHEUS PROMTOOL
 """
 
 import http.client
@@ -18,16 +18,20 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import scraped
 from nodes import end_on_sigterm, nodes
 
-PORTS = [int(os.environ.get("TIDELOCK_METRICS_PORT", 22470)) + offset for offset in (0, 3, 6)]
+PORT_BASE = int(os.environ.get("TIDELOCK_METRICS_PORT", 22470))
+PORTS = [PORT_BASE + offset for offset in (0, 3, 6)]
+PROMETHEUS_PORT = PORT_BASE + 9
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 PLAIN_TEXT = "text/plain; version=0.0.4"
 # The traffic below counts in each of these, on some node.
 COUNTED = """commands_forwarded denied http_connections_accepted http_requests peer_bytes_received peer_bytes_sent
 peer_frames_received peer_frames_sent raft_commands_proposed raft_entries_applied raft_entries_proposed raft_leaderships
 raft_read_rounds reads_linearizable reads_stale resp_commands resp_connections_accepted resp_protocol_errors
-tls_handshake_failures wal_bytes_written wal_fsyncs writes""".split()
+tls_handshake_failures wal_bytes_written writes""".split()
+MEASURED = "http_request_duration_seconds resp_command_duration_seconds wal_fsync_duration_seconds".split()
 
 
 class Client:
@@ -143,12 +147,60 @@ def is_counted(texts):
         for family in plain_text(text):
             for sample in family.samples:
                 counts[sample.name] = counts.get(sample.name, 0) + sample.value
-    check([f"no traffic is counted by {name}" for name in COUNTED if not counts.get(f"tidelock_{name}_total")])
+    names = [f"{name}_total" for name in COUNTED] + [f"{name}_count" for name in MEASURED]
+    check([f"no traffic is counted by {name}" for name in names if not counts.get(f"tidelock_{name}")])
 
 
-def main(tidelock, promtool):
+class Results:
+    """Counts the tests, and prints each with its result."""
+
+    def __init__(self):
+        self.passed = self.failed = 0
+
+    def test(self, name, test, *arguments):
+        try:
+            test(*arguments)
+            self.passed += 1
+            print(f"ok {name}", flush=True)
+        except Exception as error:
+            self.failed += 1
+            print(f"FAILED {name}: {type(error).__name__}: {error}", flush=True)
+
+
+def check_texts(results, promtool, clients):
+    texts = [(client.ask("GET", "/metrics", 200, Accept=PLAIN_TEXT), client.ask("GET", "/metrics", 200, Accept=OPEN_METRICS))
+             for client in clients]
+    results.test("every kind of traffic is counted", is_counted, [plain for plain, _ in texts])
+    for number, (plain, open_text) in enumerate(texts, 1):
+        results.test(f"promtool check metrics, node {number}", passes_promtool, promtool, plain)
+        results.test(f"the same metrics as OpenMetrics, node {number}", is_same_in_both, plain, open_text)
+
+
+def check_alerts(results, promtool):
+    results.test("the alerts are valid", scraped.promtool_accepts, promtool, "check", "rules", "alerts.yml")
+    results.test("the alerts are raised by what they are for", scraped.promtool_accepts, promtool, "test", "rules", "alerts_test.yml")
+    results.test("each alert is explained", scraped.alerts_are_explained)
+
+
+def check_scraping(results, prometheus, cluster):
+    """The token has the one permission that the example says it needs."""
+    cluster.administer("auth", "role", "put", "monitoring", "--grant", "cluster:read")
+    cluster.administer("auth", "principal", "put", "prometheus", "--role", "monitoring")
+    token = cluster.data / "prometheus.token"
+    cluster.administer("auth", "token", "create", "prometheus", "--out", str(token))
+    version = subprocess.run([cluster.tidelock, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()[1]
+    with scraped.prometheus(prometheus, cluster, token.read_text(), PROMETHEUS_PORT) as running:
+        results.test("Prometheus scrapes all nodes with TLS and a token", running.is_scraping, len(cluster.http))
+        results.test("Prometheus evaluates the alerts", running.evaluates_alerts)
+        results.test("every query of the dashboard finds data", running.answers_dashboard)
+        results.test("the build is known", running.knows_the_version, version)
+    with scraped.prometheus(prometheus, cluster, token.read_text()[:-2], PROMETHEUS_PORT) as running:
+        results.test("a wrong token is refused", running.refuses, len(cluster.http), "401")
+
+
+def main(tidelock, prometheus, promtool):
     end_on_sigterm()
-    passed = failed = 0
+    results = Results()
     with nodes(tidelock, *PORTS, secure=True) as cluster:
         cluster.administer("auth", "role", "put", "data", "--grant", "read keys:", "--grant", "write keys:", "--grant", "watch keys:",
                            "--grant", "read config:*", "--grant", "write config:*")
@@ -158,22 +210,11 @@ def main(tidelock, promtool):
             key_traffic(client, f"metrics-{number}")
             configuration_traffic(client, f"metrics-{number}")
             other_traffic(client)
-        texts = [(client.ask("GET", "/metrics", 200, Accept=PLAIN_TEXT), client.ask("GET", "/metrics", 200, Accept=OPEN_METRICS))
-                 for client in clients]
-    tests = [("every kind of traffic is counted", is_counted, [plain for plain, _ in texts])]
-    for number, (plain, open_text) in enumerate(texts, 1):
-        tests += [(f"promtool check metrics, node {number}", passes_promtool, promtool, plain),
-                  (f"the same metrics as OpenMetrics, node {number}", is_same_in_both, plain, open_text)]
-    for name, test, *arguments in tests:
-        try:
-            test(*arguments)
-            passed += 1
-            print(f"ok {name}")
-        except Exception as error:
-            failed += 1
-            print(f"FAILED {name}: {type(error).__name__}: {error}")
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+        check_texts(results, promtool, clients)
+        check_alerts(results, promtool)
+        check_scraping(results, prometheus, cluster)
+    print(f"{results.passed} passed, {results.failed} failed")
+    return 1 if results.failed else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,121 @@
+"""A Prometheus that scrapes a cluster with the files that docs/how-to/monitor.md names: its configuration, the alerts, and
+the queries of the dashboard."""
+
+import contextlib
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+
+from nodes import await_port
+
+DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
+MANUAL = DEPLOY.parent / "docs/how-to/monitor.md"
+WAIT_S_MAX = 120
+
+
+def promtool_accepts(promtool, *arguments):
+    done = subprocess.run([promtool, *arguments], cwd=DEPLOY / "prometheus", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def alerts_are_explained():
+    """Each alert has a row in the manual, and the manual names no other."""
+    alerts = re.findall(r"- alert: (\w+)", (DEPLOY / "prometheus/alerts.yml").read_text())
+    explained = re.findall(r"^\| `(Tidelock\w+)`", MANUAL.read_text(), re.MULTILINE)
+    assert alerts == explained, f"alerts: {alerts}; explained: {explained}"
+
+
+class Prometheus:
+    """Answers of a running Prometheus."""
+
+    def __init__(self, port):
+        self.address = f"http://127.0.0.1:{port}/api/v1"
+
+    def ask(self, path, **parameters):
+        """The data of an answer, or None while it does not serve."""
+        with contextlib.suppress(OSError):
+            query = urllib.parse.urlencode(parameters)
+            with urllib.request.urlopen(f"{self.address}/{path}?{query}", timeout=30) as answer:
+                return json.load(answer)["data"]
+        return None
+
+    def await_data(self, what, attempt):
+        """Waits until an attempt finds something."""
+        deadline = time.monotonic() + WAIT_S_MAX
+        while time.monotonic() < deadline:
+            if found := attempt():
+                return found
+            time.sleep(0.2)
+        raise AssertionError(f"not within {WAIT_S_MAX} s: {what}")
+
+    def targets(self):
+        """Targets that were scraped at least once."""
+        found = (self.ask("targets") or {"activeTargets": []})["activeTargets"]
+        return [target for target in found if target["health"] != "unknown"]
+
+    def is_scraping(self, nodes):
+        """All nodes answer, with the token and TLS."""
+        found = self.await_data("every target was scraped", lambda: len(self.targets()) == nodes and self.targets())
+        assert all(target["health"] == "up" and target["scrapeUrl"].startswith("https:") for target in found), found
+
+    def refuses(self, nodes, error):
+        """No node answers, and all give this reason."""
+        found = self.await_data("every target was scraped", lambda: len(self.targets()) == nodes and self.targets())
+        assert all(target["health"] == "down" and error in target["lastError"] for target in found), found
+
+    def evaluates_alerts(self):
+        """No alert fails, and none is raised by a cluster that is well."""
+
+        def evaluated():
+            rules = [rule for group in (self.ask("rules") or {"groups": []})["groups"] for rule in group["rules"]]
+            return rules if rules and all(rule["health"] != "unknown" for rule in rules) else None
+
+        for rule in self.await_data("all alerts were evaluated", evaluated):
+            assert rule["health"] == "ok", rule
+            assert not rule["alerts"], rule
+
+    def answers_dashboard(self):
+        """Every query of the dashboard finds data."""
+        dashboard = json.loads((DEPLOY / "grafana/tidelock.json").read_text())
+        queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+        assert len(queries) > 30, "the dashboard has hardly any queries"
+        for query in queries:
+            concrete = query.replace("$job", "tidelock").replace("$__rate_interval", "30s")
+            self.await_data(f"the query finds data: {concrete}", lambda: (self.ask("query", query=concrete) or {}).get("result"))
+
+    def knows_the_version(self, version):
+        """The metric of the build has the version that the program prints."""
+        found = self.ask("query", query="tidelock_build_info")["result"]
+        assert {one["metric"]["version"] for one in found} == {version}, found
+
+
+@contextlib.contextmanager
+def prometheus(binary, cluster, token, port):
+    """Runs Prometheus with the example's configuration, for this cluster and with this token."""
+    with tempfile.TemporaryDirectory() as directory:
+        directory = pathlib.Path(directory)
+        for name in ("prometheus.yml", "alerts.yml"):
+            shutil.copy(DEPLOY / "prometheus" / name, directory)
+        example = (directory / "prometheus.yml").read_text()
+        targets = json.dumps(cluster.http)
+        concrete = re.sub(r"targets: \[.*\]", f"targets: {targets}", example).replace("_interval: 10s", "_interval: 1s")
+        assert targets in concrete and "1s" in concrete, "the example has another form than this test expects"
+        (directory / "prometheus.yml").write_text(concrete)
+        shutil.copy(cluster.ca, directory / "tidelock-ca.crt")
+        (directory / "tidelock.token").write_text(token)
+        command = [binary, f"--config.file={directory}/prometheus.yml", f"--storage.tsdb.path={directory}/data",
+                   f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]
+        with open(directory / "log", "wb") as log:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            await_port(port, process)
+            yield Prometheus(port)
+        finally:
+            process.terminate()
+            process.wait()
