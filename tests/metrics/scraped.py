@@ -85,9 +85,16 @@ class Prometheus:
         dashboard = json.loads((DEPLOY / "grafana/tidelock.json").read_text())
         queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
         assert len(queries) > 30, "the dashboard has hardly any queries"
-        for query in queries:
-            concrete = query.replace("$job", "tidelock").replace("$__rate_interval", "30s")
-            self.await_data(f"the query finds data: {concrete}", lambda: (self.ask("query", query=concrete) or {}).get("result"))
+        without = [query.replace("$job", "tidelock").replace("$__rate_interval", "30s") for query in queries]
+
+        def all_have_data():
+            without[:] = [query for query in without if not (self.ask("query", query=query) or {}).get("result")]
+            return not without
+
+        try:
+            self.await_data("the queries find data", all_have_data)
+        except AssertionError:
+            raise AssertionError("without data: " + "; ".join(without)) from None
 
     def knows_the_version(self, version):
         """The metric of the build has the version that the program prints."""
