@@ -33,12 +33,12 @@ struct control *control;
 static int undo = -1;
 static uint64_t undo_end;
 
-// Files with writes that were not synced. While there are none, `undo` is emptied: it would grow by
-// everything that is written.
+// The inodes of files with unsynced writes. When there are none, `undo` is truncated; otherwise it
+// would grow with everything that is written.
 #define UNSYNCED_MAX 64
 static uint64_t unsynced[UNSYNCED_MAX];
 static int unsynced_count;
-// Whether `undo` holds more than these files account for, so that it must be kept.
+// Whether `undo` may hold unsynced writes of files that are not in this list: it is not truncated.
 static int is_undo_kept;
 static const char *data;
 static size_t data_length;

@@ -5,7 +5,6 @@ usage: run.py TIDELOCK NODE DIRECTORY-OF-GO-PROGRAMS FIRST-PORT [PART-OF-A-NAME]
 """
 
 import http.client
-import os
 import pathlib
 import shutil
 import signal
@@ -13,22 +12,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import traceback
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from waiting import WAIT_S_MAX, eventually
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 DOCUMENTS = EXAMPLES.parent / "docs"
-# Generous: nothing here is about speed, and a gate may run everything else on the same two cores.
-DEADLINE_S = 90
-
-
-def eventually(what, attempt):
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        if found := attempt():
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"not within {DEADLINE_S} s: {what}")
 
 
 class Cluster:
@@ -406,7 +396,7 @@ def exported(page):
 def migrate(cluster, *arguments):
     """Exit code and output of the program that copies keys."""
     command = [sys.executable, EXAMPLES / "migrate" / "migrate.py", "--url", f"http://{cluster.http[0]}", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WAIT_S_MAX)
     return done.returncode, done.stdout
 
 

@@ -8,15 +8,14 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 import urllib.parse
 import urllib.request
 
 from nodes import await_port
+from waiting import eventually
 
 DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
 MANUAL = DEPLOY.parent / "docs/how-to/monitor.md"
-WAIT_S_MAX = 120
 
 
 def promtool_accepts(promtool, *arguments):
@@ -45,15 +44,6 @@ class Prometheus:
                 return json.load(answer)["data"]
         return None
 
-    def await_data(self, what, attempt):
-        """Waits until an attempt finds something."""
-        deadline = time.monotonic() + WAIT_S_MAX
-        while time.monotonic() < deadline:
-            if found := attempt():
-                return found
-            time.sleep(0.2)
-        raise AssertionError(f"not within {WAIT_S_MAX} s: {what}")
-
     def targets(self):
         """Targets that were scraped at least once."""
         found = (self.ask("targets") or {"activeTargets": []})["activeTargets"]
@@ -61,12 +51,12 @@ class Prometheus:
 
     def is_scraping(self, nodes):
         """All nodes answer, with the token and TLS."""
-        found = self.await_data("every target was scraped", lambda: len(self.targets()) == nodes and self.targets())
+        found = eventually("every target was scraped", lambda: len(self.targets()) == nodes and self.targets())
         assert all(target["health"] == "up" and target["scrapeUrl"].startswith("https:") for target in found), found
 
     def refuses(self, nodes, error):
         """No node answers, and all give this reason."""
-        found = self.await_data("every target was scraped", lambda: len(self.targets()) == nodes and self.targets())
+        found = eventually("every target was scraped", lambda: len(self.targets()) == nodes and self.targets())
         assert all(target["health"] == "down" and error in target["lastError"] for target in found), found
 
     def evaluates_alerts(self):
@@ -76,7 +66,7 @@ class Prometheus:
             rules = [rule for group in (self.ask("rules") or {"groups": []})["groups"] for rule in group["rules"]]
             return rules if rules and all(rule["health"] != "unknown" for rule in rules) else None
 
-        for rule in self.await_data("all alerts were evaluated", evaluated):
+        for rule in eventually("all alerts were evaluated", evaluated):
             assert rule["health"] == "ok", rule
             assert not rule["alerts"], rule
 
@@ -92,7 +82,7 @@ class Prometheus:
             return not without
 
         try:
-            self.await_data("the queries find data", all_have_data)
+            eventually("the queries find data", all_have_data)
         except AssertionError:
             raise AssertionError("without data: " + "; ".join(without)) from None
 

@@ -2,15 +2,15 @@
 //!
 //! Owns the layout of numbers and byte strings, not of messages. Checksums and versions belong to
 //! the frames that carry these bytes (`storage::wal`, the peer transport), which verify them once,
-//! before decoding. Decoding never panics, and what it allocates depends on what the input holds,
-//! not on what it says of itself.
+//! before decoding. Decoding never panics. It allocates memory for the values that it has read, not
+//! for the count that the input states.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use uuid::Uuid;
 
-/// Most values for which a count reserves room in advance, because the count may be wrong.
+/// Most values of a list for which memory is reserved in advance: the stated count may be wrong.
 const RESERVED_MAX: u64 = 1_024;
 
 /// Why bytes could not be decoded. Their checksum was correct, so the sender has another version or

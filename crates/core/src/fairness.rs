@@ -71,9 +71,10 @@ pub const QUIET_MICROS: u64 = 4_000;
 /// upon each answer may pause too while their machine is busy, but not before each request.
 const INTERACTIVE_AFTER_MICROS: u64 = 150_000;
 
-/// Minimum pause between an answer and the next request. It must also be longer than the client has
-/// waited for that answer: hundreds of clients that send upon each answer take their turns on the
-/// processors of the node and their own, so each seems to pause as long as the others need.
+/// Minimum pause between an answer and the next request. The pause must also be at least as long as
+/// the client has waited for that answer. With hundreds of clients that send upon each answer, a
+/// busy processor delays the next request of each by milliseconds. That is no pause of the client,
+/// and it is shorter than the wait for the answer.
 const PAUSE_MICROS: u64 = 8_000;
 
 /// The window stays small for this long after the last request of an interactive client. A client
@@ -547,10 +548,10 @@ mod tests {
         filling.into_iter().for_each(|ticket| queue.answered(ticket, || now));
     }
 
-    /// 512 clients that send upon each answer need 20 milliseconds a round on a busy machine: 12 of
-    /// them in the node, and 8 until each has read its answer.
+    /// As with 512 connections that send upon each answer: an answer takes 12 milliseconds, and the
+    /// busy machine of the clients delays the next request by 9.
     #[test]
-    fn who_pauses_for_less_than_it_waits_is_not_interactive() {
+    fn a_pause_shorter_than_the_wait_for_the_answer_is_not_interactive() {
         let mut queue: FairQueue<u64> = FairQueue::default();
         let mut now = 1_000_000;
         for _ in 0..20 {
@@ -570,7 +571,7 @@ mod tests {
             queue.answered(ticket, || now);
         }
         (0..20).for_each(|_| queue.tick(now, 100));
-        assert_eq!(queue.window, WINDOW_INTERACTIVE, "it pauses for longer than it waits");
+        assert_eq!(queue.window, WINDOW_INTERACTIVE, "its pauses are longer than its waits");
     }
 
     #[test]

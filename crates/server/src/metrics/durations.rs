@@ -13,15 +13,15 @@ pub(super) const DURATION_BOUNDS_MICROS: [u64; 15] = [
 ];
 pub(super) const DURATION_BUCKETS: usize = DURATION_BOUNDS_MICROS.len() + 1;
 
-/// How often something took how long.
+/// A histogram of durations, with the bounds above.
 #[derive(Debug, Default)]
-pub struct Durations {
+pub struct DurationHistogram {
     buckets: [Counter; DURATION_BUCKETS],
     sum_nanos: Counter,
 }
 
-impl Durations {
-    /// Counts `count` events that took this long each. Call it on one thread only.
+impl DurationHistogram {
+    /// Records `count` events of this duration. Only one thread may call it.
     pub fn observe(&self, duration: Duration, count: u64) {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let bucket = DURATION_BOUNDS_MICROS.partition_point(|&bound| bound < micros);
@@ -50,11 +50,11 @@ impl Durations {
         self.buckets.iter().chain([&self.sum_nanos])
     }
 
-    /// A copy for a scrape.
-    pub(super) fn totals(&self) -> DurationTotals {
+    /// A copy of the current values, for a scrape.
+    pub(super) fn totals(&self) -> HistogramSnapshot {
         let counts = self.counts();
         let bounds = DURATION_BOUNDS_MICROS.iter().map(|&micros| micros as f64 / 1e6);
-        DurationTotals {
+        HistogramSnapshot {
             buckets: bounds.chain([f64::INFINITY]).zip(counts).collect(),
             sum_seconds: self.sum_nanos.get() as f64 / 1e9,
             count: counts.iter().sum(),
@@ -62,10 +62,10 @@ impl Durations {
     }
 }
 
-/// What a scrape writes of a histogram.
+/// The values of a histogram at one moment.
 #[derive(Debug)]
-pub(super) struct DurationTotals {
-    /// Each bucket's upper bound in seconds, and how many events it has.
+pub(super) struct HistogramSnapshot {
+    /// The upper bound of each bucket in seconds, and the number of events in the bucket.
     pub(super) buckets: Vec<(f64, u64)>,
     pub(super) sum_seconds: f64,
     pub(super) count: u64,
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_duration_beyond_every_bound_is_still_counted() {
-        let durations = Durations::default();
+        let durations = DurationHistogram::default();
         durations.observe(Duration::from_secs(60), 2);
         assert_eq!(durations.counts()[DURATION_BUCKETS - 1], 2);
         assert_eq!((durations.count(), durations.sum_micros()), (2, 120_000_000));

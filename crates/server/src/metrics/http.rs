@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::durations::{DURATION_BUCKETS, DurationTotals, Durations};
+use super::durations::{DURATION_BUCKETS, DurationHistogram, HistogramSnapshot};
 use super::raise;
 use crate::counters::{Counter, PerWorker};
 
@@ -93,7 +93,7 @@ const STATUSES: usize = StatusClass::ALL.len();
 #[derive(Debug, Default)]
 pub struct HttpCounters {
     requests: [[[Counter; STATUSES]; METHODS]; DIALECTS],
-    durations: [[Durations; KINDS]; DIALECTS],
+    durations: [[DurationHistogram; KINDS]; DIALECTS],
     /// Connections accepted and served, in total.
     pub connections_accepted: Counter,
     /// Connections refused because as many as allowed were open.
@@ -135,7 +135,7 @@ impl HttpCounters {
     pub fn sum(workers: &PerWorker<HttpCounters>) -> HttpCounters {
         workers.totals(|worker| {
             let requests = worker.requests.iter().flatten().flatten();
-            let durations = worker.durations.iter().flatten().flat_map(Durations::counters);
+            let durations = worker.durations.iter().flatten().flat_map(DurationHistogram::counters);
             let connections = [
                 &worker.connections_accepted,
                 &worker.connections_refused,
@@ -185,8 +185,8 @@ impl HttpCounters {
         series
     }
 
-    /// Durations with their labels, without zeros.
-    pub(super) fn duration_series(&self) -> Vec<([(&'static str, &'static str); 2], DurationTotals)> {
+    /// Durations with their labels, without those of which there are none.
+    pub(super) fn duration_series(&self) -> Vec<([(&'static str, &'static str); 2], HistogramSnapshot)> {
         let mut series = Vec::new();
         for &dialect in Dialect::ALL {
             for &kind in Kind::ALL {

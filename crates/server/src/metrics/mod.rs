@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidelock_core::storage::LogHeld;
 
 use crate::counters::Counter;
-pub use durations::Durations;
+pub use durations::DurationHistogram;
 pub use http::{Dialect, HttpCounters, Kind, MethodClass, Observation, StatusClass};
 pub(crate) use process::resident_bytes;
 pub use resp::{CommandCounters, Family, RespCounters};
@@ -28,7 +28,7 @@ pub use scrape::{OPEN_METRICS_TYPE, PROMETHEUS_TEXT_TYPE, Scrape};
 #[derive(Clone, Debug, Default)]
 pub struct DiskCounters {
     /// How long calls of fdatasync took that succeeded.
-    pub fsyncs: Arc<Durations>,
+    pub fsyncs: Arc<DurationHistogram>,
     /// Bytes handed to the file system.
     pub bytes_written: Arc<AtomicU64>,
     /// How often the disk began to reject writes.

@@ -1,6 +1,6 @@
 //! Metrics of the process, under the names that every program exports to Prometheus.
 //!
-//! Owns what they are read from: proc(5) of Linux, and clocks of the system.
+//! Owns where the values come from: `/proc` (proc(5)), and the system's clocks and limits.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// What the process uses at a moment. What the system does not report is 0.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Process {
+pub(super) struct ProcessMetrics {
     cpu_seconds: f64,
     start_unix_seconds: f64,
     resident_bytes: u64,
@@ -24,40 +24,41 @@ pub(super) struct Process {
     open_files_max: u64,
 }
 
-impl Process {
-    /// Measures this process.
-    pub(super) fn measure() -> Process {
+impl ProcessMetrics {
+    /// The values of this process.
+    pub(super) fn measure() -> ProcessMetrics {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-        Process {
+        ProcessMetrics {
             cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
+            resident_bytes: resident_bytes(),
             open_files: open_files(),
             open_files_max: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
-            ..Process::of_stat(&read("/proc/self/stat"), &read("/proc/stat")).unwrap_or_default()
+            ..ProcessMetrics::of_stat(&read("/proc/self/stat"), &read("/proc/stat")).unwrap_or_default()
         }
     }
 
     /// Reads `/proc/self/stat`, whose fields proc_pid_stat(5) numbers, and `/proc/stat`, which has
     /// the time of the system's start.
-    fn of_stat(stat: &str, system: &str) -> Option<Process> {
+    fn of_stat(stat: &str, system: &str) -> Option<ProcessMetrics> {
         // The second field is the name of the program, which may have blanks and parentheses.
         let (_, after_name) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = after_name.split_whitespace().collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         let boot = system.lines().find_map(|line| line.strip_prefix("btime "))?.parse::<u64>().ok()?;
         let since_boot = field(22)? as f64 / rustix::param::clock_ticks_per_second() as f64;
-        Some(Process {
+        Some(ProcessMetrics {
             start_unix_seconds: boot as f64 + since_boot,
             threads: field(20)?,
             virtual_bytes: field(23)?,
-            resident_bytes: field(24)? * rustix::param::page_size() as u64,
-            ..Process::default()
+            ..ProcessMetrics::default()
         })
     }
 }
 
-/// Number of open file descriptors. Since Linux 6.2 it is the size of the directory; counting its
-/// entries takes milliseconds if there are ten thousand.
+/// Number of open file descriptors. Since Linux 6.2, `stat` of `/proc/self/fd` reports it as the
+/// size. Older kernels report 0; there, the entries are counted, which takes milliseconds for ten
+/// thousand.
 fn open_files() -> u64 {
     const DESCRIPTORS: &str = "/proc/self/fd";
     match std::fs::metadata(DESCRIPTORS).map_or(0, |directory| directory.len()) {
@@ -73,7 +74,7 @@ pub(crate) fn resident_bytes() -> u64 {
     resident * rustix::param::page_size() as u64
 }
 
-impl Collector for Process {
+impl Collector for ProcessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Processor time that the process has used";
         let metric = encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?;
@@ -106,22 +107,21 @@ mod tests {
         let stat = "4711 (a (b) c) S 1 4711 4711 0 -1 4194560 1 2 3 4 50 60 7 8 20 0 9 0 30000 8192 3 \
                     18446744073709551615";
         let ticks = rustix::param::clock_ticks_per_second() as f64;
-        let expected = Process {
+        let expected = ProcessMetrics {
             start_unix_seconds: 1_000.0 + 30_000.0 / ticks,
             threads: 9,
             virtual_bytes: 8_192,
-            resident_bytes: 3 * rustix::param::page_size() as u64,
-            ..Process::default()
+            ..ProcessMetrics::default()
         };
-        assert_eq!(Process::of_stat(stat, "cpu 1 2\nbtime 1000\n"), Some(expected));
-        assert_eq!(Process::of_stat("4711 (cut", "btime 1000\n"), None);
+        assert_eq!(ProcessMetrics::of_stat(stat, "cpu 1 2\nbtime 1000\n"), Some(expected));
+        assert_eq!(ProcessMetrics::of_stat("4711 (cut", "btime 1000\n"), None);
     }
 
     #[test]
     fn this_process_runs_and_has_files_open() {
-        let one = Process::measure();
+        let one = ProcessMetrics::measure();
         let _file = std::fs::File::open("/proc/self/stat").unwrap();
-        let two = Process::measure();
+        let two = ProcessMetrics::measure();
         assert!(one.threads > 0 && one.resident_bytes > 0 && one.start_unix_seconds > 1e9, "{one:?}");
         assert!(one.open_files > 0 && one.open_files <= one.open_files_max, "{one:?}");
         assert!(two.cpu_seconds >= one.cpu_seconds, "{two:?}");

@@ -1,6 +1,6 @@
 //! Counters of the Redis protocol's server.
 
-use super::{Durations, raise};
+use super::{DurationHistogram, raise};
 use crate::counters::{Counter, PerWorker};
 
 /// The metric that counts a command: one for each family of commands.
@@ -69,10 +69,9 @@ impl Family {
 pub struct RespCounters {
     /// Commands executed, by family.
     pub commands: CommandCounters,
-    /// How long commands took, from when they were read to when their replies were encoded. Those
-    /// that arrived together count as one duration each, of the same length if they were answered
-    /// together.
-    pub durations: Durations,
+    /// Latency of commands, from parsing to the encoded reply. Each command counts once; those of a
+    /// pipeline that were parsed together are timed from the same moment.
+    pub durations: DurationHistogram,
     /// Connections accepted and served, in total.
     pub connections_accepted: Counter,
     /// Connections that are open at present.

@@ -14,8 +14,8 @@ use prometheus_client::registry::{Registry, Unit};
 use tidelock_core::command::DivisionBlocker;
 use tidelock_core::event::NodeStatus;
 
-use super::durations::DurationTotals;
-use super::process::Process;
+use super::durations::HistogramSnapshot;
+use super::process::ProcessMetrics;
 use super::{DiskCounters, Family, HttpCounters, RespCounters, SnapshotCounters, plain};
 use crate::audit_log::{AuditLog, DeniedReason};
 use crate::memory::Memory;
@@ -93,7 +93,7 @@ impl Scrape<'_> {
         }));
         // Metrics of processes have the same names in all programs, so no prefix.
         let mut of_process = Registry::default();
-        of_process.register_collector(Box::new(Process::measure()));
+        of_process.register_collector(Box::new(ProcessMetrics::measure()));
         let mut out = String::with_capacity(16 << 10);
         text::encode_registry(&mut out, &of_process)
             .and_then(|()| text::encode(&mut out, &registry))
@@ -339,13 +339,13 @@ impl Scrape<'_> {
 struct Snapshot {
     status: NodeStatus,
     requests: Vec<([(&'static str, &'static str); 3], u64)>,
-    durations: Vec<([(&'static str, &'static str); 2], DurationTotals)>,
+    durations: Vec<([(&'static str, &'static str); 2], HistogramSnapshot)>,
     denied: Vec<(ListenerProtocol, DeniedReason, u64)>,
     commands: [(&'static str, u64); Family::ALL.len()],
     totals: Vec<NamedValue>,
     gauges: Vec<NamedValue>,
-    fsyncs: DurationTotals,
-    resp_durations: DurationTotals,
+    fsyncs: HistogramSnapshot,
+    resp_durations: HistogramSnapshot,
     snapshot_seconds: f64,
     version: &'static str,
 }
@@ -364,7 +364,7 @@ impl Collector for Snapshot {
             ("wal_fsync_duration", "How long calls of fdatasync on the log took", &self.fsyncs),
             (
                 "resp_command_duration",
-                "From the parsed Redis command to its encoded reply, those that arrive together as one",
+                "From the parsed Redis command to its encoded reply",
                 &self.resp_durations,
             ),
         ];
@@ -388,7 +388,7 @@ impl Collector for Snapshot {
 }
 
 /// Writes a histogram.
-fn encode_durations(metric: &mut MetricEncoder<'_>, totals: &DurationTotals) -> fmt::Result {
+fn encode_durations(metric: &mut MetricEncoder<'_>, totals: &HistogramSnapshot) -> fmt::Result {
     metric.encode_histogram::<NoLabelSet>(totals.sum_seconds, totals.count, &totals.buckets, None)
 }
 

@@ -23,7 +23,7 @@ use tidelock_core::command::Reply;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::command_durations::CommandDurations;
+use super::command_latencies::CommandLatencies;
 use super::dispatch::Dispatched;
 use super::frame::Parser;
 use super::session::{Action, ReplyFuture, Session};
@@ -95,7 +95,7 @@ pub struct RespConnection {
     stalled_since: Rc<Cell<Option<Instant>>>,
     /// The counters shown to operators.
     client: Arc<Client>,
-    durations: CommandDurations,
+    latencies: CommandLatencies,
 }
 
 impl RespConnection {
@@ -127,7 +127,7 @@ impl RespConnection {
             memory_timer: None,
             stalled_since,
             client,
-            durations: CommandDurations::default(),
+            latencies: CommandLatencies::default(),
         }
     }
 
@@ -179,7 +179,7 @@ impl RespConnection {
         if let Some(reason) = self.session.poll_subscriptions(task) {
             return Err(io::Error::other(reason));
         }
-        self.measure();
+        self.record_latencies();
         goes_on |= self.take_pushes(task);
         let wanted_replies = self.submit();
         goes_on |= self.poll_write(task)?;
@@ -196,10 +196,10 @@ impl RespConnection {
         self.session.held_bytes() + self.input.len()
     }
 
-    /// Observes how long the commands took whose replies are encoded.
-    fn measure(&mut self) {
+    /// Records the latency of the commands whose replies are encoded.
+    fn record_latencies(&mut self) {
         let unanswered = self.session.owed() + usize::from(self.pending.is_some());
-        self.durations.answered(unanswered as u64, &self.context.counters.durations);
+        self.latencies.answered(unanswered as u64, &self.context.counters.durations);
     }
 
     /// Submits commands as far as there is memory for their replies. If there is too little for the
@@ -322,7 +322,7 @@ impl RespConnection {
             }
         }
         self.client.operations.add(commands);
-        self.durations.took(commands);
+        self.latencies.parsed(commands);
         if self.is_closing {
             consumed = self.input.len();
         }

@@ -21,7 +21,7 @@
 //! differences from Redis.
 
 mod authentication;
-mod command_durations;
+mod command_latencies;
 mod commands;
 mod connection;
 pub(crate) mod dispatch;
