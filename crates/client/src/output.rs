@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
+use rustix::termios::tcgetwinsize;
 
 use crate::client::Response;
 use crate::error::CliError;
@@ -59,11 +60,26 @@ pub fn progress(text: &str) {
     eprintln!("{text}");
 }
 
-/// Columns without borders, two spaces apart, as wide as their content: easy to read, and to cut
-/// with `awk`.
+/// Columns without borders, two spaces apart. They are as wide as their content, which is easy to
+/// cut with `awk`, except on a terminal that is too narrow: there, long cells continue on the next
+/// line.
 pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    table_within(terminal_width(), header, rows)
+}
+
+/// Number of columns of the terminal; `None` if standard output is none, or does not say.
+fn terminal_width() -> Option<u16> {
+    let stdout = io::stdout();
+    let size = stdout.is_terminal().then(|| tcgetwinsize(&stdout).ok()).flatten();
+    size.map(|size| size.ws_col).filter(|width| *width > 0)
+}
+
+fn table_within(width: Option<u16>, header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    if let Some(width) = width {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
     if !header.is_empty() {
         table.set_header(header.iter().copied());
     }
@@ -83,6 +99,18 @@ mod tests {
         let rows = vec![vec!["a".to_owned(), "1".to_owned()], vec!["longer".to_owned(), "22".to_owned()]];
         assert_eq!(table(&["KEY", "VERSION"], rows.clone()), "KEY     VERSION\na       1\nlonger  22");
         assert_eq!(table(&[], rows), "a       1\nlonger  22");
+    }
+
+    #[test]
+    fn a_table_is_no_wider_than_the_terminal() {
+        let row = ["17", "2026-11-27 01:00:00", "dns:app.example.org", &"a long message ".repeat(6)];
+        let rows = vec![row.map(str::to_owned).to_vec()];
+        let header = ["NUMBER", "TIME", "WHO", "MESSAGE"];
+        let table = table_within(Some(80), &header, rows.clone());
+        assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+        assert!(table.lines().count() > 2 && table.contains("2026-11-27 01:00:00"), "{table}");
+        let whole = table_within(None, &header, rows);
+        assert!(whole.lines().count() == 2 && whole.lines().any(|line| line.len() > 120), "{whole}");
     }
 
     #[test]
