@@ -289,6 +289,9 @@ fn decode(bytes: &[u8], supported: SupportedVersions) -> Result<Identity, Contro
             // Before the rest, whose layout may be of that version.
             supported.check(version)?;
             founding_version = ClusterVersion(decoder.bounded(version.0, "founding version")?);
+            if founding_version < ClusterVersion::FIRST {
+                return Err(DecodeError::Invalid("founding version").into());
+            }
         }
         format => return Err(ControlFileError::Version(format)),
     }
@@ -416,6 +419,13 @@ mod tests {
             assert_eq!(load(&disk), Ok(Some(identity(boots))));
         }
         assert_eq!(disk.list().unwrap(), [NAME]);
+    }
+
+    #[test]
+    fn no_cluster_was_founded_at_version_0() {
+        let disk = MemoryDisk::new(1);
+        store(&disk, &Identity { founding_version: ClusterVersion(0), ..identity(2) }).unwrap();
+        assert_eq!(load(&disk), Err(DecodeError::Invalid("founding version").into()));
     }
 
     #[test]
