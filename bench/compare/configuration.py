@@ -1,6 +1,7 @@
-"""Containers of three nodes: reads beside a constant answer and through inheritance, and 10,000 watchers of one node.
+"""Containers of three nodes: reads beside a constant answer and through inheritance, 10,000 watchers of one node, and
+writes of keys while one client imports the largest document in a loop.
 
-wrk makes the load. See README.md.
+wrk and `tidelock bench` make the load. See README.md.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import shutil
 import socket
 import statistics
 import subprocess
+import threading
 import time
 import urllib.parse
 import urllib.request
@@ -29,6 +31,9 @@ FIELDS = 7
 # One hash slot, so that all are in one shard: a namespace that sets everything itself, and the last of four of which each
 # but the first inherits from the one before it.
 PLAIN = "{bench}/plain"
+# Writes of keys a second beside imports. The document is nearly the largest that can be imported, with the most values.
+WRITES_PER_SECOND = 1500
+LONG_FIELDS, NUMBERS = 127, 1960
 LEVELS = ["{bench}/base", "{bench}/region", "{bench}/cluster", "{bench}/leaf"]
 
 
@@ -37,7 +42,7 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="short rounds: to see that it works, not to quote")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, help="of each load (default: 5, with --quick 1)")
-    parser.add_argument("--only", default="reads,watchers", help="parts to run")
+    parser.add_argument("--only", default="reads,watchers,imports", help="parts to run")
     parser.add_argument("--binary", default=os.path.join(ROOT, "target", "release", "tidelock"))
     parser.add_argument("--hello", default=os.path.join(ROOT, "target", "release", "examples", "hello"))
     parser.add_argument("--out", default=os.path.join(ROOT, "docs", "benchmarks"))
@@ -52,6 +57,12 @@ def arguments():
 
 def path_of(namespace, *rest):
     return "/".join(("/api/namespaces", urllib.parse.quote(namespace, safe=""), *rest))
+
+
+def long_document(number):
+    """A document of nearly five megabytes, each field of which differs from that of another number."""
+    numbers = ",".join(str(10**18 + number * NUMBERS + position) for position in range(NUMBERS))
+    return "{" + ",".join(f'"f{field}":[{numbers}]' for field in range(LONG_FIELDS)) + "}"
 
 
 class Measurement:
@@ -163,6 +174,56 @@ class Measurement:
             for stream in streams.values():
                 stream.close()
 
+    def imports(self):
+        """The latency of writes without and with an importing client; each round in alternating order."""
+        found, imported = {"without": [], "with": []}, []
+        with self.cluster() as cluster:
+            for turn in range(self.settings.rounds):
+                for name in list(found) if turn % 2 == 0 else list(found)[::-1]:
+                    if name == "without":
+                        found[name].append(self.write_p99_us(cluster))
+                        continue
+                    with self.importing(cluster) as revisions:
+                        found[name].append(self.write_p99_us(cluster))
+                    imported.append(len(revisions))
+        ratios = [own / other for own, other in zip(found["with"], found["without"])]
+        own, other = statistics.median(found["with"]), statistics.median(found["without"])
+        self.say(f"\np99 of {WRITES_PER_SECOND:,} writes/s of keys while one client imports {len(long_document(0)):,} bytes in a loop, "
+                 f"{statistics.median(imported):.0f} times in {self.settings.seconds} s: {own:,.0f} µs; without imports {other:,.0f} µs; "
+                 f"ratio {statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f}).")
+
+    def write_p99_us(self, cluster):
+        line = [self.settings.binary, "bench", "kv", "--url", cluster.urls, "--reads", "0", "--rate", str(WRITES_PER_SECOND),
+                "-c", str(CONNECTIONS), "-d", str(self.settings.seconds), "--json"]
+        done = subprocess.run(line, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)["latency_us"]["percentiles"]["99"]
+
+    @contextlib.contextmanager
+    def importing(self, cluster):
+        """One client imports different documents into one container, one after the other. Yields the list of revisions."""
+        revisions, ends, failures = [], threading.Event(), []
+        documents = [long_document(number).encode() for number in range(2)]
+        url = f"http://127.0.0.1:{cluster.http[0]}" + path_of("imported", "containers", "c", "import") + "?format=json&create=true"
+
+        def work():
+            try:
+                while not ends.is_set():
+                    request = urllib.request.Request(url, documents[len(revisions) % 2], method="POST")
+                    with urllib.request.urlopen(request, timeout=60) as answer:
+                        revisions.append(json.load(answer)["data"]["revision"])
+            except (OSError, ValueError, KeyError) as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield revisions
+        finally:
+            ends.set()
+            thread.join()
+        if failures:
+            raise RuntimeError("an import failed") from failures[0]
+
     def hear(self, poller, streams, text):
         """Waits until every stream has sent this text once more."""
         waiting, deadline = set(streams), time.monotonic() + 60
@@ -183,7 +244,7 @@ def main():
     settings = arguments()
     results = Results(settings)
     measurement = Measurement(settings, results)
-    results.measure({"reads": measurement.reads, "watchers": measurement.watchers})
+    results.measure({"reads": measurement.reads, "watchers": measurement.watchers, "imports": measurement.imports})
     results.write("The configuration centre", "configuration")
 
 
