@@ -317,6 +317,11 @@ pub struct ImportedDocument {
     pub container: Arc<str>,
     /// The document, as canonical JSON.
     pub document: String,
+    /// The pairs of a whole namespace that replaced the content of the namespace; `None`: other
+    /// content was kept.
+    pub replaced_by: Option<BTreeSet<Arc<str>>>,
+    /// The revision that the client expected, if it did.
+    pub expected: Option<u64>,
     /// The request that published it.
     pub token: Token,
     /// The revision that the import returned.

@@ -1,17 +1,18 @@
-//! Clients that import configuration: a document into a container of a namespace that other clients
-//! write to as well.
+//! Clients that import configuration into namespaces that other clients write to as well: a
+//! document into a container, or the content of a namespace.
 //!
 //! Owns where and when each importer begins, and how long its jobs take. The node that it asks
 //! drives the core's machine, so an import ends with that process. A job takes a drawn time, so
 //! jobs of several importers end in any order; some are refused or never end. It checks nothing;
 //! `checkers::config` does.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tidelock_core::clients::import::{
     ContainerDocument, ImportAction, ImportContent, ImportJob, ImportOutcome, ImportRequest, ImportTarget,
 };
-use tidelock_core::command::config::{Name, Stamp, Value};
+use tidelock_core::command::config::{Change, Field, Name, Refers, Stamp, Value};
 use tidelock_core::command::{Reply, Request, Write};
 use tidelock_core::types::{NodeId, Token, UnixMillis};
 
@@ -32,6 +33,8 @@ const JOB_MAX: Micros = Micros(20_000);
 #[derive(Debug)]
 pub struct Importer {
     current: Option<Import>,
+    /// The last revision of each namespace that it has made.
+    known: BTreeMap<Name, u64>,
     /// A step that is due at another time is obsolete.
     next_step: Micros,
     random: fastrand::Rng,
@@ -46,6 +49,8 @@ struct Import {
     namespace: Name,
     container: Arc<str>,
     document: Value,
+    replaced_by: Option<BTreeSet<Arc<str>>>,
+    expected: Option<u64>,
     /// The request that was sent last.
     token: Option<Token>,
     waits: ImportWait,
@@ -64,7 +69,22 @@ enum ImportWait {
 impl Importer {
     /// An importer with its own generator.
     pub fn new(random: fastrand::Rng) -> Importer {
-        Importer { current: None, next_step: Micros(0), random }
+        Importer { current: None, known: BTreeMap::new(), next_step: Micros(0), random }
+    }
+
+    /// What it imports: the container resolves to the document then, and of a whole namespace that
+    /// replaces all other content these pairs remain.
+    fn content(&mut self, container: &Arc<str>) -> (ImportContent, Value, Option<BTreeSet<Arc<str>>>) {
+        if self.random.u8(0..4) == 0 {
+            let NamespaceFile { changes, pairs, document } = NamespaceFile::draw(container, &mut self.random);
+            let replaces = self.random.bool();
+            let content = ImportContent::Namespace { file: changes, replaces };
+            return (content, document, replaces.then_some(pairs));
+        }
+        let (document, retype) = (self.document(), self.random.bool());
+        let content = ContainerDocument::new(container.clone(), document.clone(), true, retype)
+            .expect("invariant: a dict of few fields is a document");
+        (ImportContent::Container(content), document, None)
     }
 
     fn document(&mut self) -> Value {
@@ -89,6 +109,39 @@ impl Importer {
                 Value::Dict([("x".into(), number), ("y".into(), Value::Empty), ("z".into(), inner)].into())
             }
             _ => number,
+        }
+    }
+}
+
+/// A namespace with a container whose fields refer to a pair each, like those of other clients.
+#[derive(Debug)]
+struct NamespaceFile {
+    changes: Vec<Change>,
+    pairs: BTreeSet<Arc<str>>,
+    /// What the container resolves to.
+    document: Value,
+}
+
+impl NamespaceFile {
+    fn draw(container: &Arc<str>, random: &mut fastrand::Rng) -> NamespaceFile {
+        let values: BTreeMap<&str, i64> = FIELDS
+            .into_iter()
+            .filter_map(|field| Some((field, random.bool().then(|| random.i64(0..3))?)))
+            .collect();
+        let pair = |field: &str| Arc::<str>::from(format!("p{field}"));
+        let field = |field: &str| Field { key: field.into(), refers: Refers::One(pair(field)) };
+        let fields = values.keys().map(|key| field(key)).collect();
+        let put = Change::PutContainer { key: container.clone(), fields, retype: true };
+        let puts = values.iter().map(|(key, value)| {
+            let value = Value::Int(*value);
+            Change::PutPair { key: pair(key), value, retype: true }
+        });
+        NamespaceFile {
+            changes: puts.chain([put]).collect(),
+            pairs: values.keys().map(|key| pair(key)).collect(),
+            document: Value::Dict(
+                values.iter().map(|(key, value)| (Arc::from(*key), Value::Int(*value))).collect(),
+            ),
         }
     }
 }
@@ -151,23 +204,24 @@ impl World<'_> {
         let node = *choose(&mut importer.random, &up);
         let namespace = choose(&mut importer.random, &namespaces).clone();
         let container: Arc<str> = (*choose(&mut importer.random, &CONTAINERS)).into();
-        let (document, retype) = (importer.document(), importer.random.bool());
         let create = importer.random.u8(0..4) > 0;
-        let content = ContainerDocument::new(container.clone(), document.clone(), true, retype)
-            .expect("invariant: a dict of few fields is a document");
+        let (content, document, replaced_by) = importer.content(&container);
+        // Often an old one: then the import fails.
+        let known = importer.known.get(&namespace).copied();
+        let expected = known.filter(|_| importer.random.u8(0..4) == 0);
         let target = ImportTarget {
             namespace: namespace.clone(),
             create,
             stamp: Stamp::default(),
-            expected: None,
+            expected,
             is_dry_run: importer.random.u8(0..6) == 0,
             draft: None,
         };
-        let content = ImportContent::Container(content);
         let (request, action) = ImportRequest::begin(target, content, self.plan.deliberate);
         let at = self.host(node).incarnation();
         let (token, waits) = (None, ImportWait::Nothing);
-        let current = Import { request, at, namespace, container, document, token, waits };
+        let current =
+            Import { request, at, namespace, container, document, replaced_by, expected, token, waits };
         self.continue_import(position, current, action);
     }
 
@@ -192,10 +246,18 @@ impl World<'_> {
                 if let (Ok(ImportOutcome::Written(written)), Some(token)) = (result, current.token) {
                     self.tally.imports += 1;
                     let document = current.document.to_json();
-                    let Import { namespace, container, .. } = current;
+                    let Import { namespace, container, replaced_by, expected, .. } = current;
                     let revision = written.revision;
-                    let import = ImportedDocument { namespace, container, document, token, revision };
-                    self.imports.push(import);
+                    self.importers[position].known.insert(namespace.clone(), revision);
+                    self.imports.push(ImportedDocument {
+                        namespace,
+                        container,
+                        document,
+                        replaced_by,
+                        expected,
+                        token,
+                        revision,
+                    });
                 }
                 let pause = self.plan.load.pause_max.0;
                 let pause = Micros(self.importers[position].random.u64(1..=pause));

@@ -312,7 +312,15 @@ fn import(document: &str, revision: u64, expected: Option<u64>) -> ConfigHistory
     history.done(second, 2);
     history.revision(2, second, (10, 20));
     let (namespace, container, document) = (name(), "c".into(), document.to_owned());
-    history.imports = vec![ImportedDocument { namespace, container, document, token: second, revision }];
+    history.imports = vec![ImportedDocument {
+        namespace,
+        container,
+        document,
+        replaced_by: None,
+        expected: None,
+        token: second,
+        revision,
+    }];
     history
 }
 
@@ -322,6 +330,16 @@ fn an_import_is_a_conditional_write_of_exactly_its_document() {
     blamed(import("{\"f\":21}", 2, Some(1)), "which has");
     blamed(import("{\"f\":20}", 2, None), "and is Some");
     blamed(import("{\"f\":10}", 1, Some(1)), "and is Some");
+    let mut other = import("{\"f\":20}", 2, Some(1));
+    other.imports[0].expected = Some(2);
+    blamed(other, "and is Some");
+    let whole = |pairs: [&str; 2]| {
+        let mut history = import("{\"f\":20}", 2, Some(1));
+        history.imports[0].replaced_by = Some(pairs.map(Into::into).into());
+        history
+    };
+    assert_eq!(whole(["p", "p"]).judge(), Ok(()));
+    blamed(whole(["p", "q"]), "replaced all content");
 }
 
 /// The preview at revision 2 of a change that gives `p` the value 30, as the store answers it.
