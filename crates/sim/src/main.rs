@@ -271,7 +271,7 @@ fn summarise(totals: &Totals, seconds: f64) {
     println!(
         "{} requests: {} writes acknowledged, {} refused, {} lost with their node; {} replies on pipelines; \
          {} iterations over all keys; {} events to watchers, {} watches resumed; {} imports of configuration; \
-         {} scripts; {} locks awaited; {} backups, {} of them of several nodes; {} frames between nodes",
+         {} scripts; {} locks awaited; {} backups, {} of them of several nodes, {} stale; {} frames between nodes",
         tally.requests,
         tally.acknowledged,
         tally.refused,
@@ -285,12 +285,13 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.locks_awaited,
         tally.backups,
         tally.backups_gathered,
+        tally.stale_backups,
         tally.frames
     );
     println!(
         "{} crashes, {} of them stops on a failing disk; {} disk stalls, {} slow disks; {} sectors lost; {} leaderships; \
          {} snapshots made, {} received; {} checkpoints compared; {} hosts joined, {} removed, {} \
-         replicas replaced, {} shards judged by their placement; {} old copies refused; {} releases changed, {} refused, {} \
+         replicas replaced, {} changes that took votes judged, {} shards judged by their placement; {} old copies refused; {} releases changed, {} refused, {} \
           versions raised",
         tally.crashes,
         tally.disk_stops,
@@ -304,6 +305,7 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.joined,
         tally.removed,
         tally.replaced,
+        tally.replacements,
         tally.placed,
         tally.old_copies_refused,
         tally.releases_changed,

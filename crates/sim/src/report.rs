@@ -94,6 +94,8 @@ pub struct Tally {
     pub backups: u64,
     /// Those of them whose snapshots come from several nodes.
     pub backups_gathered: u64,
+    /// Those of them that were stale.
+    pub stale_backups: u64,
     /// Checkpoints of a replica that were compared with another's at the same index.
     pub checkpoints: u64,
     /// Stalls: times that a disk took no writes and its process waited.
@@ -108,6 +110,8 @@ pub struct Tally {
     pub snapshots_received: u64,
     /// Leaderships, over all shards and terms.
     pub leaderships: u64,
+    /// Changes of a membership that took a vote while all links were up and all hosts ran.
+    pub replacements: u64,
     /// Frames that arrived at a node.
     pub frames: u64,
     /// Sectors that power losses reverted.
@@ -152,6 +156,7 @@ impl Tally {
         self.imports += other.imports;
         self.backups += other.backups;
         self.backups_gathered += other.backups_gathered;
+        self.stale_backups += other.stale_backups;
         self.checkpoints += other.checkpoints;
         self.snapshots_made += other.snapshots_made;
         self.snapshots_received += other.snapshots_received;
@@ -160,6 +165,7 @@ impl Tally {
         self.slow_disks += other.slow_disks;
         self.served_on_slow_disks += other.served_on_slow_disks;
         self.leaderships += other.leaderships;
+        self.replacements += other.replacements;
         self.frames += other.frames;
         self.sectors_lost += other.sectors_lost;
     }

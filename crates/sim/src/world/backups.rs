@@ -10,16 +10,18 @@
 //! A backup contains one state of every shard between its request and its answer, as the answer to
 //! a linearizable read of everything does. So the history records each backup as such reads: a list
 //! of all keys, and an export of each namespace. The reads are never sent; the restored cluster
-//! answers them. They stay open if the backup fails.
+//! answers them. They stay open if the backup fails. A stale backup contains what its sources have
+//! applied, so it stands for no such reads.
 
 use std::collections::VecDeque;
 
 use tidelock_core::clients::backup::{BackupAction, BackupRequest, SnapshotStatus, SourceError};
+use tidelock_core::clients::snapshots_here;
 use tidelock_core::command::config::{Name, Query};
 use tidelock_core::command::{ConfigRead, Consistency, Read, ReadReply, Reply, Request};
 use tidelock_core::limits::LIST_PAGE_ITEMS_MAX;
 use tidelock_core::storage::snapshot::SnapshotId;
-use tidelock_core::types::{NodeId, Token};
+use tidelock_core::types::{LogIndex, NodeId, ShardId, Token};
 
 use bytes::Bytes;
 
@@ -54,12 +56,19 @@ struct Backup {
     request: BackupRequest,
     /// The process that makes it.
     at: Incarnation,
-    /// The list of all keys that the history records for it.
-    list: Token,
-    /// The same for the export of each namespace.
-    exports: Vec<(Name, Token)>,
+    /// The reads that the history records for it; `None`: it is stale.
+    reads: Option<RecordedReads>,
     opened: Vec<OpenSource>,
     waits: BackupWait,
+}
+
+/// The reads that a backup stands for.
+#[derive(Debug)]
+struct RecordedReads {
+    /// A list of all keys.
+    list: Token,
+    /// An export of each namespace.
+    exports: Vec<(Name, Token)>,
 }
 
 #[derive(Debug)]
@@ -68,10 +77,20 @@ enum BackupWait {
     Statuses(AtSources<NodeId, Vec<SnapshotStatus>>),
     /// For replies, in the order of the requests.
     Replies(Vec<(Token, Option<Reply>)>),
+    /// Until these nodes have begun snapshots.
+    Begun(Vec<AskedSource>),
     /// Until the files of these snapshots are opened.
     Opening(AtSources<(NodeId, Vec<SnapshotId>), ()>),
     /// Until the files are read.
     Reading,
+}
+
+/// A source that was asked to begin snapshots.
+#[derive(Debug)]
+struct AskedSource {
+    /// The process that was asked, and the request.
+    asked: Option<(Incarnation, Token)>,
+    result: Option<Result<Vec<(ShardId, LogIndex)>, SourceError>>,
 }
 
 /// An action at several sources.
@@ -86,6 +105,10 @@ impl<A, R> AtSources<A, R> {
     fn begin(all: Vec<A>) -> AtSources<A, R> {
         AtSources { left: all.into(), results: Vec::new() }
     }
+}
+
+fn no_answer(reason: impl std::fmt::Display) -> SourceError {
+    SourceError::NoAnswer(reason.to_string())
 }
 
 impl BackupClient {
@@ -140,6 +163,13 @@ impl World<'_> {
                     continue;
                 }
             }
+            if let BackupWait::Begun(sources) = &mut current.waits {
+                let is_its =
+                    |source: &&mut AskedSource| source.asked.is_some_and(|(_, asked)| asked == token);
+                for source in sources.iter_mut().filter(is_its) {
+                    source.result = Some(snapshots_here(vec![reply.clone()]).map_err(no_answer));
+                }
+            }
             self.backup_clients[position].current = Some(current);
         }
     }
@@ -151,6 +181,17 @@ impl World<'_> {
             return self.back_up_after(position, Micros::MILLISECOND * 10);
         }
         let at = *choose(&mut self.backup_clients[position].random, &running);
+        let is_stale = self.backup_clients[position].random.u8(0..3) == 0;
+        let reads = (!is_stale).then(|| self.record_reads(at));
+        self.note(&[27, at.node.0], || format!("a backup of node {} begins", at.node));
+        let (request, action) = BackupRequest::begin(is_stale, self.plan.deliberate);
+        let waits = BackupWait::Reading;
+        let backup = Backup { request, at, reads, opened: Vec::new(), waits };
+        self.act_on_backup(position, backup, action);
+    }
+
+    /// Records the reads that a backup stands for.
+    fn record_reads(&mut self, at: Incarnation) -> RecordedReads {
         let (prefix, limit) = (Bytes::new(), LIST_PAGE_ITEMS_MAX);
         let list = self.record(at, Read::List { prefix, after: None, limit, keys_only: false });
         let exports = self.workload.namespaces().into_iter().map(|namespace| {
@@ -158,12 +199,7 @@ impl World<'_> {
             let token = self.record(at, Read::Config(ConfigRead { namespace: namespace.clone(), query }));
             (namespace, token)
         });
-        let exports = exports.collect();
-        self.note(&[27, at.node.0], || format!("a backup of node {} begins", at.node));
-        let (request, action) = BackupRequest::begin(false, self.plan.deliberate);
-        let waits = BackupWait::Reading;
-        let backup = Backup { request, at, list, exports, opened: Vec::new(), waits };
-        self.act_on_backup(position, backup, action);
+        RecordedReads { list, exports: exports.collect() }
     }
 
     /// Records a read that the backup stands for.
@@ -185,6 +221,18 @@ impl World<'_> {
                     Some(current.request.statuses(self.event_queue.now().0 / 1_000, results))
                 }
             },
+            BackupWait::Begun(sources) => {
+                for source in sources.iter_mut().filter(|source| source.result.is_none()) {
+                    if source.asked.is_none_or(|(at, _)| !self.has_process(at)) {
+                        source.result = Some(Err(no_answer("it ended")));
+                    }
+                }
+                let is_complete = sources.iter().all(|source| source.result.is_some());
+                is_complete.then(|| {
+                    let results = sources.drain(..).filter_map(|source| source.result);
+                    current.request.begun(results.collect())
+                })
+            }
             BackupWait::Opening(opening) => match opening.left.pop_front() {
                 Some((node, ids)) => {
                     let opened = self.open_at(current.at.node, node, ids);
@@ -229,7 +277,19 @@ impl World<'_> {
     fn reach_source(&mut self, own: NodeId, node: NodeId) -> Result<(), SourceError> {
         let link = Direction { from: own, to: node };
         let answers = node == own || (self.host(node).is_running() && self.net.can_meet(link));
-        if answers { Ok(()) } else { Err(SourceError::NoAnswer("it does not answer".to_owned())) }
+        if answers { Ok(()) } else { Err(no_answer("it does not answer")) }
+    }
+
+    /// Asks a source to begin snapshots of its replicas, if it can be asked.
+    fn ask_for_snapshots(&mut self, own: NodeId, node: NodeId) -> AskedSource {
+        match self.reach_source(own, node) {
+            Ok(()) => {
+                let at = self.host(node).incarnation();
+                let token = self.ask(node, Request::SnapshotHere, false);
+                AskedSource { asked: Some((at, token)), result: None }
+            }
+            Err(error) => AskedSource { asked: None, result: Some(Err(error)) },
+        }
     }
 
     fn backup_delay(&mut self, position: usize) -> Micros {
@@ -254,8 +314,10 @@ impl World<'_> {
             }
             BackupAction::Done(Ok(())) => current.waits = BackupWait::Reading,
             BackupAction::Done(Err(failure)) => return self.fail_backup(position, &current, &failure),
-            BackupAction::BeginSnapshots(_) => {
-                unreachable!("invariant: a backup with checkpoints begins no other snapshots")
+            BackupAction::BeginSnapshots(nodes) => {
+                let own = current.at.node;
+                let sources = nodes.into_iter().map(|node| self.ask_for_snapshots(own, node));
+                current.waits = BackupWait::Begun(sources.collect());
             }
         }
         self.backup_clients[position].current = Some(current);
@@ -285,18 +347,21 @@ impl World<'_> {
                 return Ok(());
             }
         };
-        let Backup { list, exports, .. } = current;
+        let Backup { reads, .. } = current;
         let content = BackupContent::read(&bytes)?;
-        let names: Vec<Name> = exports.iter().map(|(name, _)| name.clone()).collect();
+        let names = self.workload.namespaces();
         let random = &mut self.backup_clients[position].random;
         let RestoredContent { page, exports: replies, hash, .. } =
             super::restoring::restore(&content, &names, random)?;
         self.note(&[29, at.node.0, digest(&bytes), hash], || {
             format!("a backup of node {} from {sources} nodes has {} keys", at.node, page.items.len())
         });
-        self.history.answer(list, Reply::Read(ReadReply::Page(page)));
-        for ((_, token), reply) in exports.into_iter().zip(replies) {
-            self.history.answer(token, reply);
+        self.tally.stale_backups += u64::from(reads.is_none());
+        if let Some(RecordedReads { list, exports }) = reads {
+            self.history.answer(list, Reply::Read(ReadReply::Page(page)));
+            for ((_, token), reply) in exports.into_iter().zip(replies) {
+                self.history.answer(token, reply);
+            }
         }
         self.tally.backups += 1;
         self.tally.backups_gathered += u64::from(sources > 1);
