@@ -166,6 +166,8 @@ pub enum Fault {
     StaleReadNotReported,
     /// A request that waited for a lock ends without taking its lease out of the queue.
     CancelledLeaseQueued,
+    /// A voter leaves although a live replica that should vote has yet to catch up.
+    VoterLeavesEarly,
     /// A watcher of a namespace that reconnects between two events of a revision is not sent the
     /// rest of them.
     RestOfRevisionSkipped,
@@ -181,7 +183,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 72] = [
+    pub const ALL: [Fault; 73] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -253,6 +255,7 @@ impl Faults {
         Fault::PublicationSentTwice,
         Fault::StaleReadNotReported,
         Fault::CancelledLeaseQueued,
+        Fault::VoterLeavesEarly,
         Fault::RestOfRevisionSkipped,
     ];
 

@@ -15,9 +15,10 @@
 //! cluster whose content must follow from the history.
 //!
 //! Where to add what: a fault, as a type and a row of the table in [`faults`]; a property, as a
-//! module of [`checkers`] and an entry of its list, with a test that shows it a violation; a
-//! command, in [`workload`] and, if it touches keys, in [`checkers::lineage`]; an operation, in
-//! [`compound`] and in the model of [`checkers::operations`].
+//! module of [`checkers`] and an entry of its list or of that in [`checkers::online`], with a test
+//! that shows it a violation; a command, in [`workload`] and, if it touches keys, in
+//! [`checkers::lineage`]; an operation, in [`compound`] and in the model of
+//! [`checkers::operations`].
 //!
 //! To find a bug: `tidelock-sim --seeds 1000`. To [`shrink`] it: `tidelock-sim --seed S
 //! --shrink`. To see its trace: `tidelock-sim --seed S --trace`. A seed that once failed goes into

@@ -72,7 +72,13 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     let fault = if is_of_drafts(fault) { Fault::ContainerSchemaIgnored } else { fault };
     provoke(&mut plan, fault);
     // These plans have all their strikes.
-    if !matches!(fault, Fault::OutcomeThroughLaterLink | Fault::ReadBeforeMove | Fault::GivenSlotsRead) {
+    if !matches!(
+        fault,
+        Fault::OutcomeThroughLaterLink
+            | Fault::ReadBeforeMove
+            | Fault::GivenSlotsRead
+            | Fault::VoterLeavesEarly
+    ) {
         schedule_strikes(&mut plan, fault);
     }
     plan
@@ -176,6 +182,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::DefaultIgnoredByNewShards | Fault::SpanningTransactionsIgnored => {
             provoke_more_hosts(plan, fault);
         }
+        Fault::VoterLeavesEarly => provoke_replacement(plan),
         Fault::LedBeforeDurable => provoke_lone_founder(plan),
         Fault::MembershipNotPersisted => provoke_leaving(plan),
         // Followers that fall behind apply many entries at once, and other snapshots do not
@@ -187,6 +194,15 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         }
         _ => {}
     }
+}
+
+/// A host with a vote leaves, while nothing else happens.
+fn provoke_replacement(plan: &mut Plan) {
+    (plan.nodes, plan.replicas, plan.duration) = (5, Some(3), Micros::SECOND * 60);
+    (plan.conditions.spikes_per_mille, plan.conditions.drops_per_mille) = (0, 0);
+    let node = NodeId(plan.generator("replacement").u64(1..=5));
+    let leave = OperatorAction::Change { node, change: HostChange::Leave };
+    plan.operator_actions = vec![operator_action(40_000, leave)];
 }
 
 /// A founder with followers that have no vote.
@@ -595,6 +611,11 @@ fn shard_removed_with_slots_is_caught() {
 #[test]
 fn default_ignored_by_new_shards_is_caught() {
     caught(Fault::DefaultIgnoredByNewShards, &["placement"]);
+}
+
+#[test]
+fn voter_leaves_early_is_caught() {
+    caught(Fault::VoterLeavesEarly, &["replacements"]);
 }
 
 #[test]

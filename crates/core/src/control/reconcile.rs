@@ -15,6 +15,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::deliberate::{Fault, Faults};
 use crate::membership::{Membership, MembershipChange, Role};
 use crate::types::ReplicaId;
 
@@ -33,6 +34,7 @@ pub(crate) struct Situation<'a> {
     pub(crate) connected: &'a [ReplicaId],
     /// Active replicas whose log is as long as the leader's, up to a few entries.
     pub(crate) caught_up: &'a [ReplicaId],
+    pub(crate) faults: Faults,
 }
 
 /// The leader's next step.
@@ -67,7 +69,7 @@ pub(crate) fn next_step(situation: &Situation<'_>) -> Option<ReconcileStep> {
 
 /// All changes of roles that are possible now.
 fn next_roles(situation: &Situation<'_>) -> Vec<(ReplicaId, Option<Role>)> {
-    let Situation { membership, own, wanted, active, connected, caught_up } = situation;
+    let Situation { membership, own, wanted, active, connected, caught_up, faults } = situation;
     // A leader that was just elected has heard from few replicas, but knows its connections.
     let is_alive = |replica: &ReplicaId| active.contains(replica) || connected.contains(replica);
     let is_to_vote = |replica: &&ReplicaId| wanted.get(*replica) == Some(&Some(Role::Voter));
@@ -78,7 +80,7 @@ fn next_roles(situation: &Situation<'_>) -> Vec<(ReplicaId, Option<Role>)> {
         let role = *wanted.get(replica)?;
         (role != Some(is) && role != Some(Role::Voter)).then_some((*replica, role))
     };
-    let departures: Vec<_> = if late.iter().any(is_alive) {
+    let departures: Vec<_> = if late.iter().any(is_alive) && !faults.has(Fault::VoterLeavesEarly) {
         Vec::new()
     } else {
         let others = membership.voters.iter().filter(|replica| *replica != own);
@@ -135,6 +137,7 @@ mod tests {
             active: &ids(active),
             connected: &ids(active),
             caught_up: &ids(caught_up),
+            faults: Faults::NONE,
         })
     }
 
@@ -194,6 +197,7 @@ mod tests {
                 active: &ids(&[2, 3]),
                 connected: &ids(connected),
                 caught_up: &ids(&[2, 3]),
+                faults: Faults::NONE,
             })
         };
         assert_eq!(step(&[2]), None, "3 has just died: 1 alone is no majority of 1 and 3");
@@ -213,6 +217,7 @@ mod tests {
                 active: &ids(&[2]),
                 connected: &ids(connected),
                 caught_up: &ids(&[2]),
+                faults: Faults::NONE,
             })
         };
         assert_eq!(step(&[2, 3, 4]), None, "4 is connected: it may still catch up");
@@ -244,6 +249,7 @@ mod tests {
             active: &[],
             connected: &[],
             caught_up: &[],
+            faults: Faults::NONE,
         };
         assert_eq!(next_step(&situation), Some(ReconcileStep::Change(MembershipChange::LeaveJoint)));
     }

@@ -233,6 +233,7 @@ impl Group {
             active: &active,
             connected: &connected,
             caught_up: &caught_up,
+            faults: self.faults(),
         });
         match step {
             Some(ReconcileStep::Change(change)) => {

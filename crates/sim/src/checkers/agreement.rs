@@ -7,9 +7,12 @@
 
 use std::collections::BTreeMap;
 
+use tidelock_core::event::ShardStatus;
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Term};
 
 use super::Violation;
+use super::online::{Observation, OnlineChecker};
+use crate::event_queue::Micros;
 
 const CHECKER: &str = "agreement";
 
@@ -26,7 +29,7 @@ impl Agreement {
     /// Compares the entries that a replica has newly committed. `entry` is called for indexes after
     /// `log_begin` and up to `committed`: earlier entries are only in a snapshot, whose content is
     /// compared as state.
-    pub fn observe(
+    fn compare(
         &mut self,
         node: NodeId,
         shard: ShardId,
@@ -69,13 +72,29 @@ impl Agreement {
     }
 
     /// A new, empty replica of the shard has replaced the one on the node.
-    pub fn forget_replica(&mut self, node: NodeId, shard: ShardId) {
+    fn forget_replica(&mut self, node: NodeId, shard: ShardId) {
         self.compared.retain(|compared, _| *compared != (node, shard));
     }
 
     /// A process died: its next life is compared from the start.
-    pub fn forget(&mut self, node: NodeId) {
+    fn forget(&mut self, node: NodeId) {
         self.compared.retain(|&(compared, _), _| compared != node);
+    }
+}
+
+impl OnlineChecker for Agreement {
+    fn observe(&mut self, _: Micros, observation: &Observation<'_>) -> Result<(), Violation> {
+        match observation {
+            Observation::Replica(replica) => {
+                let ShardStatus { shard, log_begin, committed, .. } = *replica.status();
+                let entry = |index| replica.committed_entry(index);
+                return self.compare(replica.node(), shard, (log_begin, committed), entry);
+            }
+            Observation::ReplicaReplaced(node, shard) => self.forget_replica(*node, *shard),
+            Observation::ProcessEnded(node) => self.forget(*node),
+            _ => {}
+        }
+        Ok(())
     }
 }
 
@@ -87,7 +106,7 @@ mod tests {
 
     fn observe(agreement: &mut Agreement, node: u64, log: &[(u64, u64)]) -> Result<(), Violation> {
         let entry = |index: LogIndex| log.get(index.0 as usize - 1).map(|&(term, data)| (Term(term), data));
-        agreement.observe(NodeId(node), SHARD, (LogIndex(0), LogIndex(log.len() as u64)), entry)
+        agreement.compare(NodeId(node), SHARD, (LogIndex(0), LogIndex(log.len() as u64)), entry)
     }
 
     #[test]
@@ -119,7 +138,7 @@ mod tests {
     #[test]
     fn a_committed_entry_that_is_missing_is_noticed() {
         let mut agreement = Agreement::default();
-        let verdict = agreement.observe(NodeId(1), SHARD, (LogIndex(0), LogIndex(1)), |_| None);
+        let verdict = agreement.compare(NodeId(1), SHARD, (LogIndex(0), LogIndex(1)), |_| None);
         assert!(verdict.unwrap_err().message.contains("has none"));
     }
 
@@ -128,7 +147,7 @@ mod tests {
         let mut agreement = Agreement::default();
         observe(&mut agreement, 1, &[(1, 7), (1, 8)]).unwrap();
         let behind_snapshot = |agreement: &mut Agreement, begin| {
-            agreement.observe(NodeId(2), SHARD, (LogIndex(begin), LogIndex(begin)), |_| None)
+            agreement.compare(NodeId(2), SHARD, (LogIndex(begin), LogIndex(begin)), |_| None)
         };
         assert_eq!(behind_snapshot(&mut agreement, 2), Ok(()));
         assert!(behind_snapshot(&mut agreement, 3).is_err());

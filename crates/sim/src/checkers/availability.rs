@@ -11,6 +11,7 @@ use std::collections::btree_map::Entry;
 use tidelock_core::types::{NodeId, ShardId};
 
 use super::Violation;
+use super::online::{Conditions, Observation, OnlineChecker};
 use crate::event_queue::Micros;
 
 const CHECKER: &str = "availability";
@@ -49,7 +50,7 @@ impl Availability {
     }
 
     /// Sets whether only the disks of a minority are faulty now.
-    pub fn conditions(&mut self, now: Micros, is_fair: bool) {
+    fn conditions(&mut self, now: Micros, is_fair: bool) {
         if !is_fair {
             self.fair_since = None;
         } else if self.fair_since.is_none() {
@@ -58,19 +59,19 @@ impl Availability {
     }
 
     /// Records that a write of a key of this shard was requested.
-    pub fn asked(&mut self, now: Micros, shard: ShardId) {
+    fn asked(&mut self, now: Micros, shard: ShardId) {
         self.unserved.entry(shard).or_insert(now);
     }
 
     /// Records that such a write was acknowledged.
-    pub fn served(&mut self, shard: ShardId) {
+    fn served(&mut self, shard: ShardId) {
         self.unserved.remove(&shard);
     }
 
     /// Sets whether the process of a node has found its disk slow. When that is another node than
     /// the last time, the cluster has to recover once more, and has the whole bound for it. A disk
     /// that becomes slow again and again does not extend the bound.
-    pub fn disk(&mut self, now: Micros, node: NodeId, is_slow: bool) {
+    fn disk(&mut self, now: Micros, node: NodeId, is_slow: bool) {
         if !is_slow {
             self.slow.remove(&node);
         } else if let Entry::Vacant(entry) = self.slow.entry(node) {
@@ -90,7 +91,7 @@ impl Availability {
     }
 
     /// Checks that no shard has been unserved for too long.
-    pub fn look(&mut self, now: Micros) -> Result<(), Violation> {
+    fn look(&mut self, now: Micros) -> Result<(), Violation> {
         self.looks += u64::from(self.fair_since.is_some() && !self.slow.is_empty());
         for (shard, &since) in &self.unserved {
             if self.lasted(now, since).is_some_and(|lasted| lasted > self.bound) {
@@ -103,7 +104,7 @@ impl Availability {
     }
 
     /// Checks a node that leads a shard: its disk must not have been slow for too long.
-    pub fn leads(&self, now: Micros, node: NodeId, shard: ShardId) -> Result<(), Violation> {
+    fn leads(&self, now: Micros, node: NodeId, shard: ShardId) -> Result<(), Violation> {
         let Some(&since) = self.slow.get(&node) else { return Ok(()) };
         if self.lasted(now, since).is_some_and(|lasted| lasted > self.bound) {
             let text = format!("node {node} leads shard {shard}, and its disk has been slow since {since}");
@@ -115,6 +116,24 @@ impl Availability {
     /// How often the promise was in force while a disk was slow.
     pub fn looks(&self) -> u64 {
         self.looks
+    }
+}
+
+impl OnlineChecker for Availability {
+    fn observe(&mut self, now: Micros, observation: &Observation<'_>) -> Result<(), Violation> {
+        match observation {
+            Observation::Asked { written: Some(shard), .. } => self.asked(now, *shard),
+            Observation::Answered { written: Some(shard), .. } => self.served(*shard),
+            Observation::Disk { node, is_slow } => self.disk(now, *node, *is_slow),
+            Observation::ProcessEnded(node) => self.disk(now, *node, false),
+            Observation::Tick(Conditions { is_fair, led_on_slow_disk: (node, shards), .. }) => {
+                self.conditions(now, *is_fair);
+                shards.iter().try_for_each(|shard| self.leads(now, *node, *shard))?;
+                return self.look(now);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 }
 

@@ -11,7 +11,9 @@ use tidelock_core::event::DivisionTiming;
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Ticks};
 
 use super::Violation;
+use super::online::{LoggedTurn, Observation, OnlineChecker};
 use super::placement::fits;
+use crate::event_queue::Micros;
 use crate::history::Incarnation;
 
 /// First byte of a report of load.
@@ -33,34 +35,46 @@ pub struct Divisions {
     counted: BTreeSet<Incarnation>,
     /// The divisions that were judged, by the registry on which they are based.
     judged: BTreeSet<LogIndex>,
+    /// When the cluster divides; `None`: not by itself, and nothing is judged.
+    timing: Option<DivisionTiming>,
 }
 
 /// A turn of a process.
 #[derive(Debug)]
-pub struct Turn<'a> {
+struct Turn<'a> {
     /// The process.
-    pub at: Incarnation,
+    at: Incarnation,
     /// Its time.
-    pub ticks: Ticks,
+    ticks: Ticks,
     /// What it is about to log.
-    pub logged: &'a [Write],
+    logged: &'a [Write],
 }
 
 impl Divisions {
+    /// Creates the checker of a cluster that divides by itself at these times, or does not.
+    pub fn new(timing: Option<DivisionTiming>) -> Divisions {
+        Divisions { timing, ..Divisions::default() }
+    }
+
+    /// Number of divisions.
+    pub fn count(&self) -> u64 {
+        self.judged.len() as u64
+    }
+
     /// A frame arrives at a process.
-    pub fn arrived(&mut self, to: Incarnation, from: NodeId, payload: &[u8]) {
+    fn arrived(&mut self, to: Incarnation, from: NodeId, payload: &[u8]) {
         if let Some((&KIND_LOAD, rest)) = payload.split_first() {
             self.arrived.insert((to, from), varint(rest));
         }
     }
 
     /// Clients of a process send transactions that span slots.
-    pub fn counted(&mut self, at: Incarnation) {
+    fn counted(&mut self, at: Incarnation) {
         self.counted.insert(at);
     }
 
     /// A process has handled everything that had arrived.
-    pub fn handled(&mut self, turn: &Turn<'_>) {
+    fn handled(&mut self, turn: &Turn<'_>) {
         let is_its = |(to, _): &(Incarnation, NodeId)| *to == turn.at;
         let reports = self.arrived.iter().filter(|(key, _)| is_its(key));
         self.reports.extend(reports.map(|(key, spanning)| (*key, (turn.ticks, *spanning))));
@@ -72,24 +86,21 @@ impl Divisions {
 
     /// Judges the divisions among what a process is about to log. Call it before
     /// [`Divisions::handled`]: what arrived in the same turn may have come after the decision.
-    /// Returns how many divisions are new.
     ///
     /// # Errors
     /// When a division is not wanted, or parts what recent transactions span.
-    pub fn logged(
+    fn logged(
         &mut self,
         turn: &Turn<'_>,
         timing: DivisionTiming,
         registry: impl Fn() -> Option<RegistryView>,
-    ) -> Result<u64, Violation> {
-        let mut count = 0;
+    ) -> Result<(), Violation> {
         for write in turn.logged {
             let Write::Registry(write) = write else { continue };
             let RegistryWrite::Divide { seen, cause } = **write else { continue };
             if !self.judged.insert(seen) {
                 continue;
             }
-            count += 1;
             let Some(registry) = registry() else { continue };
             // Otherwise the registry has changed in this turn, and the division will do nothing.
             if registry.index == seen {
@@ -97,7 +108,7 @@ impl Divisions {
                 self.judge_spanning(turn, timing, &registry)?;
             }
         }
-        Ok(count)
+        Ok(())
     }
 
     fn judge_spanning(
@@ -121,6 +132,23 @@ impl Divisions {
                     "{to:?} divides at {now}, and node {from} has reported {spanning} transactions at {at}"
                 ));
             }
+        }
+        Ok(())
+    }
+}
+
+impl OnlineChecker for Divisions {
+    fn observe(&mut self, _: Micros, observation: &Observation<'_>) -> Result<(), Violation> {
+        let Some(timing) = self.timing else { return Ok(()) };
+        match *observation {
+            Observation::FrameArrived { to, from, payload } => self.arrived(to, from, payload),
+            Observation::SpanningCounted(at) => self.counted(at),
+            Observation::Logs(LoggedTurn { at, ticks, logged, registry, .. }) => {
+                let turn = Turn { at, ticks, logged };
+                self.logged(&turn, timing, registry)?;
+                self.handled(&turn);
+            }
+            _ => {}
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! The checkers: one module for each property. None of them trusts the store.
 //!
-//! Two kinds. *Online* checkers observe the nodes during the run: [`admissions`], [`agreement`],
-//! [`availability`], [`leaders`], [`replicas`], [`replies`], [`versions`]. [`placement`] judges the
-//! healed cluster. *Offline* checkers judge the finished [`History`], which contains only what
-//! clients of the shipped binary could observe: [`linearizability`], [`staleness`], [`durability`],
+//! Two kinds. *Online* checkers are told everything that happens, as it happens; [`online`] has
+//! their list. *Offline* checkers judge the finished [`History`], which contains only what clients
+//! of the shipped binary could observe: [`linearizability`], [`staleness`], [`durability`],
 //! [`lists`], [`scans`], [`flushes`]; they share [`lineage`], which orders the mutations of each
 //! key by version, and [`ownership`], which says in which log a key was at which time.
+//! [`placement`] judges the healed cluster, and [`admissions`] the hosts that join.
 //! [`pipelines`] judges what the order of one connection's commands promises. [`operations`] also
 //! uses the log, for properties that a history alone does not show. [`config`] judges configuration
 //! by its revisions, and [`lives`] judges namespaces that are created and deleted, by the log.
@@ -32,11 +32,13 @@ pub mod linearizability;
 pub mod lists;
 pub mod lives;
 mod namespace_watches;
+pub mod online;
 pub mod operations;
 pub mod ownership;
 pub mod permissions;
 pub mod pipelines;
 pub mod placement;
+pub mod replacements;
 mod replay;
 pub mod replicas;
 pub mod replies;

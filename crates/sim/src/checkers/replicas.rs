@@ -11,6 +11,8 @@ use tidelock_core::event::ShardStatus;
 use tidelock_core::types::{LogIndex, NodeId, ShardId};
 
 use super::Violation;
+use super::online::{Observation, ObservedReplica, OnlineChecker};
+use crate::event_queue::Micros;
 
 const CHECKER: &str = "replicas";
 
@@ -25,11 +27,13 @@ pub struct Replicas {
     checkpoints: BTreeMap<(ShardId, LogIndex), (u32, NodeId)>,
     /// The last checkpoint seen of each replica.
     compared: BTreeMap<(NodeId, ShardId), Checkpoint>,
+    /// How many checkpoints were compared with that of another replica.
+    checkpoints_compared: u64,
 }
 
 impl Replicas {
     /// Checks a replica's indexes. Returns whether to sample its state now.
-    pub fn observe(&mut self, node: NodeId, status: &ShardStatus) -> Result<bool, Violation> {
+    fn positions(&mut self, node: NodeId, status: &ShardStatus) -> Result<bool, Violation> {
         let ShardStatus { shard, applied, committed, last, .. } = *status;
         if applied > committed || committed > last {
             let text =
@@ -46,7 +50,7 @@ impl Replicas {
     }
 
     /// Compares the checksum of a replica's state with that of the others at the same index.
-    pub fn compare(
+    fn compare(
         &mut self,
         node: NodeId,
         shard: ShardId,
@@ -62,7 +66,7 @@ impl Replicas {
 
     /// Compares a replica's checkpoint with those of the others at the same index. Returns whether
     /// it is new and another replica's checkpoint at that index was already known.
-    pub fn compare_checkpoint(
+    fn compare_checkpoint(
         &mut self,
         node: NodeId,
         shard: ShardId,
@@ -82,16 +86,46 @@ impl Replicas {
         }
     }
 
+    /// How many checkpoints were compared with that of another replica.
+    pub fn checkpoints_compared(&self) -> u64 {
+        self.checkpoints_compared
+    }
+
+    fn replica(&mut self, replica: &dyn ObservedReplica) -> Result<(), Violation> {
+        let (node, status) = (replica.node(), replica.status());
+        if let Some(checkpoint) = status.checkpoint {
+            let is_new = self.compare_checkpoint(node, status.shard, checkpoint)?;
+            self.checkpoints_compared += u64::from(is_new);
+        }
+        match self.positions(node, status)?.then(|| replica.state_digest()).flatten() {
+            Some(state) => self.compare(node, status.shard, state),
+            None => Ok(()),
+        }
+    }
+
     /// A new, empty replica of the shard has replaced the one on the node.
-    pub fn forget_replica(&mut self, node: NodeId, shard: ShardId) {
+    fn forget_replica(&mut self, node: NodeId, shard: ShardId) {
         self.compared.retain(|compared, _| *compared != (node, shard));
         self.applied.retain(|applied, _| *applied != (node, shard));
     }
 
     /// A process died: its next life applies from the start.
-    pub fn forget(&mut self, node: NodeId) {
+    fn forget(&mut self, node: NodeId) {
         self.applied.retain(|&(applied, _), _| applied != node);
         self.compared.retain(|&(compared, _), _| compared != node);
+    }
+}
+
+impl OnlineChecker for Replicas {
+    fn observe(&mut self, _: Micros, observation: &Observation<'_>) -> Result<(), Violation> {
+        match observation {
+            Observation::Replica(replica) => return self.replica(*replica),
+            Observation::State(node, shard, state) => return self.compare(*node, *shard, *state),
+            Observation::ReplicaReplaced(node, shard) => self.forget_replica(*node, *shard),
+            Observation::ProcessEnded(node) => self.forget(*node),
+            _ => {}
+        }
+        Ok(())
     }
 }
 
@@ -153,12 +187,12 @@ mod tests {
     #[test]
     fn positions_that_make_no_sense_are_noticed() {
         let mut replicas = Replicas::default();
-        assert!(replicas.observe(NodeId(1), &status(5, 4)).is_err());
-        assert!(replicas.observe(NodeId(1), &status(5, 101)).is_err());
-        assert_eq!(replicas.observe(NodeId(1), &status(8, 9)), Ok(true));
-        assert_eq!(replicas.observe(NodeId(1), &status(8, 9)), Ok(false));
-        assert!(replicas.observe(NodeId(1), &status(7, 9)).is_err());
+        assert!(replicas.positions(NodeId(1), &status(5, 4)).is_err());
+        assert!(replicas.positions(NodeId(1), &status(5, 101)).is_err());
+        assert_eq!(replicas.positions(NodeId(1), &status(8, 9)), Ok(true));
+        assert_eq!(replicas.positions(NodeId(1), &status(8, 9)), Ok(false));
+        assert!(replicas.positions(NodeId(1), &status(7, 9)).is_err());
         replicas.forget(NodeId(1));
-        assert_eq!(replicas.observe(NodeId(1), &status(7, 9)), Ok(false));
+        assert_eq!(replicas.positions(NodeId(1), &status(7, 9)), Ok(false));
     }
 }

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use tidelock_core::types::{NodeId, Ticks, Token};
 
 use super::Violation;
+use super::online::{Observation, OnlineChecker};
+use crate::event_queue::Micros;
 use crate::history::{History, Outcome};
 
 const CHECKER: &str = "replies";
@@ -28,12 +30,12 @@ impl Replies {
     }
 
     /// Records that a node took a request.
-    pub fn asked(&mut self, node: NodeId, token: Token, now: Ticks) {
+    fn asked(&mut self, node: NodeId, token: Token, now: Ticks) {
         self.open.entry(node).or_default().push_back((token, now));
     }
 
     /// A node sent a reply; the argument says whether the history had an open operation for it.
-    pub fn answered(&self, node: NodeId, token: Token, was_open: bool) -> Result<(), Violation> {
+    fn answered(&self, node: NodeId, token: Token, was_open: bool) -> Result<(), Violation> {
         if was_open {
             return Ok(());
         }
@@ -42,7 +44,7 @@ impl Replies {
     }
 
     /// A node has handled all events up to a tick.
-    pub fn ticked(&mut self, node: NodeId, now: Ticks, history: &History) -> Result<(), Violation> {
+    fn ticked(&mut self, node: NodeId, now: Ticks, history: &History) -> Result<(), Violation> {
         let queue = self.open.entry(node).or_default();
         while let Some(&(token, asked)) = queue.front() {
             let open = history.operation(token).is_some_and(|operation| operation.outcome == Outcome::Open);
@@ -59,8 +61,25 @@ impl Replies {
     }
 
     /// A process died: its open requests need no answer.
-    pub fn forget(&mut self, node: NodeId) {
+    fn forget(&mut self, node: NodeId) {
         self.open.remove(&node);
+    }
+}
+
+impl OnlineChecker for Replies {
+    fn observe(&mut self, _: Micros, observation: &Observation<'_>) -> Result<(), Violation> {
+        match observation {
+            Observation::Asked { node, token, ticks, .. } => self.asked(*node, *token, *ticks),
+            Observation::Answered { node, token, was_open, .. } => {
+                return self.answered(*node, *token, *was_open);
+            }
+            Observation::TurnEnded { node, ticks, history } => {
+                return self.ticked(*node, *ticks, history);
+            }
+            Observation::ProcessEnded(node) => self.forget(*node),
+            _ => {}
+        }
+        Ok(())
     }
 }
 

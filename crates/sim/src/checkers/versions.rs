@@ -13,19 +13,35 @@ use tidelock_core::types::NodeId;
 use tidelock_core::version::{ClusterVersion, SupportedVersions};
 
 use super::Violation;
+use super::online::{LoggedTurn, Observation, OnlineChecker};
+use crate::event_queue::Micros;
 
 /// The newest version that any node has applied so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Versions {
+    /// Whether the cluster was founded at an old version.
+    is_mixed: bool,
     raised: ClusterVersion,
+    /// How often the version was raised.
+    raises: u64,
 }
 
 impl Versions {
+    /// Creates the checker; `is_mixed`: the cluster was founded at an old version.
+    pub fn new(is_mixed: bool) -> Versions {
+        Versions { is_mixed, raised: ClusterVersion::default(), raises: 0 }
+    }
+
+    /// How often the version of the cluster was raised.
+    pub fn raises(&self) -> u64 {
+        self.raises
+    }
+
     /// Records the version that a node has applied. Returns whether it is the first node with it.
     ///
     /// # Errors
     /// When the release of the node does not support the version.
-    pub fn applied(
+    fn applied(
         &mut self,
         node: NodeId,
         supported: SupportedVersions,
@@ -45,7 +61,7 @@ impl Versions {
     /// # Errors
     /// When a write needs a newer version than the cluster has, than the directory has recorded, or
     /// than the release supports.
-    pub fn logged(
+    fn logged(
         &self,
         node: NodeId,
         (supported, recorded): (SupportedVersions, ClusterVersion),
@@ -72,7 +88,7 @@ impl Versions {
     ///
     /// # Errors
     /// When the release of the receiver does not support that.
-    pub fn sent(
+    fn sent(
         &self,
         from: NodeId,
         recorded: ClusterVersion,
@@ -84,6 +100,23 @@ impl Versions {
         violation(format!(
             "node {from} has recorded version {recorded} and sends to node {to}, which supports {supported}"
         ))
+    }
+}
+
+impl OnlineChecker for Versions {
+    fn observe(&mut self, _: Micros, observation: &Observation<'_>) -> Result<(), Violation> {
+        match *observation {
+            Observation::Logs(LoggedTurn { at, supported, recorded, applied, logged, .. })
+                if self.is_mixed =>
+            {
+                self.raises += u64::from(self.applied(at.node, supported, applied)?);
+                self.logged(at.node, (supported, recorded), logged)
+            }
+            Observation::FrameSent { from, recorded, to, supported } => {
+                self.sent(from, recorded, (to, supported))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -172,7 +205,7 @@ mod tests {
 
     #[test]
     fn writes_wait_for_the_version_and_the_directory() {
-        let (node, mut versions) = (NodeId(1), Versions::default());
+        let (node, mut versions) = (NodeId(1), Versions::new(true));
         let recorded = |version| (NEW, ClusterVersion(version));
         let raise = Write::from(RegistryWrite::RaiseVersion { to: ClusterVersion(2) });
         assert!(versions.logged(node, recorded(2), &[set_default()]).is_err(), "not raised");
@@ -186,7 +219,7 @@ mod tests {
 
     #[test]
     fn old_releases_get_nothing_new() {
-        let (node, mut versions) = (NodeId(1), Versions::default());
+        let (node, mut versions) = (NodeId(1), Versions::new(true));
         assert!(versions.applied(node, OLD, ClusterVersion(2)).is_err());
         assert!(versions.sent(node, ClusterVersion(2), (NodeId(2), OLD)).is_err());
         assert_eq!(versions.sent(node, ClusterVersion(2), (NodeId(2), NEW)), Ok(()));

@@ -10,6 +10,7 @@ use tidelock_core::types::NodeId;
 
 use super::World;
 use crate::checkers::Violation;
+use crate::checkers::online::Observation;
 use crate::describe::brief_done;
 use crate::event_queue::{Micros, SimEvent};
 use crate::faults::CrashKind;
@@ -22,8 +23,8 @@ const PAUSE_CHECK: Micros = Micros(10_000);
 impl World<'_> {
     /// Tells a process when its disk stalls, becomes slow, or recovers.
     pub(super) fn tell_disk(&mut self, node: NodeId) {
-        let (now, is_slow) = (self.event_queue.now(), self.host(node).is_slow());
-        self.availability.disk(now, node, is_slow);
+        let is_slow = self.host(node).is_slow();
+        self.tell_checkers(&Observation::Disk { node, is_slow });
         let Some(news) = self.host(node).disk_news() else { return };
         self.tally.disk_stalls += u64::from(matches!(news, Event::DiskStalled(StallReason::Refused)));
         self.tally.slow_disks += u64::from(matches!(news, Event::DiskStalled(StallReason::Slow)));

@@ -7,8 +7,9 @@ use tidelock_core::types::{NodeId, ShardId};
 
 use super::World;
 use crate::checkers::Violation;
-use crate::checkers::division::{self, Turn as LoggedTurn};
-use crate::host::{Host, Turn};
+use crate::checkers::division;
+use crate::checkers::online::Observation;
+use crate::host::Host;
 
 /// Election timeouts within which a healed cluster has as many shards as it wants: recent
 /// transactions are forgotten, and then one shard is added after the other.
@@ -22,32 +23,9 @@ impl World<'_> {
     pub(super) fn tell_spanning(&mut self, node: NodeId, count: u64) {
         if count > 0 && self.plan.automatic_division {
             let at = self.host(node).incarnation();
-            self.divisions.counted(at);
+            self.tell_checkers(&Observation::SpanningCounted(at));
             self.post(node, Event::SpanningTransactions(count));
         }
-    }
-
-    /// Notes a report of load that arrives at a node.
-    pub(super) fn load_arrives(&mut self, to: NodeId, event: &Event) {
-        if let Event::Frame { from, payload } = event
-            && self.plan.automatic_division
-        {
-            let at = self.host(to).incarnation();
-            self.divisions.arrived(at, *from, payload);
-        }
-    }
-
-    /// Judges the divisions that a process is about to log after one turn.
-    pub(super) fn check_divisions(&mut self, node: NodeId, turn: &Turn) -> Result<(), Violation> {
-        let plan = self.plan;
-        if !plan.automatic_division {
-            return Ok(());
-        }
-        let host = &self.hosts[(node.0 - 1) as usize];
-        let judged = LoggedTurn { at: host.incarnation(), ticks: host.ticks(), logged: &turn.logged };
-        self.tally.divisions += self.divisions.logged(&judged, plan.division, || host.registry())?;
-        self.divisions.handled(&judged);
-        Ok(())
     }
 
     /// Checks that a healed cluster has at least as many data shards as its hosts call for, then

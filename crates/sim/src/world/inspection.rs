@@ -20,6 +20,7 @@ use bytes::Bytes;
 
 use super::World;
 use crate::checkers::Violation;
+use crate::checkers::online::Observation;
 use crate::checkers::placement::{self, PlacedCluster, PlacedHost, PlacedShard};
 use crate::compound::{is_compound, read_all};
 use crate::event_queue::Micros;
@@ -275,14 +276,15 @@ impl World<'_> {
     }
 
     fn compare_states(&mut self) -> Result<(), Violation> {
-        let mut seen = BTreeSet::new();
+        let (now, mut seen) = (self.event_queue.now(), BTreeSet::new());
         for host in self.hosts.iter().filter(|host| host.is_member()) {
             for shard in host.status().map(|status| status.shards).unwrap_or_default() {
                 let state = host.state_digest(shard.shard).expect("invariant: it carries the shard");
-                self.replicas.compare(host.node(), shard.shard, state)?;
+                self.checkers.tell(now, &Observation::State(host.node(), shard.shard, state));
                 seen.insert(shard.shard);
             }
         }
+        self.checkers.verdict()?;
         let slots = self.hosts.iter().filter(|host| host.is_member()).find_map(Host::slot_map);
         let shards = slots.map(|slots| slots.shards()).unwrap_or_default();
         let missing = [ShardId::PRIME].into_iter().chain(shards).find(|shard| !seen.contains(shard));

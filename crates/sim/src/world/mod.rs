@@ -43,14 +43,8 @@ use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
 use crate::addressing::Addressing;
 use crate::capacity::Machines;
 use crate::checkers::Violation;
-use crate::checkers::agreement::Agreement;
-use crate::checkers::availability::Availability;
-use crate::checkers::division::Divisions;
-use crate::checkers::leaders::Leaders;
+use crate::checkers::online::{Conditions, Observation, OnlineCheckers};
 use crate::checkers::operations::Ledger;
-use crate::checkers::replicas::Replicas;
-use crate::checkers::replies::Replies;
-use crate::checkers::versions::Versions;
 use crate::density::{Density, event_name};
 use crate::describe::{brief_event, brief_reply, link_facts, reply_facts, trace_fact};
 use crate::disk::SimDisk;
@@ -121,15 +115,9 @@ pub struct World<'p> {
     machines: Option<Machines>,
     /// Draws the durations of work inside a host.
     pub(crate) pace: fastrand::Rng,
-    pub(crate) replicas: Replicas,
     /// The last replica seen of each shard on each node.
     carried: BTreeMap<(NodeId, ShardId), ReplicaId>,
-    agreement: Agreement,
-    availability: Availability,
-    leaders: Leaders,
-    replies: Replies,
-    versions: Versions,
-    divisions: Divisions,
+    checkers: OnlineCheckers,
     ledger: Ledger,
     /// Answers of processes from their memory, on their way to the clients.
     at_once: BTreeMap<Token, Reply>,
@@ -200,14 +188,8 @@ impl<'p> World<'p> {
             is_loaded: true,
             machines: plan.capacity.map(|capacity| Machines::new(capacity, plan.hosts())),
             pace: plan.generator("pace"),
-            replicas: Replicas::default(),
             carried: BTreeMap::new(),
-            agreement: Agreement::default(),
-            availability: Availability::new(plan.election_timeout()),
-            leaders: Leaders::default(),
-            replies: Replies::new(plan.timing.request_ticks),
-            versions: Versions::default(),
-            divisions: Divisions::default(),
+            checkers: OnlineCheckers::new(plan),
             ledger: Ledger::default(),
             at_once: BTreeMap::new(),
             clients: BTreeMap::new(),
@@ -252,7 +234,10 @@ impl<'p> World<'p> {
     /// Handles all events that are due before a time.
     pub fn run_until(&mut self, limit: Micros) -> Result<(), Violation> {
         while let Some(event) = self.event_queue.take_before(limit) {
-            self.happen(event)?;
+            let handled = self.happen(event);
+            // What an online checker has found comes first, because it is closer to the cause.
+            self.checkers.verdict()?;
+            handled?;
         }
         Ok(())
     }
@@ -280,8 +265,12 @@ impl<'p> World<'p> {
             lost: count(&|outcome| *outcome == Outcome::Lost),
             iterations: self.iterations.len() as u64,
             pipelined: self.pipelining.replies(),
-            served_on_slow_disks: self.availability.looks(),
-            leaderships: self.leaders.count() as u64,
+            served_on_slow_disks: self.checkers.availability.looks(),
+            leaderships: self.checkers.leaders.count() as u64,
+            replacements: self.checkers.replacements.judged(),
+            checkpoints: self.checkers.replicas.checkpoints_compared(),
+            versions_raised: self.checkers.versions.raises(),
+            divisions: self.checkers.divisions.count(),
             frames: self.net.counters().delivered,
             sectors_lost: self.hosts.iter().map(|host| host.disk().counters().sectors_lost).sum(),
             ..self.tally
@@ -351,6 +340,7 @@ impl<'p> World<'p> {
             return Ok(());
         }
         self.check_release(node);
+        self.tell_checkers(&Observation::HostStarted);
         let seed = self.boots.u64(..);
         let tick = self.host(node).tick;
         let refusals = self.host(node).disk().counters().refusals;
@@ -390,10 +380,7 @@ impl<'p> World<'p> {
         self.break_lock_waiters(node);
         self.history.lose(incarnation);
         self.break_connections(incarnation);
-        self.replies.forget(node);
-        self.replicas.forget(node);
-        self.agreement.forget(node);
-        self.availability.disk(self.event_queue.now(), node, false);
+        self.tell_checkers(&Observation::ProcessEnded(node));
         self.net.node_died(node, &mut self.event_queue);
     }
 
@@ -432,7 +419,10 @@ impl<'p> World<'p> {
                     if matches!(event, Event::LinkUp(_)) {
                         self.introduce_release(from, to);
                     }
-                    self.load_arrives(to, &event);
+                    if let Event::Frame { from, payload } = &event {
+                        let to = self.host(to).incarnation();
+                        self.tell_checkers(&Observation::FrameArrived { to, from: *from, payload });
+                    }
                     self.post(to, event);
                 }
             }
@@ -483,17 +473,17 @@ impl<'p> World<'p> {
             self.post(node, Event::Tick);
             self.work_disk(node)?;
         }
-        let (now, is_fair) = (self.event_queue.now(), self.is_loaded && self.only_few_disks_are_slow());
-        self.availability.conditions(now, is_fair);
-        if self.host(node).is_slow() {
-            // Judged at ticks, when the process has just looked at its disk: an election that the
-            // disk held up may be won at the moment at which the disk recovers.
-            let status = self.host(node).status();
-            for shard in status.iter().flat_map(|status| &status.shards).filter(|shard| shard.leads) {
-                self.availability.leads(now, node, shard.shard)?;
-            }
-        }
-        self.availability.look(now)
+        // Judged at ticks, when the process has just looked at its disk: an election that the disk
+        // held up may be won at the moment at which the disk recovers.
+        let status = self.host(node).is_slow().then(|| self.host(node).status()).flatten();
+        let shards = status.iter().flat_map(|status| &status.shards).filter(|shard| shard.leads);
+        let led: Vec<ShardId> = shards.map(|shard| shard.shard).collect();
+        self.tell_checkers(&Observation::Tick(Conditions {
+            is_fair: self.is_loaded && self.only_few_disks_are_slow(),
+            is_calm: self.is_calm(),
+            led_on_slow_disk: (node, &led),
+        }));
+        Ok(())
     }
 
     fn wake(&mut self, node: NodeId) -> Result<(), Violation> {
@@ -508,8 +498,7 @@ impl<'p> World<'p> {
         if let Some(machines) = &mut self.machines {
             machines.turn(node, now, turn.work());
         }
-        self.check_versions(node, &turn)?;
-        self.check_divisions(node, &turn)?;
+        self.tell_of_log(node, &turn);
         for event in turn.trace {
             let facts = [25, node.0, event.shard.0, event.term.0, event.index.0, trace_fact(&event)];
             self.note(&facts, || format!("node {node}: {event}"));
@@ -526,7 +515,7 @@ impl<'p> World<'p> {
             }
             let is_removal = frame.payload[..] == REMOVAL;
             if self.net.send(node, frame, &mut self.event_queue) && !is_removal {
-                self.check_frame(node, to)?;
+                self.tell_of_frame(node, to);
             }
         }
         self.publications_arrive(node, &turn.publications)?;
@@ -576,11 +565,7 @@ impl<'p> World<'p> {
         self.lease_client_hears(token, &reply);
         self.lock_waiter_hears(token, &reply)?;
         self.publishing_client_hears(token, &reply)?;
-        if !matches!(reply, Reply::Refused(_))
-            && let Some(shard) = self.written_shard(token)
-        {
-            self.availability.served(shard);
-        }
+        let is_served = !matches!(reply, Reply::Refused(_));
         if request.is_some_and(|request| request.is_stale_read()) {
             let whole_map = self.host(node).whole_map();
             self.history.answered_with(token, whole_map);
@@ -593,7 +578,14 @@ impl<'p> World<'p> {
         self.steady_client_hears(token, &reply)?;
         self.scanner_hears(node, token, reply.clone());
         self.pipeline_hears(token, reply);
-        self.replies.answered(node, token, was_open)
+        let written = is_served.then(|| self.written_shard(token)).flatten();
+        self.tell_checkers(&Observation::Answered { node, token, was_open, written });
+        Ok(())
+    }
+
+    /// Tells the online checkers what has happened.
+    pub(super) fn tell_checkers(&mut self, observation: &Observation<'_>) {
+        self.checkers.tell(self.event_queue.now(), observation);
     }
 
     /// The shard of the key that an operation writes, if any.

@@ -148,6 +148,14 @@ impl World<'_> {
             && 2 * self.count_hosts(|host| is_slow(host) || self.needs_snapshot(host)) < plan.nodes
     }
 
+    /// Whether all hosts run, each link delivers what is sent over it, and no fault is active.
+    pub(crate) fn is_calm(&self) -> bool {
+        let NetworkConditions { spikes_per_mille, drops_per_mille, .. } = self.plan.conditions;
+        (!self.is_loaded || spikes_per_mille + drops_per_mille == 0)
+            && self.nemesis.active.is_empty()
+            && self.hosts.iter().all(|host| !host.is_member() || host.is_running())
+    }
+
     fn count_hosts(&self, condition: impl Fn(&Host) -> bool) -> u64 {
         self.hosts.iter().filter(|host| condition(host)).count() as u64
     }

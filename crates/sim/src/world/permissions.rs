@@ -13,6 +13,7 @@ use super::World;
 use super::enrolment::Enrolments;
 use crate::checkers::Violation;
 use crate::checkers::audit::AuditRecords;
+use crate::checkers::online::Observation;
 use crate::checkers::permissions::{Entering, Permissions};
 use crate::describe::brief;
 use crate::event_queue::{Micros, SimEvent};
@@ -209,15 +210,12 @@ impl World<'_> {
         let host = self.host(node);
         let (at, ticks) = (host.incarnation(), host.ticks());
         let token = self.history.invoke(at, request.clone(), is_final);
-        self.replies.asked(node, token, ticks);
         if request.is_stale_read() {
             let whole_map = self.host(node).whole_map();
             self.history.asked_of(token, whole_map);
         }
         let shard = self.written_shard(token);
-        if let Some(shard) = shard {
-            self.availability.asked(self.event_queue.now(), shard);
-        }
+        self.tell_checkers(&Observation::Asked { node, token, ticks, written: shard });
         self.note(&[1, node.0, token.0], || format!("node {node} <- {token}: {}", brief(&request)));
         if let Some(administrator) = &mut self.administrator {
             administrator.audit.asked(token, &caller, &request);

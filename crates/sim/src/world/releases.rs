@@ -8,7 +8,6 @@ use tidelock_core::version::{ClusterVersion, SupportedVersions};
 use super::World;
 use crate::checkers::Violation;
 use crate::faults::CrashKind;
-use crate::host::Turn;
 
 /// The frame that tells a peer of its removal. Every release knows it.
 pub(super) const REMOVAL: [u8; 1] = [6];
@@ -32,24 +31,6 @@ impl World<'_> {
     pub(super) fn introduce_release(&mut self, from: NodeId, to: NodeId) {
         let (supported, recorded) = (self.host(from).supported(), self.host(from).recorded_version());
         self.post(to, Event::PeerVersions { peer: from, supported, recorded });
-    }
-
-    /// Judges what a process is about to log after one turn.
-    pub(super) fn check_versions(&mut self, node: NodeId, turn: &Turn) -> Result<(), Violation> {
-        if !self.plan.is_mixed() {
-            return Ok(());
-        }
-        let host = &self.hosts[(node.0 - 1) as usize];
-        let (supported, recorded) = (host.supported(), host.recorded_version());
-        self.tally.versions_raised +=
-            u64::from(self.versions.applied(node, supported, host.cluster_version())?);
-        self.versions.logged(node, (supported, recorded), &turn.logged)
-    }
-
-    /// Judges that a frame is on its way to a process.
-    pub(super) fn check_frame(&self, from: NodeId, to: NodeId) -> Result<(), Violation> {
-        let host = |node: NodeId| &self.hosts[(node.0 - 1) as usize];
-        self.versions.sent(from, host(from).recorded_version(), (to, host(to).supported()))
     }
 
     /// Restarts every member that does not run the newest release with it.

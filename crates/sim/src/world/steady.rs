@@ -76,7 +76,7 @@ impl World<'_> {
         let turn = self.steady.acknowledged as usize;
         let key = self.steady.keys[client][turn % KEYS].clone();
         let shard = shard_of(&key, self.plan.data_shards);
-        let Some(leader) = self.leaders.latest(shard) else {
+        let Some(leader) = self.checkers.leaders.latest(shard) else {
             return Err(Violation::new("throughput", format!("shard {shard} has no leader")));
         };
         let put = Operation::Put { key: &key, value: &VALUE, condition: Condition::Always };
