@@ -263,10 +263,8 @@ impl Value {
     pub(super) fn write(&self, secrets: SecretForm, out: &mut String) {
         match self {
             Value::Empty => out.push_str("null"),
+            Value::Int(number) => out.push_str(itoa::Buffer::new().format(*number)),
             // Writing to a string cannot fail.
-            Value::Int(number) => {
-                let _ = write!(out, "{number}");
-            }
             Value::Float(number) => {
                 let _ = write!(out, "{:?}", number.0);
             }
@@ -307,8 +305,11 @@ impl Value {
 
     /// Length of its canonical JSON, with the sealed text of a secret.
     pub fn json_bytes(&self) -> usize {
-        let mut out = String::new();
         match self {
+            Value::Int(number) => {
+                let digits = number.unsigned_abs().checked_ilog10().map_or(1, |log| log as usize + 1);
+                digits + usize::from(*number < 0)
+            }
             Value::List(items) => {
                 2 + items.len().saturating_sub(1) + items.iter().map(Value::json_bytes).sum::<usize>()
             }
@@ -318,10 +319,7 @@ impl Value {
             }
             Value::Text(text) => json_text_bytes(text),
             Value::Secret(sealed) => json_text_bytes(sealed.as_str()),
-            scalar => {
-                scalar.write_json(&mut out);
-                out.len()
-            }
+            scalar => scalar.to_json().len(),
         }
     }
 
