@@ -30,6 +30,10 @@ pub struct ReplicaSnapshot {
     pub last_move: u64,
     /// Whether that move is unfinished on the replica.
     pub moving: bool,
+    /// The slots that the replica owns, such as `0-99,200`; absent for the prime shard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub slots: Option<String>,
 }
 
 /// A snapshot of a shard.

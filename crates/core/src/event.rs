@@ -395,7 +395,7 @@ pub struct MoveStatus {
 }
 
 /// Status of one replica of this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardStatus {
     /// The shard that the replica belongs to.
     pub shard: ShardId,
@@ -435,6 +435,8 @@ pub struct ShardStatus {
     pub last_move: MigrationId,
     /// Whether that move is unfinished on this replica.
     pub is_moving: bool,
+    /// The slots that this replica's state owns; `None` for the prime shard.
+    pub slots: Option<SlotSet>,
     /// The last checkpoint completed since the node started.
     pub checkpoint: Option<Checkpoint>,
     /// Whether a peer's log contradicts the entries committed here.

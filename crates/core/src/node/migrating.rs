@@ -378,8 +378,8 @@ impl Node {
         matches!(stage, Some(Stage::Frozen { .. }))
     }
 
-    /// For checkers: the slots that this node's replica of a shard owns, and whether its last move
-    /// is finished.
+    /// The slots that this node's replica of a shard owns, and whether its last move is finished;
+    /// `None` for the prime shard.
     pub fn owned_slots(&self, shard: ShardId) -> Option<(SlotSet, bool)> {
         let data = self.groups.find(shard)?.machine().data()?;
         Some(match data.ownership_of() {

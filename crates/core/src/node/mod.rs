@@ -299,7 +299,11 @@ impl Node {
             shards: self
                 .groups
                 .iter()
-                .map(|group| ShardStatus { leader: self.leader(group.shard()), ..group.status() })
+                .map(|group| ShardStatus {
+                    leader: self.leader(group.shard()),
+                    slots: self.owned_slots(group.shard()).map(|(slots, _)| slots),
+                    ..group.status()
+                })
                 .collect(),
             links: self.router.peers().iter().map(|peer| (peer.node, peer.answers)).collect(),
             silent: self

@@ -568,6 +568,7 @@ impl Group {
             makes_snapshot: self.is_making_snapshot(),
             last_move: self.machine().last_move().0,
             is_moving: self.machine().last_move().1,
+            slots: None,
             checkpoint: self.snapshots.checkpoint(),
             diverged: self.diverged,
         }

@@ -194,6 +194,10 @@ impl From<BackupFailure> for Problem {
                 ProblemKind::SlotsMoving,
                 "slots are on their way between shards; nothing was done. Ask again when that is over",
             ),
+            BackupFailure::SlotsApart => {
+                let detail = format!("{failure}; nothing was done. Ask again when they have caught up");
+                Problem::new(ProblemKind::SlotsMoving, detail)
+            }
             BackupFailure::NoReplica(_) | BackupFailure::Changing => {
                 Problem::new(ProblemKind::NoSnapshot, format!("{failure}; nothing was done"))
             }

@@ -12,6 +12,7 @@ use tidelock_api::snapshots as api;
 use tidelock_core::clients::backup::{SnapshotStatus, SourceError};
 use tidelock_core::clients::snapshots_here;
 use tidelock_core::command::Request;
+use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::storage::snapshot::SnapshotId;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ShardId, Term};
 use uuid::Uuid;
@@ -45,6 +46,7 @@ pub(super) async fn statuses<S: Store>(call: Call<'_, S>) -> Result<Response, Pr
         making: status.makes_snapshot,
         last_move: status.last_move.0,
         moving: status.is_moving,
+        slots: status.slots.map(|slots| slots.to_string()),
     });
     let (cluster, node) = (source.cluster.to_string(), source.node.0);
     json(&api::Snapshots { cluster, node, replicas: replicas.collect() })
@@ -111,6 +113,11 @@ pub(super) fn parse_ids(text: &[u8]) -> Option<Vec<SnapshotId>> {
     Some(ids)
 }
 
+/// Parses a set of slots, which may be empty.
+fn parse_slots(text: &str) -> Option<SlotSet> {
+    if text.is_empty() { Some(SlotSet::default()) } else { text.parse().ok() }
+}
+
 /// A node that is asked for snapshots.
 #[derive(Clone, Debug)]
 pub(super) struct RemoteSource {
@@ -137,6 +144,7 @@ impl RemoteSource {
                 makes_snapshot: replica.making,
                 last_move: MigrationId(replica.last_move),
                 is_moving: replica.moving,
+                slots: replica.slots.and_then(|slots| parse_slots(&slots)),
             }
         };
         Ok(answer.replicas.into_iter().map(status).collect())

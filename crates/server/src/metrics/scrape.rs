@@ -563,6 +563,7 @@ mod tests {
             makes_snapshot: true,
             last_move: MigrationId(0),
             is_moving: false,
+            slots: None,
             checkpoint: None,
             diverged: false,
         };

@@ -82,6 +82,7 @@ mod tests {
             makes_snapshot: false,
             last_move: MigrationId(0),
             is_moving: false,
+            slots: None,
             diverged: false,
             checkpoint: None,
         }

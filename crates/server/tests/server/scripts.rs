@@ -386,6 +386,7 @@ fn status() -> NodeStatus {
         makes_snapshot: false,
         last_move: MigrationId(0),
         is_moving: false,
+        slots: None,
         checkpoint: None,
         diverged: false,
     };

@@ -154,6 +154,7 @@ mod tests {
             makes_snapshot: false,
             last_move: tidelock_core::types::MigrationId(0),
             is_moving: false,
+            slots: None,
             checkpoint: None,
             diverged: false,
         }

@@ -15,6 +15,10 @@
 //! applied a move before a checkpoint, although another shard has, applies it before its snapshot,
 //! which makes the two values of that shard differ.
 //!
+//! Without checkpoints that does not follow: the source of one shard may have applied a move, and
+//! that of the other not, for as long as it is cut off. So for a stale backup the machine compares
+//! the slots that the sources own, each of which must be in exactly one shard.
+//!
 //! A node that is behind may not know a shard to which slots have moved. By the time it has the
 //! snapshot of the prime shard, it knows all shards from before the request, so the machine asks
 //! for them again.
@@ -39,6 +43,7 @@ use super::asking::{self, Unanswered};
 use super::checkpoint;
 use crate::command::{ClusterView, Reply, Request};
 use crate::deliberate::{Fault, Faults};
+use crate::slots::slot_set::SlotSet;
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, MigrationId, NodeId, ShardId};
 
@@ -92,6 +97,10 @@ pub enum BackupFailure {
     /// twice, or not at all.
     #[error("slots are on their way between shards")]
     SlotsMoving,
+    /// The sources of a stale backup have not applied the same moves of slots: the snapshots of two
+    /// shards contain the keys of a slot twice, or not at all.
+    #[error("nodes that are behind do not know where slots have moved")]
+    SlotsApart,
     /// No node is known to have a replica of the shard.
     #[error("no node is known to have a replica of shard {0}")]
     NoReplica(ShardId),
@@ -215,7 +224,11 @@ impl BackupRequest {
             self.moves_before.retain(|(node, ..)| *node == own);
         }
         let is_same = settled_moves(&found).as_ref() == Some(&self.moves_before);
-        BackupAction::Done(if is_same { Ok(()) } else { Err(BackupFailure::SlotsMoving) })
+        BackupAction::Done(match is_same {
+            false => Err(BackupFailure::SlotsMoving),
+            true if self.is_stale && !own_each_slot_once(&found) => Err(BackupFailure::SlotsApart),
+            true => Ok(()),
+        })
     }
 
     /// Takes the snapshots that each source has begun.
@@ -269,7 +282,7 @@ impl BackupRequest {
                 let status = statuses.iter().find(|status| status.shard == shard);
                 let status =
                     status.ok_or_else(|| self.without(node, Some(shard), &SourceError::NoReplica))?;
-                found.push((node, *status));
+                found.push((node, status.clone()));
             }
         }
         found.sort_unstable_by_key(|(_, status)| status.shard);
@@ -350,4 +363,18 @@ impl BackupRequest {
 fn settled_moves(found: &[(NodeId, SnapshotStatus)]) -> Option<Vec<LastMove>> {
     let is_settled = found.iter().all(|(_, status)| !status.is_moving);
     is_settled.then(|| found.iter().map(|(node, status)| (*node, status.shard, status.last_move)).collect())
+}
+
+/// Whether each slot is in exactly one of the snapshots, as far as their sources say. Without
+/// checkpoints, one source may have applied a move of slots, and the other shard's source not.
+fn own_each_slot_once(found: &[(NodeId, SnapshotStatus)]) -> bool {
+    let mut all = SlotSet::default();
+    for (_, status) in found.iter().filter(|(_, status)| status.shard != ShardId::PRIME) {
+        let Some(slots) = &status.slots else { return true };
+        if all.overlaps(slots) {
+            return false;
+        }
+        all = all.union(slots);
+    }
+    all == SlotSet::all()
 }

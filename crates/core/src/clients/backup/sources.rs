@@ -10,11 +10,12 @@ use alloc::vec::Vec;
 use super::BackupFailure;
 use crate::command::{ClusterView, ReplicaView, ShardView};
 use crate::event::ShardStatus;
+use crate::slots::slot_set::SlotSet;
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, MigrationId, NodeId, ShardId, Term};
 
 /// The snapshot of a replica and what decides whether a backup can use it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotStatus {
     /// The shard that the replica belongs to.
     pub shard: ShardId,
@@ -28,6 +29,8 @@ pub struct SnapshotStatus {
     pub last_move: MigrationId,
     /// Whether that move is unfinished on this replica.
     pub is_moving: bool,
+    /// The slots that the replica owns; `None` for the prime shard, and if the source does not say.
+    pub slots: Option<SlotSet>,
 }
 
 impl From<&ShardStatus> for SnapshotStatus {
@@ -39,6 +42,7 @@ impl From<&ShardStatus> for SnapshotStatus {
             makes_snapshot: status.makes_snapshot,
             last_move: status.last_move,
             is_moving: status.is_moving,
+            slots: status.slots.clone(),
         }
     }
 }

@@ -104,6 +104,7 @@ pub(in crate::clients) mod fixture {
             makes_snapshot: false,
             last_move: MigrationId(0),
             is_moving: false,
+            slots: None,
         }
     }
 }
@@ -375,6 +376,30 @@ fn a_stale_backup_is_what_its_sources_have_applied() {
     backup.statuses(0, spread_statuses());
     let action = backup.begun(vec![begun(&[0, 1]), begun(&[0, 1, 2]), begun(&[0, 2])]);
     assert!(asks_for_cluster(&action), "node 3 has no replica of shard 3 any more: {action:?}");
+}
+
+#[test]
+fn a_stale_backup_of_sources_that_know_different_slot_maps_is_refused() {
+    let apart = |action: &BackupAction| matches!(action, BackupAction::Done(Err(BackupFailure::SlotsApart)));
+    let of_slots = |ranges: [core::ops::Range<u16>; 2]| {
+        let slots = [None, Some(SlotSet::from(ranges[0].clone())), Some(SlotSet::from(ranges[1].clone()))];
+        let shards = (0..).zip(slots);
+        shards.map(|(shard, slots)| SnapshotStatus { slots, ..status(shard, 9, Some(9)) }).collect::<Vec<_>>()
+    };
+    let outcome = |ranges: [core::ops::Range<u16>; 2]| {
+        let (mut backup, _) = BackupRequest::begin(true, Faults::NONE);
+        backup.answered(vec![cluster(&[0, 1, 2])]);
+        let found = || vec![Ok(of_slots(ranges.clone()))];
+        backup.statuses(0, found());
+        backup.begun(vec![Ok((0..3).map(|shard| (ShardId(shard), LogIndex(9))).collect())]);
+        let action = backup.statuses(1, found());
+        assert!(matches!(action, BackupAction::Open(_)), "{action:?}");
+        backup.opened(vec![Ok(())]);
+        backup.statuses(2, found())
+    };
+    assert!(matches!(outcome([0..8_192, 8_192..16_384]), BackupAction::Done(Ok(()))));
+    assert!(apart(&outcome([0..8_193, 8_192..16_384])), "a slot is in both");
+    assert!(apart(&outcome([0..8_191, 8_192..16_384])), "a slot is in none");
 }
 
 #[test]

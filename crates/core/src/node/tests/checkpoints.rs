@@ -63,7 +63,7 @@ fn a_follower_that_applies_more_at_once_shows_the_same_state() {
     cluster.answer(leader, put(key, "after", Condition::Always));
     cluster.revive(follower);
     cluster.tick(30);
-    let status = cluster.nodes[follower as usize - 1].status().shards[1];
+    let status = cluster.nodes[follower as usize - 1].status().shards.swap_remove(1);
     assert!(status.applied > index && status.checkpoint.is_some(), "{status:?}");
     let seen = checkpoints(&mut cluster, leader, 1);
     assert_eq!(seen, [seen[0]; 3]);

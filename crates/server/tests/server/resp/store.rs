@@ -170,6 +170,7 @@ impl Store for RespStore {
             makes_snapshot: false,
             last_move: MigrationId(0),
             is_moving: false,
+            slots: None,
             checkpoint: None,
             diverged: false,
         };
