@@ -58,6 +58,7 @@ pub struct Draft {
 
 /// The body of `POST …/drafts/:name/comments`. The message is the comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("required" = ["message"]))]
 pub struct CommentRequest {
     /// Author, message and condition.
     #[serde(flatten)]

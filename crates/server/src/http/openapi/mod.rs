@@ -102,7 +102,10 @@ fn path_schema(path: &str, name: &str) -> Value {
         "node" => operations::number_in(1, i64::MAX.unsigned_abs()),
         "shard" | "authority" => operations::number(),
         "token" => operations::matching(api::TOKEN_NUMBER),
-        "id" if path.starts_with("/v1/leases/") => operations::matching(api::LEASE_ID),
+        // With an example, because generators fail to make a path of braces by the pattern alone.
+        "id" if path.starts_with("/v1/leases/") => {
+            json!({ "type": "string", "pattern": api::LEASE_ID, "examples": ["{orders}:1f"] })
+        }
         "namespace" => schemas::name(limits::CONFIG_NAMESPACE_CHARACTERS_MAX),
         _ if path.starts_with("/api/") => schemas::name(limits::CONFIG_KEY_CHARACTERS_MAX),
         _ => json!({ "type": "string", "minLength": 1 }),
