@@ -96,12 +96,16 @@ fn is_of_drafts(fault: Fault) -> bool {
     )
 }
 
-/// More hosts than voters a shard, with a new shard or with transactions that span slots.
+/// More hosts than voters a shard, with a new shard, with a host that leaves, or with transactions
+/// that span slots.
 fn provoke_more_hosts(plan: &mut Plan, fault: Fault) {
     if fault == Fault::DefaultIgnoredByNewShards {
         (plan.nodes, plan.replicas) = (5, Some(3));
         plan.operator_actions = vec![operator_action(2_000, OperatorAction::AddShard)];
         return;
+    }
+    if fault == Fault::VoterLeavesEarly {
+        return provoke_replacement(plan);
     }
     (plan.nodes, plan.replicas, plan.automatic_division) = (3, Some(1), true);
     plan.division = DivisionTiming { memory_ticks: 400, rest_ticks: 5, ..NO_DIVISION };
@@ -179,10 +183,9 @@ fn provoke(plan: &mut Plan, fault: Fault) {
             plan.load.reads_per_mille = 50;
             plan.load.client_timeout = Micros::MILLISECOND * 200;
         }
-        Fault::DefaultIgnoredByNewShards | Fault::SpanningTransactionsIgnored => {
-            provoke_more_hosts(plan, fault);
+        Fault::DefaultIgnoredByNewShards | Fault::SpanningTransactionsIgnored | Fault::VoterLeavesEarly => {
+            provoke_more_hosts(plan, fault)
         }
-        Fault::VoterLeavesEarly => provoke_replacement(plan),
         Fault::LedBeforeDurable => provoke_lone_founder(plan),
         Fault::MembershipNotPersisted => provoke_leaving(plan),
         // Followers that fall behind apply many entries at once, and other snapshots do not
