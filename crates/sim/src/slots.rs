@@ -25,8 +25,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| (crc << 8) ^ CRC16_OF_BYTES[usize::from((crc >> 8) as u8 ^ byte)])
 }
 
-/// The checksum of each byte alone. Checkers compute slots so often that the table makes runs
-/// shorter by a twentieth.
+/// The checksum of each single byte. Without the table, checksums took 5 % of the time of a run.
 const CRC16_OF_BYTES: [u16; 256] = crc16_of_bytes();
 
 /// Bit by bit, as the polynomial is defined: short enough to verify by reading.

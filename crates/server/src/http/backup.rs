@@ -194,8 +194,8 @@ impl From<BackupFailure> for Problem {
                 ProblemKind::SlotsMoving,
                 "slots are on their way between shards; nothing was done. Ask again when that is over",
             ),
-            BackupFailure::SlotsApart => {
-                let detail = format!("{failure}; nothing was done. Ask again when they have caught up");
+            BackupFailure::SlotMapsDiffer => {
+                let detail = format!("{failure}; nothing was done. Ask again when they have");
                 Problem::new(ProblemKind::SlotsMoving, detail)
             }
             BackupFailure::NoReplica(_) | BackupFailure::Changing => {

@@ -1,8 +1,7 @@
-//! The online checkers: what they are told during a run, and the list of them.
+//! The online checkers: the observations that they receive during a run, and the list of checkers.
 //!
-//! The world tells every one of them everything that happens, as an [`Observation`], and each
-//! handles what it judges by. So a new checker is a file with an [`OnlineChecker`], and a field of
-//! [`OnlineCheckers`].
+//! The world passes each [`Observation`] to every checker, which ignores those that it does not
+//! need. A new checker is a file with an [`OnlineChecker`], and a field of [`OnlineCheckers`].
 
 use tidelock_core::command::{RegistryView, Write};
 use tidelock_core::event::{DivisionTiming, ShardStatus};
@@ -210,7 +209,8 @@ impl OnlineCheckers {
         ]
     }
 
-    /// Tells every checker. The first violation is kept for [`OnlineCheckers::verdict`].
+    /// Passes an observation to every checker. The first violation is kept for
+    /// [`OnlineCheckers::verdict`].
     pub fn tell(&mut self, now: Micros, observation: &Observation<'_>) {
         if self.violation.is_none() {
             let told = self.all().into_iter().try_for_each(|checker| checker.observe(now, observation));

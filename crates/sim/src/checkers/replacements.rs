@@ -43,7 +43,7 @@ impl Replacements {
         }
     }
 
-    /// Sets whether all links are up and all hosts run.
+    /// Records whether all links are up and all hosts run.
     fn conditions(&mut self, now: Micros, is_calm: bool) {
         self.calm_since = if is_calm { self.calm_since.or(Some(now)) } else { None };
     }
@@ -74,7 +74,7 @@ impl Replacements {
             return Ok(());
         }
         self.judged += 1;
-        // A wish that is younger than the change was unknown to the leader that decided on it.
+        // A role that the registry wants only since later was unknown to the leader that decided.
         let is_awaited = |(_, replica): &(ReplicaId, Replica)| {
             replica.wanted == Some(Role::Voter) && replica.updated <= membership.wanted_at
         };
@@ -136,8 +136,8 @@ mod tests {
         }
     }
 
-    /// The result of a change from three voters and a learner, which the registry wants to vote
-    /// since `updated`.
+    /// Judges a change of a membership of three voters and a learner. `updated` is the index from
+    /// which on the registry wants the learner to vote.
     fn result(now: Micros, updated: u64, after: &Membership) -> Result<(), Violation> {
         let mut replacements = Replacements::new(Micros(1_000));
         replacements.conditions(Micros(0), true);

@@ -10,8 +10,8 @@
 //! A backup contains one state of every shard between its request and its answer, as the answer to
 //! a linearizable read of everything does. So the history records each backup as such reads: a list
 //! of all keys, and an export of each namespace. The reads are never sent; the restored cluster
-//! answers them. They stay open if the backup fails. A stale backup contains what its sources have
-//! applied, so it stands for no such reads.
+//! answers them. They stay open if the backup fails. No reads are recorded for a stale backup,
+//! which contains only what its sources have applied.
 
 use std::collections::VecDeque;
 
@@ -62,7 +62,7 @@ struct Backup {
     waits: BackupWait,
 }
 
-/// The reads that a backup stands for.
+/// The linearizable reads that the restored backup answers.
 #[derive(Debug)]
 struct RecordedReads {
     /// A list of all keys.
@@ -78,17 +78,17 @@ enum BackupWait {
     /// For replies, in the order of the requests.
     Replies(Vec<(Token, Option<Reply>)>),
     /// Until these nodes have begun snapshots.
-    Begun(Vec<AskedSource>),
+    Begun(Vec<SnapshotRequest>),
     /// Until the files of these snapshots are opened.
     Opening(AtSources<(NodeId, Vec<SnapshotId>), ()>),
     /// Until the files are read.
     Reading,
 }
 
-/// A source that was asked to begin snapshots.
+/// A request to a source to begin snapshots.
 #[derive(Debug)]
-struct AskedSource {
-    /// The process that was asked, and the request.
+struct SnapshotRequest {
+    /// The process and the token of the request; `None` if it was not sent.
     asked: Option<(Incarnation, Token)>,
     result: Option<Result<Vec<(ShardId, LogIndex)>, SourceError>>,
 }
@@ -165,7 +165,7 @@ impl World<'_> {
             }
             if let BackupWait::Begun(sources) = &mut current.waits {
                 let is_its =
-                    |source: &&mut AskedSource| source.asked.is_some_and(|(_, asked)| asked == token);
+                    |source: &&mut SnapshotRequest| source.asked.is_some_and(|(_, asked)| asked == token);
                 for source in sources.iter_mut().filter(is_its) {
                     source.result = Some(snapshots_here(vec![reply.clone()]).map_err(no_answer));
                 }
@@ -190,7 +190,7 @@ impl World<'_> {
         self.act_on_backup(position, backup, action);
     }
 
-    /// Records the reads that a backup stands for.
+    /// Records the linearizable reads that the restored backup will answer.
     fn record_reads(&mut self, at: Incarnation) -> RecordedReads {
         let (prefix, limit) = (Bytes::new(), LIST_PAGE_ITEMS_MAX);
         let list = self.record(at, Read::List { prefix, after: None, limit, keys_only: false });
@@ -202,7 +202,7 @@ impl World<'_> {
         RecordedReads { list, exports: exports.collect() }
     }
 
-    /// Records a read that the backup stands for.
+    /// Records one of these reads.
     fn record(&mut self, at: Incarnation, read: Read) -> Token {
         let consistency = Consistency::Linearizable;
         self.history.invoke(at, Request::Read { read, consistency }, false)
@@ -281,14 +281,14 @@ impl World<'_> {
     }
 
     /// Asks a source to begin snapshots of its replicas, if it can be asked.
-    fn ask_for_snapshots(&mut self, own: NodeId, node: NodeId) -> AskedSource {
+    fn ask_for_snapshots(&mut self, own: NodeId, node: NodeId) -> SnapshotRequest {
         match self.reach_source(own, node) {
             Ok(()) => {
                 let at = self.host(node).incarnation();
                 let token = self.ask(node, Request::SnapshotHere, false);
-                AskedSource { asked: Some((at, token)), result: None }
+                SnapshotRequest { asked: Some((at, token)), result: None }
             }
-            Err(error) => AskedSource { asked: None, result: Some(Err(error)) },
+            Err(error) => SnapshotRequest { asked: None, result: Some(Err(error)) },
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the world tells the online checkers of a node: after each of its turns, and of its frames.
+//! The observations of a node for the online checkers, after each of its turns and for its frames.
 
 use tidelock_core::command::RegistryView;
 use tidelock_core::event::ShardStatus;
@@ -11,12 +11,12 @@ use crate::checkers::online::{LoggedTurn, Observation, ObservedReplica};
 use crate::host::{Host, Turn};
 
 /// A replica on a host.
-struct Carried<'a> {
+struct HostedReplica<'a> {
     host: &'a Host,
     status: &'a ShardStatus,
 }
 
-impl ObservedReplica for Carried<'_> {
+impl ObservedReplica for HostedReplica<'_> {
     fn node(&self) -> NodeId {
         self.host.node()
     }
@@ -63,7 +63,7 @@ impl World<'_> {
                 let (term, _) = host.committed_entry(shard.shard, index)?;
                 Some((term, host.committed_writes(shard.shard, index)?))
             };
-            self.checkers.tell(now, &Observation::Replica(&Carried { host, status: shard }));
+            self.checkers.tell(now, &Observation::Replica(&HostedReplica { host, status: shard }));
             self.ledger.observe(shard.shard, shard.committed, writes);
             if shard.leads {
                 self.ledger.leader(node, shard.shard, shard.term);

@@ -15,9 +15,9 @@
 //! applied a move before a checkpoint, although another shard has, applies it before its snapshot,
 //! which makes the two values of that shard differ.
 //!
-//! Without checkpoints that does not follow: the source of one shard may have applied a move, and
-//! that of the other not, for as long as it is cut off. So for a stale backup the machine compares
-//! the slots that the sources own, each of which must be in exactly one shard.
+//! A stale backup has no checkpoints, so this does not hold for it: a source that is partitioned may
+//! not apply a move that the source of the other shard has applied, and both values stay the same.
+//! So the machine also checks that each slot is owned by exactly one of the replicas.
 //!
 //! A node that is behind may not know a shard to which slots have moved. By the time it has the
 //! snapshot of the prime shard, it knows all shards from before the request, so the machine asks
@@ -97,10 +97,10 @@ pub enum BackupFailure {
     /// twice, or not at all.
     #[error("slots are on their way between shards")]
     SlotsMoving,
-    /// The sources of a stale backup have not applied the same moves of slots: the snapshots of two
-    /// shards contain the keys of a slot twice, or not at all.
-    #[error("nodes that are behind do not know where slots have moved")]
-    SlotsApart,
+    /// The sources of a stale backup have applied different moves of slots: their snapshots would
+    /// contain the keys of a slot twice, or not at all.
+    #[error("some nodes have not applied the last moves of slots")]
+    SlotMapsDiffer,
     /// No node is known to have a replica of the shard.
     #[error("no node is known to have a replica of shard {0}")]
     NoReplica(ShardId),
@@ -224,10 +224,12 @@ impl BackupRequest {
             self.moves_before.retain(|(node, ..)| *node == own);
         }
         let is_same = settled_moves(&found).as_ref() == Some(&self.moves_before);
-        BackupAction::Done(match is_same {
-            false => Err(BackupFailure::SlotsMoving),
-            true if self.is_stale && !own_each_slot_once(&found) => Err(BackupFailure::SlotsApart),
-            true => Ok(()),
+        BackupAction::Done(if !is_same {
+            Err(BackupFailure::SlotsMoving)
+        } else if self.is_stale && !is_each_slot_owned_once(&found) {
+            Err(BackupFailure::SlotMapsDiffer)
+        } else {
+            Ok(())
         })
     }
 
@@ -365,9 +367,9 @@ fn settled_moves(found: &[(NodeId, SnapshotStatus)]) -> Option<Vec<LastMove>> {
     is_settled.then(|| found.iter().map(|(node, status)| (*node, status.shard, status.last_move)).collect())
 }
 
-/// Whether each slot is in exactly one of the snapshots, as far as their sources say. Without
-/// checkpoints, one source may have applied a move of slots, and the other shard's source not.
-fn own_each_slot_once(found: &[(NodeId, SnapshotStatus)]) -> bool {
+/// Whether each slot is owned by exactly one of the replicas. True if one of them is on a node of
+/// an earlier release, which does not report its slots.
+fn is_each_slot_owned_once(found: &[(NodeId, SnapshotStatus)]) -> bool {
     let mut all = SlotSet::default();
     for (_, status) in found.iter().filter(|(_, status)| status.shard != ShardId::PRIME) {
         let Some(slots) = &status.slots else { return true };

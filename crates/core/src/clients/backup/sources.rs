@@ -29,7 +29,8 @@ pub struct SnapshotStatus {
     pub last_move: MigrationId,
     /// Whether that move is unfinished on this replica.
     pub is_moving: bool,
-    /// The slots that the replica owns; `None` for the prime shard, and if the source does not say.
+    /// The slots that the replica owns; `None` for the prime shard, and on a node of an earlier
+    /// release, which does not report them.
     pub slots: Option<SlotSet>,
 }
 

@@ -380,7 +380,8 @@ fn a_stale_backup_is_what_its_sources_have_applied() {
 
 #[test]
 fn a_stale_backup_of_sources_that_know_different_slot_maps_is_refused() {
-    let apart = |action: &BackupAction| matches!(action, BackupAction::Done(Err(BackupFailure::SlotsApart)));
+    let is_refused =
+        |action: &BackupAction| matches!(action, BackupAction::Done(Err(BackupFailure::SlotMapsDiffer)));
     let of_slots = |ranges: [core::ops::Range<u16>; 2]| {
         let slots = [None, Some(SlotSet::from(ranges[0].clone())), Some(SlotSet::from(ranges[1].clone()))];
         let shards = (0..).zip(slots);
@@ -398,8 +399,8 @@ fn a_stale_backup_of_sources_that_know_different_slot_maps_is_refused() {
         backup.statuses(2, found())
     };
     assert!(matches!(outcome([0..8_192, 8_192..16_384]), BackupAction::Done(Ok(()))));
-    assert!(apart(&outcome([0..8_193, 8_192..16_384])), "a slot is in both");
-    assert!(apart(&outcome([0..8_191, 8_192..16_384])), "a slot is in none");
+    assert!(is_refused(&outcome([0..8_193, 8_192..16_384])), "a slot is in both");
+    assert!(is_refused(&outcome([0..8_191, 8_192..16_384])), "a slot is in none");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Checks imports that were answered with success: each is a conditional write of the revision that
 //! it returned, at which the container resolves to exactly the document. It had the condition that
-//! its client gave. An import that replaces a namespace leaves nothing else in it.
+//! its client gave. An import that replaces a namespace without parents leaves nothing else in it.
 
 use tidelock_core::command::config::{ConfigWritten, Name};
 use tidelock_core::command::{Reply, WriteReply};
