@@ -100,6 +100,8 @@ pub enum Fault {
     /// The moves of slots after the snapshots were opened are compared only for the shards of the
     /// node that makes the backup.
     BackupIgnoresMovesElsewhere,
+    /// A stale backup is made although its sources have applied different moves of slots.
+    StaleBackupOfTwoSlotMaps,
     /// An import is published without the condition that the namespace is unchanged.
     ImportWithoutCondition,
     /// What a preview of a change of configuration would do is also done.
@@ -183,7 +185,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 73] = [
+    pub const ALL: [Fault; 74] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -223,6 +225,7 @@ impl Faults {
         Fault::HalvesReordered,
         Fault::BackupOfTwoSlotMaps,
         Fault::BackupIgnoresMovesElsewhere,
+        Fault::StaleBackupOfTwoSlotMaps,
         Fault::ImportWithoutCondition,
         Fault::PreviewCommitted,
         Fault::ContainerSchemaIgnored,

@@ -60,7 +60,7 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.value_bytes_max = plan.load.value_bytes_max.min(2_000);
     plan.load.config_per_mille = 0;
     plan.load.flushes_per_mille = 0;
-    let backs_up = matches!(fault, Fault::BackupOfTwoSlotMaps | Fault::BackupIgnoresMovesElsewhere);
+    let backs_up = is_of_backups(fault);
     plan.load.backup_clients = if backs_up { 3 } else { 0 };
     plan.load.importers = if fault == Fault::ImportWithoutCondition { 2 } else { 0 };
     plan.load.scanners = if fault == Fault::ScanByLaterMap { 2 } else { 0 };
@@ -82,6 +82,13 @@ fn plan(seed: u64, fault: Fault) -> Plan {
         schedule_strikes(&mut plan, fault);
     }
     plan
+}
+
+fn is_of_backups(fault: Fault) -> bool {
+    matches!(
+        fault,
+        Fault::BackupOfTwoSlotMaps | Fault::BackupIgnoresMovesElsewhere | Fault::StaleBackupOfTwoSlotMaps
+    )
 }
 
 /// Faults of inheritance, drafts and canaries, which need the plans of other faults of
@@ -156,13 +163,12 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::OwnedBeforeLastRows
         | Fault::OldAttemptAccepted
         | Fault::ScanByLaterMap
-        | Fault::BackupOfTwoSlotMaps
-        | Fault::BackupIgnoresMovesElsewhere
         | Fault::ReadBeforeMove
         | Fault::GivenSlotsRead
         | Fault::MovedOperationOvertakes
         | Fault::FlushSkipsMovedSlots
         | Fault::HalvesReordered => provoke_moves(plan, fault),
+        _ if is_of_backups(fault) => provoke_moves(plan, fault),
         Fault::NewCommandBeforeRaise => provoke_upgrade(plan),
         Fault::ReplyOvertakes => {
             plan.data_shards = 3;
@@ -286,7 +292,7 @@ fn provoke_moves(plan: &mut Plan, fault: Fault) {
         }
         _ => {
             // More hosts than voters a shard, so that most nodes lack one or both.
-            if fault == Fault::BackupIgnoresMovesElsewhere {
+            if matches!(fault, Fault::BackupIgnoresMovesElsewhere | Fault::StaleBackupOfTwoSlotMaps) {
                 (plan.nodes, plan.replicas) = (6, Some(3));
             }
             if fault == Fault::FlushSkipsMovedSlots {
@@ -824,6 +830,11 @@ fn preview_committed_is_caught() {
 #[test]
 fn backup_of_two_slot_maps_is_caught() {
     caught(Fault::BackupOfTwoSlotMaps, &["backups", "durability", "linearizability", "lineage", "lists"]);
+}
+
+#[test]
+fn stale_backup_of_two_slot_maps_is_caught() {
+    caught(Fault::StaleBackupOfTwoSlotMaps, &["backups"]);
 }
 
 #[test]

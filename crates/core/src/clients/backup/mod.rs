@@ -15,9 +15,9 @@
 //! applied a move before a checkpoint, although another shard has, applies it before its snapshot,
 //! which makes the two values of that shard differ.
 //!
-//! A stale backup has no checkpoints, so this does not hold for it: a source that is partitioned may
-//! not apply a move that the source of the other shard has applied, and both values stay the same.
-//! So the machine also checks that each slot is owned by exactly one of the replicas.
+//! A stale backup has no checkpoints, so this does not hold for it: a partitioned source may not
+//! apply a move that the source of the other shard has applied, and both values stay the same. So
+//! the machine also checks that each slot is owned by exactly one of the replicas.
 //!
 //! A node that is behind may not know a shard to which slots have moved. By the time it has the
 //! snapshot of the prime shard, it knows all shards from before the request, so the machine asks
@@ -226,7 +226,10 @@ impl BackupRequest {
         let is_same = settled_moves(&found).as_ref() == Some(&self.moves_before);
         BackupAction::Done(if !is_same {
             Err(BackupFailure::SlotsMoving)
-        } else if self.is_stale && !is_each_slot_owned_once(&found) {
+        } else if self.is_stale
+            && !is_each_slot_owned_once(&found)
+            && !self.faults.has(Fault::StaleBackupOfTwoSlotMaps)
+        {
             Err(BackupFailure::SlotMapsDiffer)
         } else {
             Ok(())
