@@ -305,7 +305,7 @@ fn without_inherited(changes: Vec<Change>, export: &Export) -> Vec<Change> {
     let pair = |key: &Arc<str>| export.pairs.get(key).filter(|pair| pair.source.is_some());
     let container = |key: &Arc<str>| export.containers.get(key).filter(|held| held.source.is_some());
     let is_needed = |change: &Change| match change {
-        Change::PutPair { key, value, .. } => pair(key).is_none_or(|now| now.value != *value),
+        Change::PutPair { key, value, .. } => pair(key).is_none_or(|now| *now.value != *value),
         Change::PutContainer { key, fields, .. } => container(key).is_none_or(|now| now.fields != *fields),
         Change::KeepSecret { .. } => true,
         Change::Delete(Item::Pair(key)) => pair(key).is_none(),
@@ -361,7 +361,10 @@ mod tests {
 
     fn export(revision: u64) -> Reply {
         let pair = |key: &str| {
-            (Arc::from(key), Arc::new(Pair { value: Value::Int(0), schema: None, revision, source: None }))
+            (
+                Arc::from(key),
+                Arc::new(Pair { value: Value::Int(0).into(), schema: None, revision, source: None }),
+            )
         };
         let pairs = [pair("a"), pair("b")].into();
         Reply::Read(ReadReply::Config(Ok(ConfigReply::Export(Export { revision, pairs, ..absent() }))))

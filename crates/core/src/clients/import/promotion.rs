@@ -23,7 +23,7 @@ pub struct Promotion {
 impl Promotion {
     /// Keys of the secrets that are not taken over: each is sealed for its namespace.
     pub fn secrets(&self) -> impl Iterator<Item = &Arc<str>> {
-        let is_secret = |pair: &Pair| matches!(pair.value, Value::Secret(_));
+        let is_secret = |pair: &Pair| matches!(*pair.value, Value::Secret(_));
         self.from
             .pairs
             .iter()
@@ -42,12 +42,12 @@ impl Promotion {
         let mut changes = Vec::new();
         for (key, pair) in self.from.pairs.iter().filter(|(key, _)| is_chosen(key)) {
             let Pair { value, schema, .. } = &**pair;
-            if matches!(value, Value::Secret(_)) {
+            if matches!(**value, Value::Secret(_)) {
                 continue;
             }
             let now = to.pairs.get(key);
             if now.is_none_or(|now| now.value != *value) {
-                let (key, value) = (key.clone(), value.clone());
+                let (key, value) = (key.clone(), value.to_value());
                 changes.push(Change::PutPair { key, value, retype: self.retype });
             }
             if now.and_then(|now| now.schema.as_ref()) != schema.as_ref() {
@@ -92,7 +92,7 @@ mod tests {
             let source = is_inherited.then(|| Arc::new(Name::new("base").unwrap()));
             (
                 Arc::from(*key),
-                Arc::new(Pair { value: Value::Int(*number), schema: None, revision: 1, source }),
+                Arc::new(Pair { value: Value::Int(*number).into(), schema: None, revision: 1, source }),
             )
         };
         let pairs = pairs.iter().map(pair).collect();

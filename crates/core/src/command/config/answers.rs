@@ -496,7 +496,7 @@ mod tests {
     use core::fmt::Debug;
 
     fn found() -> Found {
-        let pair = Arc::new(Pair { revision: 3, schema: None, source: None, value: Value::Int(-4) });
+        let pair = Arc::new(Pair { revision: 3, schema: None, source: None, value: Value::Int(-4).into() });
         let fields = vec![Field { key: "f".into(), refers: Refers::One("p".into()) }];
         let container = Container {
             fields,

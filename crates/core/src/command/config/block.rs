@@ -228,7 +228,7 @@ pub(crate) fn needed_version(block: &[u8]) -> ClusterVersion {
 }
 
 fn of_pair(pair: &Pair) -> ClusterVersion {
-    let of_value = match pair.value {
+    let of_value = match *pair.value {
         Value::Secret(_) => ClusterVersion::WITH_SECRETS,
         _ => ClusterVersion::FIRST,
     };

@@ -315,7 +315,7 @@ impl Pair {
     }
 
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Pair, DecodeError> {
-        let (marked, value) = (decoder.varint()?, Value::decode(decoder)?);
+        let (marked, value) = (decoder.varint()?, Value::decode(decoder)?.into());
         let (schema, source) = marked_attributes(marked, decoder)?;
         Ok(Pair { value, schema, revision: unmarked(marked), source })
     }
@@ -634,7 +634,7 @@ mod tests {
 
     #[test]
     fn schemas_and_sources_follow_what_they_belong_to() {
-        let pair = Pair { value: Value::Int(1), schema: None, revision: 5, source: None };
+        let pair = Pair { value: Value::Int(1).into(), schema: None, revision: 5, source: None };
         let mut bytes = vec![];
         pair.encode(&mut bytes);
         assert_eq!(bytes, [5, 1, 2], "as before there were schemas");
@@ -664,7 +664,7 @@ mod tests {
         let write = write(ConfigOperation::Publish { changes: vec![set], create: false });
         assert_eq!(write.needed_version(), ClusterVersion::WITH_SCHEMAS);
         let restored = |schema| {
-            let pair = Pair { value: Value::Int(1), schema, revision: 5, source: None };
+            let pair = Pair { value: Value::Int(1).into(), schema, revision: 5, source: None };
             let mut block = vec![block::BLOCK, block::NAMESPACE];
             codec::put_bytes(&mut block, b"ns");
             block.extend_from_slice(&[5, 5, 0]);
@@ -698,7 +698,7 @@ mod tests {
         let undo = block::Undo {
             item: Item::Pair("p".into()),
             before: Some(Content::Pair(Arc::new(Pair {
-                value: sealed(),
+                value: sealed().into(),
                 schema: None,
                 revision: 5,
                 source: None,

@@ -41,7 +41,7 @@ pub use reply::{
 pub(crate) use reply::{write_document, write_masked_document};
 pub use schema::{CheckError, Schema, SchemaChecker, SchemaError, is_bytes, is_duration};
 pub use secret::{SECRET_MASK, SealedSecret, is_key_id};
-pub use value::{Datatype, Float, Value, ValueError};
+pub use value::{Datatype, Float, MeasuredValue, Value, ValueError};
 
 /// The name of a namespace: text of 1 to [`limits::CONFIG_NAMESPACE_CHARACTERS_MAX`] characters
 /// without control characters. Its slot, computed as for a key, decides the shard. Names that share
@@ -116,7 +116,7 @@ fn check_name(text: &str, characters_max: usize) -> Result<(), NameError> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// At most [`limits::CONFIG_VALUE_BYTES_MAX`] bytes as JSON.
-    pub value: Value,
+    pub value: MeasuredValue,
     /// What the value must be. Every change is checked.
     pub schema: Option<Arc<Schema>>,
     /// The revision that last wrote the pair.

@@ -428,7 +428,7 @@ fn write_resolved(refers: &Refers, write: &impl Fn(&str, &mut String), out: &mut
 /// The document of a container, whose pairs `pair` looks up. Unlike in a value, a list or a dict of
 /// pairs may mix datatypes, and contain null.
 pub fn document_tree<'a>(fields: &[Field], pair: impl Fn(&str) -> Option<&'a Pair>) -> Value {
-    let value = |key: &Arc<str>| Some(pair(key).map_or(Value::Empty, |pair| pair.value.clone()));
+    let value = |key: &Arc<str>| Some(pair(key).map_or(Value::Empty, |pair| pair.value.to_value()));
     let fields = fields.iter().filter_map(|field| Some((field.key.clone(), field.refers.value(&value)?)));
     Value::Dict(fields.collect())
 }

@@ -14,6 +14,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
+use core::ops::Deref;
 
 use super::secret::{SECRET_MASK, SealedSecret};
 use crate::codec::{self, DecodeError, Decoder};
@@ -306,10 +307,7 @@ impl Value {
     /// Length of its canonical JSON, with the sealed text of a secret.
     pub fn json_bytes(&self) -> usize {
         match self {
-            Value::Int(number) => {
-                let digits = number.unsigned_abs().checked_ilog10().map_or(1, |log| log as usize + 1);
-                digits + usize::from(*number < 0)
-            }
+            Value::Int(number) => decimal_digits(number.unsigned_abs()) + usize::from(*number < 0),
             Value::List(items) => {
                 2 + items.len().saturating_sub(1) + items.iter().map(Value::json_bytes).sum::<usize>()
             }
@@ -394,6 +392,40 @@ impl Value {
     }
 }
 
+/// A value with the length of its canonical JSON. Limits are checked against the length several
+/// times a change, and computing it takes time in proportion to the value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeasuredValue {
+    json_bytes: usize,
+    value: Value,
+}
+
+impl MeasuredValue {
+    /// As [`Value::json_bytes`], in constant time.
+    pub fn json_bytes(&self) -> usize {
+        self.json_bytes
+    }
+
+    /// Returns a copy of the value.
+    pub fn to_value(&self) -> Value {
+        self.value.clone()
+    }
+}
+
+impl From<Value> for MeasuredValue {
+    fn from(value: Value) -> MeasuredValue {
+        MeasuredValue { json_bytes: value.json_bytes(), value }
+    }
+}
+
+impl Deref for MeasuredValue {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.value
+    }
+}
+
 /// What stands for a secret in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SecretForm {
@@ -410,6 +442,24 @@ impl SecretForm {
             SecretForm::Sealed => sealed.as_str(),
         }
     }
+}
+
+/// The number of decimal digits of a number. Documents of many integers are measured several times a
+/// change, and `u64::ilog10` takes five times as long.
+fn decimal_digits(number: u64) -> usize {
+    const POWERS: [u64; 20] = {
+        let mut powers = [1; 20];
+        let mut exponent = 1;
+        while exponent < powers.len() {
+            powers[exponent] = powers[exponent - 1] * 10;
+            exponent += 1;
+        }
+        powers
+    };
+    // A number of so many bits has this many digits, or one more: 1233 / 4096 is about log10(2).
+    let bits = u64::BITS - (number | 1).leading_zeros();
+    let digits = (bits * 1233 / 4096) as usize;
+    digits + usize::from((number | 1) >= POWERS[digits])
 }
 
 fn zigzag(number: i64) -> u64 {
@@ -455,6 +505,7 @@ pub fn json_text_bytes(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
     use alloc::vec;
     use proptest::prelude::*;
 
@@ -484,6 +535,17 @@ mod tests {
             prop_assert!(decoder.is_empty());
             prop_assert_eq!(value.to_json().len(), value.json_bytes());
             prop_assert_eq!(value.validate(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn the_length_of_an_integer_is_that_of_its_digits() {
+        let powers = (0..20).map(|exponent| 10_u64.pow(exponent));
+        for number in powers.flat_map(|power| [power - 1, power, power + 1]).chain([u64::MAX]) {
+            assert_eq!(decimal_digits(number), number.to_string().len(), "{number}");
+        }
+        for number in [i64::MIN, -10, -9, 0, 9, 10, i64::MAX] {
+            assert_eq!(Value::Int(number).json_bytes(), number.to_string().len(), "{number}");
         }
     }
 

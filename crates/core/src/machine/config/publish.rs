@@ -147,7 +147,7 @@ impl Namespace {
                     }
                     let value = kept.unwrap_or(value);
                     staged.hold_type(Item::Pair(key.clone()), retype);
-                    let pair = Pair { value, schema: None, revision: number, source: None };
+                    let pair = Pair { value: value.into(), schema: None, revision: number, source: None };
                     staged.pairs.insert(key, Some(Arc::new(pair)));
                 }
                 Change::PutContainer { key, fields, retype } => {
@@ -156,7 +156,7 @@ impl Namespace {
                 }
                 Change::KeepSecret { key } => {
                     let pair = staged.pair(&self.contents, &key);
-                    if !pair.is_some_and(|pair| matches!(pair.value, Value::Secret(_))) {
+                    if !pair.is_some_and(|pair| matches!(*pair.value, Value::Secret(_))) {
                         return Err(ConfigError::NoSecret(key));
                     }
                 }
@@ -223,7 +223,7 @@ impl Namespace {
     fn kept_secret(&self, staged: &Staged, key: &str, new: &Value) -> Option<Value> {
         let is_mask = matches!(new, Value::Text(text) if **text == *SECRET_MASK);
         let held = staged.pair(&self.contents, key).filter(|_| is_mask)?;
-        matches!(held.value, Value::Secret(_)).then(|| held.value.clone())
+        matches!(*held.value, Value::Secret(_)).then(|| held.value.to_value())
     }
 
     /// Gives every staged pair and container its schema: the one that the change sets, or else the
@@ -257,7 +257,7 @@ impl Namespace {
                 // It keeps the schema of its source.
                 Some(_) if is_inherited && !staged.schemas.contains_key(&item) => {}
                 // A secret is sealed for the namespace that sets it.
-                Some(pair) if is_inherited && matches!(pair.value, Value::Secret(_)) => {
+                Some(pair) if is_inherited && matches!(*pair.value, Value::Secret(_)) => {
                     let from = pair.source.as_deref().cloned().ok_or(ConfigError::NoPair(key.clone()))?;
                     return Err(ConfigError::Inherited { item, from });
                 }
@@ -344,7 +344,7 @@ impl Namespace {
             }
             match pair.value.int_as_float() {
                 Some(value) if now == Datatype::Float => {
-                    Arc::make_mut(pair).value = value;
+                    Arc::make_mut(pair).value = value.into();
                 }
                 _ => return Err(ConfigError::PairRetyped { pair: key.clone(), now, wanted }),
             }
@@ -513,7 +513,7 @@ fn restoration(item: &Item, content: Option<Content>, now: Option<Content>) -> V
     let key = item.key().clone();
     let (put, schema) = match content.filter(sets) {
         Some(Content::Pair(pair)) => {
-            let value = pair.value.clone();
+            let value = pair.value.to_value();
             (Change::PutPair { key, value, retype: true }, pair.schema.clone())
         }
         Some(Content::Container(container)) => {

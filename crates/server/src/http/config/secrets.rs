@@ -120,7 +120,7 @@ impl Reveal {
 
     /// The secret of a pair; `None` if it holds none.
     fn opened(&self, key: &str, pair: &Pair) -> Result<Option<PlainSecret>, ApiError> {
-        let Value::Secret(sealed) = &pair.value else { return Ok(None) };
+        let Value::Secret(sealed) = &*pair.value else { return Ok(None) };
         let namespace = pair.source.as_deref().unwrap_or(&self.namespace);
         let place = SecretPair { namespace, key };
         Ok(Some(required(self.keyring.as_deref())?.open(place, sealed)?))
@@ -130,7 +130,7 @@ impl Reveal {
     pub fn pair<S: Store>(&self, call: &Call<'_, S>, key: &str, pair: &Pair) -> Result<Response, ApiError> {
         check_source(call, pair)?;
         let shown = self.shown(key, pair)?;
-        if matches!(pair.value, Value::Secret(_)) {
+        if matches!(*pair.value, Value::Secret(_)) {
             record(call, &format!("secret of pair {}/{key}", self.namespace));
         }
         Ok(uncached(show::respond(shown)))
@@ -171,7 +171,7 @@ impl Reveal {
         for (key, pair) in &mut found.pairs {
             if let Some(secret) = self.opened(key, pair)? {
                 let value = Value::text(secret.expose());
-                *pair = Arc::new(Pair { value, ..Pair::clone(pair) });
+                *pair = Arc::new(Pair { value: value.into(), ..Pair::clone(pair) });
             }
         }
         Ok(found)
@@ -179,7 +179,7 @@ impl Reveal {
 }
 
 fn has_secrets(found: &Found) -> bool {
-    found.pairs.values().any(|pair| matches!(pair.value, Value::Secret(_)))
+    found.pairs.values().any(|pair| matches!(*pair.value, Value::Secret(_)))
 }
 
 /// Forbids caches to keep an answer.
@@ -204,7 +204,7 @@ fn check_permission<S: Store>(call: &Call<'_, S>, namespace: &Name) -> Result<()
 
 /// Checks that the client may see an inherited secret where it is set.
 fn check_source<S: Store>(call: &Call<'_, S>, pair: &Pair) -> Result<(), ApiError> {
-    match (&pair.value, &pair.source) {
+    match (&*pair.value, &pair.source) {
         (Value::Secret(_), Some(source)) => check_permission(call, source),
         _ => Ok(()),
     }
@@ -265,7 +265,7 @@ impl Rotation {
     fn of(keyring: Option<Arc<Keyring>>, namespace: &Name, export: &Export) -> Result<Rotation, ApiError> {
         let mut rotation = Rotation { current: 0, changes: Vec::new() };
         for (key, pair) in &export.pairs {
-            let Value::Secret(sealed) = &pair.value else { continue };
+            let Value::Secret(sealed) = &*pair.value else { continue };
             // Rotated where it is set.
             if pair.source.is_some() {
                 continue;
@@ -309,7 +309,9 @@ mod tests {
     }
 
     fn export(pairs: BTreeMap<Arc<str>, Value>) -> Export {
-        let pair = |(key, value)| (key, Arc::new(Pair { value, schema: None, revision: 1, source: None }));
+        let pair = |(key, value)| {
+            (key, Arc::new(Pair { value: Value::into(value), schema: None, revision: 1, source: None }))
+        };
         let pairs = pairs.into_iter().map(pair).collect();
         Export { revision: 1, policy: Policy::default(), pairs, containers: BTreeMap::new() }
     }

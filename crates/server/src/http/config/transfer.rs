@@ -110,7 +110,7 @@ pub(super) fn export_tree(namespace: &Name, export: &Export) -> Value {
         let datatype = pair.value.datatype();
         let mut entries = vec![
             ("key", Value::Text(key.clone())),
-            ("value", pair.value.clone()),
+            ("value", pair.value.to_value()),
             ("datatype", Value::Int(datatype as i64)),
             ("type", Value::text(datatype.name())),
         ];

@@ -362,7 +362,7 @@ impl<'a> Account<'a> {
                 }
                 (Query::Pairs(_), ConfigReply::Pairs { total, items, .. }) => {
                     let items: BTreeMap<_, _> =
-                        items.iter().map(|(key, pair)| (key.clone(), pair.value.clone())).collect();
+                        items.iter().map(|(key, pair)| (key.clone(), pair.value.to_value())).collect();
                     *total == state.pairs.len() && items == state.pairs
                 }
                 (Query::Users { key }, ConfigReply::Users { containers, .. }) => {
@@ -486,7 +486,7 @@ impl ConfigState {
         let schemas = of_pairs.chain(of_containers);
         ConfigState {
             schemas: schemas.filter_map(|(item, schema)| Some((item, schema.clone()?))).collect(),
-            pairs: pairs.iter().map(|(key, pair)| (key.clone(), pair.value.clone())).collect(),
+            pairs: pairs.iter().map(|(key, pair)| (key.clone(), pair.value.to_value())).collect(),
             containers: containers.iter().map(|(key, container)| (key.clone(), fields(container))).collect(),
         }
     }
@@ -523,7 +523,7 @@ impl ConfigState {
         self.set_schema(item, schema);
         match (item, content) {
             (Item::Pair(key), Some(Content::Pair(pair))) => {
-                self.pairs.insert(key.clone(), pair.value.clone());
+                self.pairs.insert(key.clone(), pair.value.to_value());
             }
             (Item::Container(key), Some(Content::Container(container))) => {
                 let fields = container.fields.iter().map(|field| (field.key.clone(), field.refers.clone()));

@@ -21,7 +21,7 @@ pub(in crate::checkers) fn finds(state: &ConfigState, text: &str, found: &[Searc
     let containers: Vec<_> = containers.map(|(key, _)| key).collect();
     let (found_pairs, found_containers) = found.split_at(pairs.len().min(found.len()));
     let is_pair = |(found, (key, value)): (&SearchMatch, &(&Arc<str>, &Value))| {
-        let has_value = matches!(&found.content, Content::Pair(pair) if pair.value == **value);
+        let has_value = matches!(&found.content, Content::Pair(pair) if *pair.value == **value);
         found.item == Item::Pair((*key).clone()) && has_value && found.containers == state.users_of(key)
     };
     let is_container =

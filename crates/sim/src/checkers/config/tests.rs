@@ -24,7 +24,7 @@ fn name() -> Name {
 }
 
 fn pair(number: i64) -> Arc<Pair> {
-    Arc::new(Pair { value: Value::Int(number), schema: None, revision: 1, source: None })
+    Arc::new(Pair { value: Value::Int(number).into(), schema: None, revision: 1, source: None })
 }
 
 fn container() -> Arc<Container> {
@@ -99,7 +99,7 @@ impl ConfigHistory {
     fn judge(mut self) -> Result<(), Violation> {
         let oldest = self.revisions.first().map_or(1, |view| view.number);
         let number = match self.revisions.first().map(|view| &view.changes[0].after) {
-            Some(Some(Content::Pair(pair))) => match pair.value {
+            Some(Some(Content::Pair(pair))) => match *pair.value {
                 Value::Int(number) => number,
                 _ => 0,
             },
@@ -237,7 +237,12 @@ fn a_pair_that_did_not_keep_its_datatype_is_noticed() {
         let change = ChangeView {
             item: Item::Pair("p".into()),
             before: Some(Content::Pair(pair(20))),
-            after: Some(Content::Pair(Arc::new(Pair { value, schema: None, revision: 3, source: None }))),
+            after: Some(Content::Pair(Arc::new(Pair {
+                value: value.into(),
+                schema: None,
+                revision: 3,
+                source: None,
+            }))),
         };
         history.revisions.push(RevisionView {
             number: 3,
@@ -267,7 +272,8 @@ fn with_schema(value: Value, stays: bool) -> ConfigHistory {
     history.ask(Request::Write(write.into()));
     history.done(token, 3);
     let schema = schema.filter(|_| stays);
-    let after = Some(Content::Pair(Arc::new(Pair { value, schema, revision: 3, source: None })));
+    let after =
+        Some(Content::Pair(Arc::new(Pair { value: value.into(), schema, revision: 3, source: None })));
     let changes = vec![ChangeView { item, before: Some(Content::Pair(pair(20))), after }];
     history.revisions.push(RevisionView { number: 3, stamp, action: Action::Publish, changes });
     history

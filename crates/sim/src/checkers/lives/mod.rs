@@ -208,7 +208,7 @@ fn explains(state: Option<NamespaceView<'_>>, query: &Query, answer: &Answer) ->
                 && (view.pairs, view.containers) == counts
         }
         (Query::Pairs(_), Ok(ConfigReply::Pairs { revision, total, items })) => {
-            let items = items.iter().map(|(key, pair)| (key.clone(), pair.value.clone()));
+            let items = items.iter().map(|(key, pair)| (key.clone(), pair.value.to_value()));
             *revision == newest && *total == content.pairs.len() && content.pairs == items.collect()
         }
         (Query::Pair { key, .. }, Ok(ConfigReply::Pair { revision: found, pair })) => {

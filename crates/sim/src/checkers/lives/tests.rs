@@ -96,7 +96,7 @@ impl LifetimeHistory {
 fn pair(revision: u64, number: i64) -> Answer {
     Ok(ConfigReply::Pair {
         revision,
-        pair: Arc::new(Pair { value: Value::Int(number), schema: None, revision, source: None }),
+        pair: Arc::new(Pair { value: Value::Int(number).into(), schema: None, revision, source: None }),
     })
 }
 
@@ -133,7 +133,7 @@ fn an_honest_story_holds() {
     history.reads(Query::History { item: None, before: None, limit: 5 }, history_page(&[(3, 4)]));
     let pairs = Map::from([(
         "p".into(),
-        Arc::new(Pair { value: Value::Int(3), schema: None, revision: 3, source: None }),
+        Arc::new(Pair { value: Value::Int(3).into(), schema: None, revision: 3, source: None }),
     )]);
     let export = Export { revision: 3, policy: Policy::default(), pairs, containers: Map::new() };
     history.reads(Query::Export { at: None }, Ok(ConfigReply::Export(export)));

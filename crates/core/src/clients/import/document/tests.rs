@@ -50,7 +50,10 @@ fn values_get_the_present_datatype_if_nothing_is_lost() {
 /// A namespace with pairs 0 to 2, and containers that refer to pairs by field.
 fn export(containers: &[(&str, &[(&str, &str)])]) -> Export {
     let pair = |(key, value)| {
-        (Arc::from(key), Arc::new(Pair { value: Value::Int(value), schema: None, revision: 1, source: None }))
+        (
+            Arc::from(key),
+            Arc::new(Pair { value: Value::Int(value).into(), schema: None, revision: 1, source: None }),
+        )
     };
     let container = |&(key, fields): &(&str, &[(&str, &str)])| {
         let field = |&(key, pair): &(&str, &str)| Field { key: key.into(), refers: Refers::One(pair.into()) };
@@ -119,7 +122,10 @@ fn what_other_containers_resolve_to_does_not_change() {
 /// A namespace in which container `c` has these fields, and `other` refers to `used_elsewhere`.
 fn nested_export(pairs: &[(&str, Value)], fields: &[(&str, Refers)], used_elsewhere: &[&str]) -> Export {
     let pair = |(key, value): &(&str, Value)| {
-        (Arc::from(*key), Arc::new(Pair { value: value.clone(), schema: None, revision: 1, source: None }))
+        (
+            Arc::from(*key),
+            Arc::new(Pair { value: value.clone().into(), schema: None, revision: 1, source: None }),
+        )
     };
     let own = fields.iter().map(|(key, refers)| Field { key: (*key).into(), refers: refers.clone() });
     let others = used_elsewhere.iter().map(|key| Field { key: (*key).into(), refers: one(key) });

@@ -264,7 +264,7 @@ fn a_pair_keeps_its_datatype_unless_the_change_says_otherwise() {
     assert_eq!(publish(&mut config, vec![put("p", Value::text("x")), int("p", 2)]), Ok((4, true)));
     assert_eq!(publish(&mut config, vec![put("ratio", Value::Int(2))]), Ok((5, true)), "2 is 2.0 here");
     let pair = |config: &Config, key: &str| match ask(config, Query::Pair { key: key.into(), at: None }) {
-        Ok(ConfigReply::Pair { pair, .. }) => pair.value.clone(),
+        Ok(ConfigReply::Pair { pair, .. }) => pair.value.to_value(),
         other => panic!("{other:?}"),
     };
     assert_eq!(pair(&config, "ratio"), float(2.0));
@@ -389,7 +389,7 @@ fn history_tells_what_who_and_why() {
     assert_eq!((reported, page.next), (expected.to_vec(), None));
     assert_eq!(page.revisions[0].stamp, stamp(1_000));
     let pair = |content: &Option<_>| match content {
-        Some(crate::command::config::Content::Pair(pair)) => Some(pair.value.clone()),
+        Some(crate::command::config::Content::Pair(pair)) => Some(pair.value.to_value()),
         _ => None,
     };
     let change = &page.revisions[1].changes[0];
