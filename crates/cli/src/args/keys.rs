@@ -28,7 +28,7 @@ pub struct KvArgs {
 /// The commands of `kv`.
 #[derive(Debug, Subcommand)]
 pub enum KvCommand {
-    /// Print a key's value; exit 1 if there is no such key
+    /// Print a key's value; exit 3 if there is no such key
     ///
     /// On a terminal the value is followed by a line break and its version. A pipe or file gets
     /// exactly the bytes of the value. --output json has the version too, and bytes that are not
@@ -38,7 +38,7 @@ pub enum KvCommand {
     ///
     /// Replaces an existing value, unless a condition prevents it. Prints the new version.
     Put(PutArgs),
-    /// Delete a key; exit 1 if there is no such key
+    /// Delete a key; exit 3 if there is no such key
     #[command(visible_alias = "delete")]
     Del(DelArgs),
     /// List keys in byte order
@@ -217,7 +217,7 @@ pub enum AtomicCommand {
     Get(AtomicGetArgs),
     /// Store a value and print the previous one
     Exchange(AtomicExchangeArgs),
-    /// Store a value if the register holds the expected one; exit 1 if it does not
+    /// Store a value if the register holds the expected one; exit 4 if it does not
     Cas(AtomicCasArgs),
 }
 
