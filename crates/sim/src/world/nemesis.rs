@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use tidelock_core::event::{Event, ShardStatus};
-use tidelock_core::types::NodeId;
+use tidelock_core::types::{NodeId, ShardId};
 use tidelock_core::version::SupportedVersions;
 
 use super::World;
@@ -131,21 +131,36 @@ impl World<'_> {
         }
     }
 
-    /// Whether only the disks of a minority are faulty, so that the cluster can serve.
+    /// Whether only disks are faulty, and of each shard those of a minority of its voters, so that
+    /// every shard can serve.
     pub(crate) fn only_few_disks_are_slow(&self) -> bool {
         let plan = self.plan;
         let is_about_disks =
             |index: &usize| matches!(plan.faults[*index].fault, Fault::HangDisk(_) | Fault::SlowDisk(_));
-        let is_slow = |host: &Host| host.hang > Micros(0) || host.slowness > 1;
         let NetworkConditions { delay_max, spikes_per_mille, drops_per_mille, .. } = plan.conditions;
         let is_calm = spikes_per_mille + drops_per_mille == 0 && delay_max * 8 < plan.election_timeout();
         is_calm
             && plan.operator_actions.is_empty()
             && !plan.faults.iter().any(|scheduled| matches!(scheduled.fault, Fault::Relocate(_)))
-            && 2 * self.count_hosts(is_slow) < plan.nodes
             && self.nemesis.active.keys().all(is_about_disks)
             && self.hosts.iter().all(Host::is_running)
-            && 2 * self.count_hosts(|host| is_slow(host) || self.needs_snapshot(host)) < plan.nodes
+            && self.most_voters_are_quick()
+    }
+
+    /// Whether most voters of each shard have a disk that works, and a log that goes on from the
+    /// leader's.
+    fn most_voters_are_quick(&self) -> bool {
+        let mut voters: BTreeMap<ShardId, (u64, u64)> = BTreeMap::new();
+        for host in &self.hosts {
+            let is_hindered = host.hang > Micros(0) || host.slowness > 1 || self.needs_snapshot(host);
+            let replicas = host.status().map_or_else(Vec::new, |status| status.shards);
+            for replica in replicas.iter().filter(|replica| replica.votes) {
+                let (all, hindered) = voters.entry(replica.shard).or_default();
+                *all += 1;
+                *hindered += u64::from(is_hindered);
+            }
+        }
+        voters.values().all(|(all, hindered)| 2 * hindered < *all)
     }
 
     /// Whether all hosts run, each link delivers what is sent over it, and no fault is active.
@@ -154,10 +169,6 @@ impl World<'_> {
         (!self.is_loaded || spikes_per_mille + drops_per_mille == 0)
             && self.nemesis.active.is_empty()
             && self.hosts.iter().all(|host| !host.is_member() || host.is_running())
-    }
-
-    fn count_hosts(&self, condition: impl Fn(&Host) -> bool) -> u64 {
-        self.hosts.iter().filter(|host| condition(host)).count() as u64
     }
 
     /// Whether a replica of a host has fallen behind the log of another host. Until it has received
