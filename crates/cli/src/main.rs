@@ -1,6 +1,6 @@
 //! The binary `tidelock`: `serve`, `dev`, `kv`, `txn`, `watch`, `lease`, `lock`, `atomic`,
-//! `config`, `cluster`, `backup`, `login`, `auth`, `audit`, `tls`, `bench`, `doctor`, `health`,
-//! `completions` and `man`.
+//! `config`, `cluster`, `backup`, `shell`, `login`, `auth`, `audit`, `tls`, `bench`, `doctor`,
+//! `health`, `completions` and `man`.
 //!
 //! Parses the command line, runs the command, and sets the exit code. Each command has its own
 //! file.
@@ -31,6 +31,7 @@ mod login;
 mod man;
 mod new_file;
 mod serve;
+mod shell;
 mod time;
 mod tls;
 mod txn;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::Atomic(args) => atomic::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Backup(args) => backup::run(args),
+        Command::Shell(args) => shell::run(&args),
         Command::Login(args) => login::run(args),
         Command::Auth(args) => auth::run(*args),
         Command::Audit(args) => audit::run(&args),

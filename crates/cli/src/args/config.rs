@@ -136,8 +136,8 @@ pub enum NsCommand {
     /// Delete a namespace and its history; with --force even if it holds pairs or containers
     #[command(visible_alias = "del")]
     Delete {
-        /// The name
-        name: String,
+        /// The namespace
+        namespace: String,
         /// Delete it even if it holds pairs or containers
         #[arg(long)]
         force: bool,
@@ -147,13 +147,13 @@ pub enum NsCommand {
     },
     /// Show how much a namespace holds: revisions, pairs, containers, bytes
     Info {
-        /// The name
-        name: String,
+        /// The namespace
+        namespace: String,
     },
     /// Set how much history a namespace keeps
     Policy {
-        /// The name
-        name: String,
+        /// The namespace
+        namespace: String,
         /// Maximum number of revisions
         #[arg(long, value_name = "N", required_unless_present = "days")]
         revisions: Option<u64>,
@@ -166,16 +166,16 @@ pub enum NsCommand {
     },
     /// Show from which namespaces one inherits, whether it is protected, and its canary
     Inheritance {
-        /// The name
-        name: String,
+        /// The namespace
+        namespace: String,
     },
     /// Set the namespaces from which one inherits every pair and container that it does not set
     ///
     /// The first parent that has an item gives it. All of them need the same hash slot: give their
     /// names the same beginning in braces, such as {shop}/base, {shop}/dev and {shop}/prod.
     Parents {
-        /// The name
-        name: String,
+        /// The namespace
+        namespace: String,
         /// The parents; none: it inherits nothing
         parents: Vec<String>,
         /// Who and why.
@@ -184,8 +184,8 @@ pub enum NsCommand {
     },
     /// Let only drafts change a namespace that somebody else has approved
     Protect {
-        /// The name
-        name: String,
+        /// The namespace
+        namespace: String,
         /// End the protection
         #[arg(long)]
         off: bool,

@@ -144,6 +144,20 @@ pub enum Command {
     Cluster(ClusterArgs),
     /// Save all keys to a file, and restore them
     Backup(BackupArgs),
+    /// Run commands line by line, with completion and a history
+    ///
+    /// A line is a command without the word `tidelock`, and words are quoted as in a POSIX shell.
+    /// The flags of the shell apply to every command that does not have its own. Tab completes
+    /// commands, flags, files, keys and namespaces. Ctrl-C ends the command that runs, Ctrl-D the
+    /// shell.
+    ///
+    /// The history is kept in ~/.local/state/tidelock/history, without lines that begin with a
+    /// space. If standard input is no terminal, its lines are run up to the first that fails, whose
+    /// exit code is that of the shell.
+    #[command(after_help = "Try it:\n  tidelock shell\n  tidelock> kv put app/name shop\n  \
+        tidelock> kv get app/<Tab>\n\n\
+        A script:\n  printf 'kv put a 1\\nkv put b 2\\n' | tidelock shell")]
+    Shell(ShellArgs),
     /// Store the address of a cluster and your token, so that other commands need neither
     ///
     /// Without --client-cert, asks for the token, or reads one line of standard input if that is no
@@ -243,6 +257,14 @@ pub struct DoctorArgs {
     pub data_dir: Option<PathBuf>,
 }
 
+/// Arguments of `shell`.
+#[derive(Debug, Args)]
+pub struct ShellArgs {
+    /// What applies to commands that do not have their own flags.
+    #[command(flatten)]
+    pub client: ClientArgs,
+}
+
 /// How to reach a cluster, and the format of the output.
 #[derive(Debug, Args)]
 pub struct ClientArgs {
@@ -311,6 +333,7 @@ mod tests {
         "tidelock cluster status --verify --wait-s 10",
         "tidelock backup save --url http://127.0.0.1:1 --out f --stale --output json",
         "tidelock backup save --out -",
+        "tidelock shell --url http://127.0.0.1:1 --output json",
         "tidelock backup restore f --url http://127.0.0.1:1",
         "tidelock backup verify f --output json",
         "tidelock backup inspect f",

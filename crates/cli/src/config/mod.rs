@@ -199,22 +199,25 @@ impl Session {
             NsCommand::Create { name, terms } => {
                 self.change(Method::POST, Target::of(&[&name]).with_terms(&terms), b"")
             }
-            NsCommand::Delete { name, force, terms } => {
-                let target = Target::of(&[&name]).with("force", force.then_some(true)).with_terms(&terms);
+            NsCommand::Delete { namespace, force, terms } => {
+                let target =
+                    Target::of(&[&namespace]).with("force", force.then_some(true)).with_terms(&terms);
                 self.change(Method::DELETE, target, b"")
             }
-            NsCommand::Info { name } => {
-                let info = self.show(Target::of(&[&name]))?;
+            NsCommand::Info { namespace } => {
+                let info = self.show(Target::of(&[&namespace]))?;
                 info.map_or(Ok(()), |info| output::write(show::namespace(&info).as_bytes()))
             }
-            NsCommand::Inheritance { name } => environments::inheritance(self, &name),
-            NsCommand::Parents { name, parents, terms } => {
-                environments::set_parents(self, &name, parents, &terms)
+            NsCommand::Inheritance { namespace } => environments::inheritance(self, &namespace),
+            NsCommand::Parents { namespace, parents, terms } => {
+                environments::set_parents(self, &namespace, parents, &terms)
             }
-            NsCommand::Protect { name, off, terms } => environments::protect(self, &name, !off, &terms),
-            NsCommand::Policy { name, revisions, days, terms } => {
+            NsCommand::Protect { namespace, off, terms } => {
+                environments::protect(self, &namespace, !off, &terms)
+            }
+            NsCommand::Policy { namespace, revisions, days, terms } => {
                 let policy = PolicyRequest { revisions, days, ..PolicyRequest::default() };
-                let target = Target::of(&[&name, "policy"]).with_terms(&terms);
+                let target = Target::of(&[&namespace, "policy"]).with_terms(&terms);
                 self.change(Method::POST, target, &encode(&policy))
             }
         }

@@ -1,18 +1,16 @@
 //! `tidelock login` and `tidelock auth`, against a server that records what they request.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, tcgetattr};
 use serde_json::{Value, json};
 
 use crate::harness::recorder::{Recorder, Request};
+use crate::harness::terminal::Terminal;
 use crate::harness::{eventually, tidelock};
 
 const TOKEN: &str = "tdl_0123456789abcdef_Abcdefghij-lmnopqrstuv_xyzABCDEFGHIJKLMNOPQ_89abcdef";
@@ -182,34 +180,26 @@ fn what_is_no_token_or_would_leave_the_machine_is_not_sent() {
 #[test]
 fn a_terminal_shows_again_what_is_typed_after_a_signal() {
     let user = User::new();
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-    grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("a terminal");
-    let name = ptsname(&terminal, vec![]).expect("a name");
-    let flags = OFlags::RDWR | OFlags::NOCTTY;
-    let typed = rustix::fs::open(name, flags, Mode::empty()).expect("a terminal");
-    let is_shown = || tcgetattr(&typed).expect("a terminal").local_modes.contains(LocalModes::ECHO);
+    let mut terminal = Terminal::open();
     for signal in [Signal::INT, Signal::TERM] {
-        assert!(is_shown());
-        let stdin = typed.try_clone().expect("a handle");
-        let child = user.command(&["login"]).stdin(stdin).spawn().expect("the binary starts");
-        eventually("what is typed is not shown", || (!is_shown()).then_some(()));
+        assert!(terminal.echoes());
+        let child = user.command(&["login"]).stdin(terminal.stdio()).spawn().expect("the binary starts");
+        eventually("what is typed is not shown", || (!terminal.echoes()).then_some(()));
         kill_process(Pid::from_child(&child), signal).expect("it runs");
         let output = child.wait_with_output().expect("it ends");
         assert_eq!(output.status.code(), Some(1), "{}", said(&output));
         assert!(said(&output).contains("interrupted; nothing was stored"), "{}", said(&output));
     }
-    assert!(is_shown());
+    assert!(terminal.echoes());
 
     let node = node();
-    let stdin = typed.try_clone().expect("a handle");
-    let child = user.command(&["login", &node.url()]).stdin(stdin).spawn().expect("the binary starts");
-    eventually("what is typed is not shown", || (!is_shown()).then_some(()));
-    File::from(terminal.try_clone().expect("a handle"))
-        .write_all(format!("{TOKEN}\n").as_bytes())
-        .expect("typed");
+    let child =
+        user.command(&["login", &node.url()]).stdin(terminal.stdio()).spawn().expect("the binary starts");
+    eventually("what is typed is not shown", || (!terminal.echoes()).then_some(()));
+    terminal.type_keys(&format!("{TOKEN}\n"));
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{}", said(&output));
-    assert!(is_shown());
+    assert!(terminal.echoes());
 }
 
 #[test]

@@ -45,6 +45,7 @@ mod joining;
 mod key_watches;
 mod lifecycle;
 mod limits;
+mod line_shell;
 mod linearizable;
 mod lost_majority;
 mod machines;

@@ -15,6 +15,7 @@ pub mod reports;
 pub mod resp;
 pub mod shell;
 pub mod slow_disk;
+pub mod terminal;
 pub mod tmpfs;
 
 use std::process::Command;
