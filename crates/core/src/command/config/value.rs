@@ -444,8 +444,8 @@ impl SecretForm {
     }
 }
 
-/// The number of decimal digits of a number. Documents of many integers are measured several times a
-/// change, and `u64::ilog10` takes five times as long.
+/// The number of decimal digits of a number. An import has up to 250,000 of them, and `u64::ilog10`
+/// takes five times as long.
 fn decimal_digits(number: u64) -> usize {
     const POWERS: [u64; 20] = {
         let mut powers = [1; 20];
