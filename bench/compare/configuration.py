@@ -188,7 +188,7 @@ class Measurement:
                     imported.append(len(revisions))
         ratios = [own / other for own, other in zip(found["with"], found["without"])]
         own, other = statistics.median(found["with"]), statistics.median(found["without"])
-        self.say(f"\np99 of {WRITES_PER_SECOND:,} writes/s of keys while one client imports {len(long_document(0)):,} bytes in a loop, "
+        self.say(f"- p99 of {WRITES_PER_SECOND:,} writes/s of keys while one client imports {len(long_document(0)):,} bytes in a loop, "
                  f"{statistics.median(imported):.0f} times in {self.settings.seconds} s: {own:,.0f} µs; without imports {other:,.0f} µs; "
                  f"ratio {statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f}).")
 
