@@ -141,8 +141,8 @@ def secure_runs(cluster, left_out):
     cluster.administer("auth", "token", "create", "nobody", "--out", str(token))
     without = {*left_out["open"], *left_out["administrator"]}
     return [
-        Run("administrator", "coverage", with_token(cluster, cluster.root_token), without, TIDELOCK_TOKEN="administrator"),
-        Run("without grants", "coverage", with_token(cluster, token), TIDELOCK_TOKEN="without grants"),
+        Run("administrator", "examples,coverage", with_token(cluster, cluster.root_token), without, TIDELOCK_TOKEN="administrator"),
+        Run("without grants", "examples,coverage", with_token(cluster, token), TIDELOCK_TOKEN="without grants"),
     ]
 
 
