@@ -61,8 +61,14 @@ pub struct Profiles {
 
 /// The directory of the user's settings: `$XDG_CONFIG_HOME/tidelock`, or `~/.config/tidelock`.
 pub fn settings_directory() -> Option<PathBuf> {
+    user_directory("XDG_CONFIG_HOME", ".config")
+}
+
+/// The directory `tidelock` in the one that a variable of the XDG Base Directory Specification
+/// names, or in its default, relative to the user's home; `None` without a home.
+pub fn user_directory(variable: &str, default: &str) -> Option<PathBuf> {
     let given = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let base = given("XDG_CONFIG_HOME").or_else(|| Some(given("HOME")?.join(".config")));
+    let base = given(variable).or_else(|| Some(given("HOME")?.join(default)));
     Some(base?.join("tidelock"))
 }
 

@@ -152,8 +152,8 @@ pub enum Command {
     /// shell.
     ///
     /// The history is kept in ~/.local/state/tidelock/history, without lines that begin with a
-    /// space. If standard input is no terminal, its lines are run up to the first that fails, whose
-    /// exit code is that of the shell.
+    /// space. If standard input is not a terminal, the shell runs its lines until one fails, and
+    /// exits with the exit code of that one.
     #[command(after_help = "Try it:\n  tidelock shell\n  tidelock> kv put app/name shop\n  \
         tidelock> kv get app/<Tab>\n\n\
         A script:\n  printf 'kv put a 1\\nkv put b 2\\n' | tidelock shell")]

@@ -2,8 +2,8 @@
 //! namespaces from the cluster, files from the disk.
 //!
 //! Keys are completed as paths are, up to the next slash, so that a large store shows a page of
-//! choices. They are read from the node's own replica and for at most a second: what a node cannot
-//! say soon is not completed.
+//! choices. A node lists them from its own replica, and has a second for it: without an answer by
+//! then, nothing is completed.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use serde_json::Value;
 use tidelock_api::keys::KeyPage;
 use tidelock_client::{Call, Client, ClientOptions, keys};
 
-use super::expected::{Expected, expected};
-use super::words::before_cursor;
+use super::completion::{Completion, completion};
+use super::words::{before_cursor, without_program_name};
 use crate::args::Cli;
 
 /// How long a node may take to list keys or namespaces.
@@ -35,14 +35,14 @@ pub struct LineCompleter {
 }
 
 impl LineCompleter {
-    /// Lists what it completes at these nodes.
+    /// Asks these nodes for keys and namespaces.
     pub fn new(options: ClientOptions) -> LineCompleter {
         let mut commands = Cli::command();
         commands.build();
         LineCompleter { client: Client::new(options, TIMEOUT), commands, files: FilenameCompleter::new() }
     }
 
-    /// The whole words and the beginnings of words that can stand in place of `begun`.
+    /// Keys, and beginnings of keys up to the next slash, that begin with `begun`.
     fn keys(&self, begun: &str) -> Vec<Pair> {
         let prefix = keys::query_value(begun.as_bytes());
         let target = format!("/v1/keys?prefix={prefix}&delimiter=/&limit={KEYS_MAX}&stale=true");
@@ -73,18 +73,18 @@ impl Completer for LineCompleter {
     type Candidate = Pair;
 
     fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
-        let before = before_cursor(&line[..pos]);
-        let found = match expected(&self.commands, &before.words, &before.begun) {
-            Expected::OneOf(words) => {
-                let fitting = words.into_iter().filter(|word| word.starts_with(&before.begun));
+        let cursor = before_cursor(&line[..pos]);
+        let found = match completion(&self.commands, without_program_name(&cursor.words), &cursor.begun) {
+            Completion::OneOf(words) => {
+                let fitting = words.into_iter().filter(|word| word.starts_with(&cursor.begun));
                 fitting.filter_map(|word| replacement(&word, " ")).collect()
             }
-            Expected::Key => self.keys(&before.begun),
-            Expected::Namespace => self.namespaces(&before.begun),
-            Expected::File => return self.files.complete_path(line, pos),
-            Expected::Other => Vec::new(),
+            Completion::Key => self.keys(&cursor.begun),
+            Completion::Namespace => self.namespaces(&cursor.begun),
+            Completion::File => return self.files.complete_path(line, pos),
+            Completion::Other => Vec::new(),
         };
-        Ok((before.start, found))
+        Ok((cursor.start, found))
     }
 }
 

@@ -5,15 +5,16 @@
 //! The flags of the shell are the defaults of the commands.
 
 mod completer;
-mod expected;
+mod completion;
 mod words;
 
 use std::env;
+use std::ffi::OsString;
 use std::fs::DirBuilder;
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 
 use clap::ValueEnum;
@@ -21,11 +22,13 @@ use rustix::process::Signal;
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{CompletionType, Config, Editor};
+use tidelock_client::profiles::user_directory;
 use tidelock_client::{CliError, output};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{self, SignalKind, signal};
 
 use self::completer::LineCompleter;
+use self::words::without_program_name;
 use crate::args::{ClientArgs, ShellArgs};
 
 const PROMPT: &str = "tidelock> ";
@@ -36,7 +39,7 @@ const HISTORY_LINES_MAX: usize = 1_000;
 /// Runs `shell`.
 pub fn run(args: &ShellArgs) -> Result<(), CliError> {
     let options = args.client.connection.resolve()?;
-    let runner = Runner {
+    let runner = CommandRunner {
         program: env::current_exe().map_err(CliError::io("the path of this program"))?,
         variables: variables(&args.client),
     };
@@ -49,11 +52,11 @@ pub fn run(args: &ShellArgs) -> Result<(), CliError> {
          Tab completes, Ctrl-D leaves.",
         nodes.join(", ")
     ))?;
-    let _interrupts = Interrupts::catch()?;
+    let _interrupts = InterruptHandler::catch()?;
     let mut editor = editor(LineCompleter::new(options)).map_err(of_terminal)?;
     let history = history_file();
     if let Some(history) = &history {
-        // Ignored: the first time there is none.
+        // Ignored: there is no file before the first line.
         let _ = editor.load_history(history);
     }
     loop {
@@ -64,13 +67,13 @@ pub fn run(args: &ShellArgs) -> Result<(), CliError> {
             Err(error) => return Err(of_terminal(error)),
         };
         if let Some(history) = &history {
-            // Ignored: a line that is not kept has been run all the same.
+            // Ignored: the command runs also if the history cannot be written.
             let _ = editor.append_history(history);
         }
         match parse(&line) {
-            Ok(Line::Empty) => {}
-            Ok(Line::Leave) => return Ok(()),
-            Ok(Line::Words(words)) => {
+            Ok(Input::Empty) => {}
+            Ok(Input::Leave) => return Ok(()),
+            Ok(Input::Words(words)) => {
                 let ended = runner.run(&words, Stdio::inherit())?;
                 match ended.signal() {
                     // The prompt begins on a new line, after the ^C that the terminal shows.
@@ -100,19 +103,17 @@ fn editor(completer: LineCompleter) -> rustyline::Result<Editor<LineCompleter, F
     Ok(editor)
 }
 
-/// The file of the history, `$XDG_STATE_HOME/tidelock/history` or the same below `~/.local/state`,
-/// in a directory that only its owner may read: lines have values in them.
+/// The file of the history, in a directory that only its owner may read, because lines have values
+/// in them.
 fn history_file() -> Option<PathBuf> {
-    let given = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let base = given("XDG_STATE_HOME").or_else(|| Some(given("HOME")?.join(".local/state")));
-    let directory = base?.join("tidelock");
+    let directory = user_directory("XDG_STATE_HOME", ".local/state")?;
     DirBuilder::new().recursive(true).mode(0o700).create(&directory).ok()?;
     Some(directory.join("history"))
 }
 
 /// A line that was typed.
 #[derive(Debug, PartialEq, Eq)]
-enum Line {
+enum Input {
     /// Nothing, or a comment.
     Empty,
     Leave,
@@ -120,27 +121,24 @@ enum Line {
     Words(Vec<String>),
 }
 
-fn parse(line: &str) -> Result<Line, &'static str> {
-    let mut words = shlex::split(line).ok_or("a quote is not closed, or the line ends with a backslash")?;
-    // A command that was copied from elsewhere begins so.
-    if words.first().is_some_and(|word| word == "tidelock") {
-        words.remove(0);
-    }
+fn parse(line: &str) -> Result<Input, &'static str> {
+    let words = shlex::split(line).ok_or("a quote is not closed, or the line ends with a backslash")?;
+    let words = without_program_name(&words);
     Ok(match words.first().map(String::as_str) {
-        None => Line::Empty,
-        Some("exit" | "quit") => Line::Leave,
-        Some(_) => Line::Words(words),
+        None => Input::Empty,
+        Some("exit" | "quit") => Input::Leave,
+        Some(_) => Input::Words(words.to_vec()),
     })
 }
 
 /// Runs lines as commands of this binary.
-struct Runner {
+struct CommandRunner {
     program: PathBuf,
-    /// What the flags of the shell are for its commands.
-    variables: Vec<(&'static str, String)>,
+    /// The flags of the shell as environment variables.
+    variables: Vec<(&'static str, OsString)>,
 }
 
-impl Runner {
+impl CommandRunner {
     fn run(&self, words: &[String], input: Stdio) -> Result<ExitStatus, CliError> {
         let variables = self.variables.iter().map(|(name, value)| (name, value));
         let mut command = Command::new(&self.program);
@@ -154,9 +152,9 @@ impl Runner {
         for (number, line) in (1..).zip(lines) {
             let line = line.map_err(CliError::io("standard input"))?;
             match parse(&line).map_err(|error| CliError::Usage(format!("line {number}: {error}")))? {
-                Line::Empty => {}
-                Line::Leave => return Ok(()),
-                Line::Words(words) => {
+                Input::Empty => {}
+                Input::Leave => return Ok(()),
+                Input::Words(words) => {
                     let ended = self.run(&words, Stdio::null())?;
                     if !ended.success() {
                         eprintln!("tidelock: line {number} failed: {line}");
@@ -170,34 +168,34 @@ impl Runner {
     }
 }
 
-/// The environment variables that stand for these flags.
-fn variables(args: &ClientArgs) -> Vec<(&'static str, String)> {
+/// These flags as environment variables, which a command's own flags override.
+fn variables(args: &ClientArgs) -> Vec<(&'static str, OsString)> {
     let connection = &args.connection;
-    let text = |path: &Path| path.display().to_string();
+    let path = |path: &Option<PathBuf>| path.clone().map(OsString::from);
     let urls: Vec<String> = connection.urls.iter().map(ToString::to_string).collect();
-    let output = args.output.to_possible_value().map(|value| value.get_name().to_owned());
+    let output = args.output.to_possible_value().map(|value| value.get_name().into());
     let given = [
-        ("TIDELOCK_URL", (!urls.is_empty()).then(|| urls.join(","))),
-        ("TIDELOCK_CA", connection.ca.as_deref().map(text)),
-        ("TIDELOCK_TOKEN_FILE", connection.token_file.as_deref().map(text)),
-        ("TIDELOCK_CLIENT_CERT", connection.certificate.client_cert.as_deref().map(text)),
-        ("TIDELOCK_CLIENT_KEY", connection.certificate.client_key.as_deref().map(text)),
-        ("TIDELOCK_PROFILE", connection.profile.clone()),
+        ("TIDELOCK_URL", (!urls.is_empty()).then(|| urls.join(",").into())),
+        ("TIDELOCK_CA", path(&connection.ca)),
+        ("TIDELOCK_TOKEN_FILE", path(&connection.token_file)),
+        ("TIDELOCK_CLIENT_CERT", path(&connection.certificate.client_cert)),
+        ("TIDELOCK_CLIENT_KEY", path(&connection.certificate.client_key)),
+        ("TIDELOCK_PROFILE", connection.profile.clone().map(OsString::from)),
         ("TIDELOCK_OUTPUT", output),
-        ("TIDELOCK_TIMEOUT_MS", Some(args.timeout_ms.to_string())),
+        ("TIDELOCK_TIMEOUT_MS", Some(args.timeout_ms.to_string().into())),
     ];
     given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// Keeps Ctrl-C, which the terminal sends to the command and to this process, from ending this
 /// process.
-struct Interrupts {
+struct InterruptHandler {
     _runtime: Runtime,
     _signal: unix::Signal,
 }
 
-impl Interrupts {
-    fn catch() -> Result<Interrupts, CliError> {
+impl InterruptHandler {
+    fn catch() -> Result<InterruptHandler, CliError> {
         let handler = "the handler of signals";
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
         let runtime = runtime.map_err(CliError::io(handler))?;
@@ -205,25 +203,44 @@ impl Interrupts {
             let _guard = runtime.enter();
             signal(SignalKind::interrupt())
         };
-        Ok(Interrupts { _runtime: runtime, _signal: caught.map_err(CliError::io(handler))? })
+        Ok(InterruptHandler { _runtime: runtime, _signal: caught.map_err(CliError::io(handler))? })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeSet;
 
-    fn words(words: &[&str]) -> Result<Line, &'static str> {
-        Ok(Line::Words(words.iter().map(|word| String::from(*word)).collect()))
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    #[test]
+    fn every_flag_reaches_the_commands() {
+        let line = "tidelock shell --url http://a:1 --ca f --token-file f --client-cert f --client-key f \
+                    --profile p --output json --timeout-ms 5";
+        let Command::Shell(args) = Cli::parse_from(line.split_whitespace()).command else {
+            panic!("a shell")
+        };
+        let passed: BTreeSet<&str> = variables(&args.client).into_iter().map(|(name, _)| name).collect();
+        let cli = Cli::command();
+        let shell = cli.find_subcommand("shell").expect("a command");
+        let named = shell.get_arguments().filter_map(|arg| arg.get_env()?.to_str()).collect();
+        assert_eq!(passed, named);
+    }
+
+    fn words(words: &[&str]) -> Result<Input, &'static str> {
+        Ok(Input::Words(words.iter().map(|word| String::from(*word)).collect()))
     }
 
     #[test]
     fn lines_are_split_as_a_shell_does() {
         for (line, parsed) in [
-            ("", Ok(Line::Empty)),
-            ("  # kv get a", Ok(Line::Empty)),
-            ("exit", Ok(Line::Leave)),
-            ("quit", Ok(Line::Leave)),
+            ("", Ok(Input::Empty)),
+            ("  # kv get a", Ok(Input::Empty)),
+            ("exit", Ok(Input::Leave)),
+            ("quit", Ok(Input::Leave)),
             ("kv put 'a b' \"c \\\" d\" # text", words(&["kv", "put", "a b", "c \" d"])),
             ("tidelock kv get a", words(&["kv", "get", "a"])),
             ("kv put a ''", words(&["kv", "put", "a", ""])),

@@ -1,27 +1,35 @@
 //! The words of a line, as a POSIX shell splits it: quotes and backslashes, nothing else.
 
-/// The part of a line before the cursor.
+/// The words of a line up to the cursor.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Before {
+pub struct CursorContext {
     /// The words before the one at the cursor.
     pub words: Vec<String>,
     /// The beginning of the word at the cursor, without quotes.
     pub begun: String,
-    /// Where that word begins in the line, in bytes.
+    /// The byte offset of that word in the line.
     pub start: usize,
 }
 
 /// Splits what is before the cursor. A quote that is still open ends there.
-pub fn before_cursor(line: &str) -> Before {
+pub fn before_cursor(line: &str) -> CursorContext {
     let start = start_of_last_word(line);
     let words = shlex::split(&line[..start]).unwrap_or_default();
     let rest = &line[start..];
     let begun = ["", "'", "\""].iter().find_map(|end| shlex::split(&format!("{rest}{end}")));
     let begun = begun.and_then(|words| words.into_iter().next()).unwrap_or_default();
-    Before { words, begun, start }
+    CursorContext { words, begun, start }
 }
 
-/// The position behind the last space that separates words.
+/// Drops the name of the program, with which a command begins that was copied from elsewhere.
+pub fn without_program_name(words: &[String]) -> &[String] {
+    match words {
+        [first, rest @ ..] if first == "tidelock" => rest,
+        words => words,
+    }
+}
+
+/// The byte offset behind the last space that separates words.
 fn start_of_last_word(line: &str) -> usize {
     let (mut start, mut quote, mut is_escaped) = (0, None, false);
     for (position, character) in line.char_indices() {
@@ -56,7 +64,7 @@ mod tests {
             ("kv get ü ö", &["kv", "get", "ü"], "ö", 10),
         ] {
             let words = words.iter().map(|word| String::from(*word)).collect();
-            let expected = Before { words, begun: begun.to_owned(), start };
+            let expected = CursorContext { words, begun: begun.to_owned(), start };
             assert_eq!(before_cursor(line), expected, "{line}");
         }
     }

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::harness::recorder::{Recorder, Request};
-use crate::harness::terminal::Terminal;
+use crate::harness::terminal::PseudoTerminal;
 use crate::harness::{eventually, tidelock};
 
 const TOKEN: &str = "tdl_0123456789abcdef_Abcdefghij-lmnopqrstuv_xyzABCDEFGHIJKLMNOPQ_89abcdef";
@@ -180,7 +180,7 @@ fn what_is_no_token_or_would_leave_the_machine_is_not_sent() {
 #[test]
 fn a_terminal_shows_again_what_is_typed_after_a_signal() {
     let user = User::new();
-    let mut terminal = Terminal::open();
+    let mut terminal = PseudoTerminal::open();
     for signal in [Signal::INT, Signal::TERM] {
         assert!(terminal.echoes());
         let child = user.command(&["login"]).stdin(terminal.stdio()).spawn().expect("the binary starts");

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use crate::harness::shell::Shell;
-use crate::harness::terminal::Terminal;
+use crate::harness::terminal::PseudoTerminal;
 use crate::harness::{Cluster, tidelock};
 
 /// Runs a script.
@@ -43,8 +43,8 @@ fn a_terminal_has_completion_interrupts_and_a_history() {
     shell.done(&["kv", "put", "app/name", "shop"]);
     shell.done(&["config", "ns", "create", "web shop"]);
     let home = tempfile::tempdir().expect("a directory");
-    let mut terminal = Terminal::open();
-    // It gives the terminal to the command, so that Ctrl-C reaches it.
+    let mut terminal = PseudoTerminal::open();
+    // setsid makes it the controlling terminal of the command, which Ctrl-C then interrupts.
     let binary = tidelock();
     let mut command = Command::new("setsid");
     for (name, value) in binary.get_envs() {

@@ -131,8 +131,8 @@ impl World<'_> {
         }
     }
 
-    /// Whether only disks are faulty, and of each shard those of a minority of its voters, so that
-    /// every shard can serve.
+    /// Whether slow disks are the only faults, and concern a minority of the voters of each shard,
+    /// so that every shard can serve.
     pub(crate) fn only_few_disks_are_slow(&self) -> bool {
         let plan = self.plan;
         let is_about_disks =
@@ -147,8 +147,7 @@ impl World<'_> {
             && self.most_voters_are_quick()
     }
 
-    /// Whether most voters of each shard have a disk that works, and a log that goes on from the
-    /// leader's.
+    /// Whether most voters of each shard have a disk that is not slow, and need no snapshot.
     fn most_voters_are_quick(&self) -> bool {
         let mut voters: BTreeMap<ShardId, (u64, u64)> = BTreeMap::new();
         for host in &self.hosts {

@@ -14,7 +14,7 @@ use rustix::termios::{LocalModes, tcgetattr};
 use super::eventually;
 
 /// A terminal for a command.
-pub struct Terminal {
+pub struct PseudoTerminal {
     keyboard: File,
     /// The command's end.
     line: OwnedFd,
@@ -23,9 +23,9 @@ pub struct Terminal {
     read: usize,
 }
 
-impl Terminal {
+impl PseudoTerminal {
     /// Opens a terminal.
-    pub fn open() -> Terminal {
+    pub fn open() -> PseudoTerminal {
         let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&keyboard).and_then(|()| unlockpt(&keyboard)).expect("a terminal");
         let name = ptsname(&keyboard, vec![]).expect("a name");
@@ -40,7 +40,7 @@ impl Terminal {
                 shown.lock().expect("no panic").push_str(&String::from_utf8_lossy(&bytes[..count]));
             }
         });
-        Terminal { keyboard, line, screen, read: 0 }
+        PseudoTerminal { keyboard, line, screen, read: 0 }
     }
 
     /// An end of the terminal for a command.
