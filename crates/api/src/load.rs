@@ -29,6 +29,25 @@ pub struct Load {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Division")]
     pub division: Option<Division>,
+    /// The leadership that is transferred next, so that all nodes lead for about equally many
+    /// requests. Only the leader of the registry knows; absent also if none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "LeadershipMove")]
+    pub leadership_move: Option<LeadershipMove>,
+}
+
+/// A leadership that goes from one node to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct LeadershipMove {
+    /// Number of the shard.
+    pub shard: u64,
+    /// Number of the node that leads it.
+    pub from: u64,
+    /// Number of the node that will lead it.
+    pub to: u64,
+    /// Why, as a sentence with the shards and requests of both nodes.
+    pub reason: String,
 }
 
 /// How many data shards a cluster has and should have.

@@ -138,6 +138,8 @@ pub enum Fault {
     OnlyFirstDemandChecked,
     /// A join token that one host has used admits a second host.
     JoinTokenReused,
+    /// Leaderships are balanced by their number, whatever they are asked for.
+    LeadershipsByNumber,
     /// A comparison of a transaction with a value holds whatever the key holds.
     UnequalValuesMatch,
     /// A snapshot does not contain the outcomes of transactions with an id.
@@ -185,7 +187,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 74] = [
+    pub const ALL: [Fault; 75] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -241,6 +243,7 @@ impl Faults {
         Fault::CallerLostInForward,
         Fault::OnlyFirstDemandChecked,
         Fault::JoinTokenReused,
+        Fault::LeadershipsByNumber,
         Fault::AuditRecordLost,
         Fault::ClaimedAuthorDropped,
         Fault::UnequalValuesMatch,

@@ -23,7 +23,9 @@ use core::ops::Range;
 use crate::auth::Caller;
 pub use crate::command::PeerClock;
 pub use crate::command::config::ConfigUpdate;
-use crate::command::{ChangedKeys, Checkpoint, DivisionView, HostInfo, Publication, Refusal, Reply, Request};
+use crate::command::{
+    ChangedKeys, Checkpoint, DivisionView, HostInfo, LeadershipMove, Publication, Refusal, Reply, Request,
+};
 use crate::deliberate::Faults;
 use crate::founding::Founding;
 use crate::slots::slot_set::SlotSet;
@@ -106,8 +108,8 @@ pub struct Timing {
     pub request_ticks: u64,
     /// A host that was silent for this long is dead: other hosts replace it where they can.
     pub dead_ticks: u64,
-    /// Interval between leaderships that a node transfers because it leads more shards than others;
-    /// 0: it never does.
+    /// Minimum time between two leaderships that are transferred so that all nodes lead for about
+    /// equally many requests; 0: none is.
     pub balance_ticks: u64,
     /// A node that has not confirmed the registry for this long refuses the requests of principals,
     /// because their permissions may have changed. At least 8.
@@ -361,6 +363,9 @@ pub struct NodeStatus {
     /// How many data shards there should be, if it leads the prime shard and the cluster is divided
     /// automatically.
     pub division: Option<DivisionView>,
+    /// The leadership that is transferred next, so that all nodes lead for about equally many
+    /// requests, if it leads the prime shard.
+    pub leadership: Option<LeadershipMove>,
     /// Totals since it started.
     pub counters: Counters,
 }

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tidelock_core::command::DivisionBlocker;
+use tidelock_core::command::{DivisionBlocker, LeadershipMove};
 use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus, SlowRequest};
 use tidelock_core::limits::SILENT_ELECTION_TIMEOUTS;
 use tidelock_core::types::{NodeId, ShardId, Term};
@@ -46,6 +46,8 @@ pub enum Change {
     ClockAgrees(PeerClock),
     /// Another data shard is wanted, and transactions that span slots hold it back.
     DivisionHeldBack { shards: u64, wanted: u64, transactions: u64 },
+    /// This node, which leads the registry, is about to have a leadership transferred.
+    LeadershipMoves(LeadershipMove),
 }
 
 /// Compares successive statuses of a node.
@@ -57,6 +59,8 @@ pub struct StatusLog {
     apart: Vec<NodeId>,
     /// When a division that is held back was last logged.
     held_back: Option<Instant>,
+    /// The leadership that was to move at the last check, and its two nodes.
+    leadership_move: Option<(ShardId, NodeId, NodeId)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,6 +82,7 @@ impl StatusLog {
             silent: BTreeMap::new(),
             apart: Vec::new(),
             held_back: None,
+            leadership_move: None,
         }
     }
 
@@ -88,6 +93,7 @@ impl StatusLog {
         changes.extend(self.look_at_peers(status, now));
         changes.extend(self.look_at_clocks(status));
         changes.extend(self.look_at_division(status, now));
+        changes.extend(self.look_at_balance(status));
         changes
     }
 
@@ -193,6 +199,13 @@ impl StatusLog {
         self.held_back = Some(now);
         Some(Change::DivisionHeldBack { shards: view.shards, wanted: view.wanted, transactions })
     }
+
+    fn look_at_balance(&mut self, status: &NodeStatus) -> Option<Change> {
+        let next = status.leadership;
+        let parties = next.map(|next| (next.shard, next.from, next.to));
+        let is_news = parties != std::mem::replace(&mut self.leadership_move, parties);
+        next.filter(|_| is_news).map(Change::LeadershipMoves)
+    }
 }
 
 impl Change {
@@ -224,6 +237,15 @@ impl Change {
                     "another data shard is wanted, and not added: transactions of the last hour span slots that a division would \
                      part, and would fail then; give their keys a common hash tag, or divide all the same with `tidelock cluster \
                      add-shard` and `tidelock cluster rebalance`"
+                );
+            }
+            Change::LeadershipMoves(next) => {
+                tracing::info!(
+                    shard = next.shard.0,
+                    from = next.from.0,
+                    to = next.to.0,
+                    reason = %next,
+                    "a leadership is about to be transferred, so that all nodes lead for about equally many requests"
                 );
             }
             Change::Silent { peer, elapsed } => {
@@ -326,6 +348,7 @@ impl SlowRequestLog {
 
 #[cfg(test)]
 mod tests {
+    use tidelock_core::command::LeaderLoad;
     use tidelock_core::types::{LogIndex, MigrationId, ReplicaId, Ticks};
 
     use super::*;
@@ -437,6 +460,25 @@ mod tests {
             seen[2..],
             [vec![Change::ClockApart(clock(-60_000))], vec![], vec![Change::ClockAgrees(clock(3))]]
         );
+    }
+
+    #[test]
+    fn a_leadership_that_moves_is_told_once() {
+        let load = |leads, requests| LeaderLoad { leads, requests };
+        let moves = |to, requests| NodeStatus {
+            leadership: Some(LeadershipMove {
+                shard: ShardId(1),
+                from: NodeId(1),
+                from_load: load(3, requests),
+                to: NodeId(to),
+                to_load: load(1, 0),
+            }),
+            ..NodeStatus::default()
+        };
+        let none = NodeStatus::default;
+        let looks = [moves(2, 900), moves(2, 950), moves(3, 950), none(), moves(3, 950)];
+        let seen = changes(looks.map(|status| (0, status)).to_vec());
+        assert_eq!(seen.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 1, 0, 1], "{seen:?}");
     }
 
     #[test]

@@ -31,6 +31,7 @@
 //! configuration files, the frames of the peer transport and the system calls of files and sockets.
 
 pub mod addressing;
+pub mod busy_shards;
 pub mod capacity;
 pub mod checkers;
 pub mod compound;

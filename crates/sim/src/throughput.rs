@@ -5,6 +5,7 @@
 //! every other run does, without faults.
 
 use tidelock_core::event::Timing;
+use tidelock_core::types::ShardId;
 
 use crate::capacity::Capacity;
 use crate::checkers::Violation;
@@ -57,7 +58,7 @@ pub fn measure(nodes: u64, capacity: Capacity) -> Result<Throughput, Violation> 
     world.start()?;
     world.run_until(START)?;
     let idle_ns = world.processor_time_ns().into_iter().max().unwrap_or_default();
-    world.start_steady_clients(CLIENTS_PER_SHARD)?;
+    world.start_steady_clients((1..=data_shards).map(ShardId), CLIENTS_PER_SHARD)?;
     world.run_until(START + WARM_UP)?;
     let before = (world.steady_clients().acknowledged, world.processor_time_ns());
     world.run_until(START + WARM_UP + MEASURED)?;

@@ -9,6 +9,7 @@ use tidelock_core::command::HostChange;
 use tidelock_core::deliberate::{Fault, Faults};
 use tidelock_core::event::DivisionTiming;
 use tidelock_core::types::{NodeId, ShardId};
+use tidelock_sim::busy_shards;
 use tidelock_sim::event_queue::Micros;
 use tidelock_sim::faults::addresses::{Relocate, Relocation};
 use tidelock_sim::faults::clocks::SetClock;
@@ -898,4 +899,13 @@ fn publication_to_one_peer_is_caught() {
 #[test]
 fn publication_sent_twice_is_caught() {
     caught(Fault::PublicationSentTwice, &["publications"]);
+}
+
+/// Random runs have too little load to show it, so a scenario of its own does.
+#[test]
+fn leaderships_by_number_are_caught() {
+    let violation =
+        busy_shards::check(0, Faults::only(Fault::LeadershipsByNumber)).expect_err("one node leads both");
+    assert_eq!(violation.checker, "leaderships");
+    busy_shards::check(0, Faults::NONE).expect("holds without the fault");
 }

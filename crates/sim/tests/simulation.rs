@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use bytes::Bytes;
+use tidelock_core::deliberate::Faults;
 use tidelock_core::storage::wal::{self, WalOptions};
 use tidelock_core::storage::{LogEntry, RecoveredLogs, WalBatch, WalRecord};
 use tidelock_core::types::{LogIndex, ShardId, Term, WalSequence};
+use tidelock_sim::busy_shards;
 use tidelock_sim::capacity::Capacity;
 use tidelock_sim::density::Density;
 use tidelock_sim::disk::SimDisk;
@@ -245,4 +247,11 @@ fn a_cluster_four_times_as_large_writes_nearly_four_times_as_much() {
     assert!(small.busiest > 0.95, "the leader of the only shard has all the work: {small:?}");
     let times = large.writes_per_second / small.writes_per_second;
     assert!(times >= 0.8 * 4.0, "{times:.2} times as much: {small:?} {large:?}");
+}
+
+#[test]
+fn leaderships_go_where_the_load_is() {
+    for seed in 0..5 {
+        busy_shards::check(seed, Faults::NONE).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    }
 }

@@ -61,6 +61,9 @@ pub enum ClusterCommand {
     /// Print the registry, one JSON object per line: a header, then hosts, shards and replicas
     Dump,
     /// Explain why each replica of a shard is where it is, and why other nodes have none
+    ///
+    /// Below the table: the data shard that the cluster adds next, and the leadership that it
+    /// transfers next, if there are any. With `--output json`, `cluster top` has these.
     Explain(ExplainArgs),
     /// Set or remove tags of a shard, including its placement policies, or the cluster's default
     ///

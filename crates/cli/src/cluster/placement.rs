@@ -5,6 +5,7 @@
 use tidelock_api::shards::{ExplainedHost, Explanation, PlacedRole, TagChanges};
 use tidelock_client::{Call, CliError, output};
 
+use super::top;
 use crate::args::{ClientArgs, ExplainArgs, SetArgs, TagTarget};
 
 pub(super) fn dump(client: &ClientArgs) -> Result<(), CliError> {
@@ -13,8 +14,12 @@ pub(super) fn dump(client: &ClientArgs) -> Result<(), CliError> {
 
 pub(super) fn explain(args: &ExplainArgs, client: &ClientArgs) -> Result<(), CliError> {
     let target = format!("/v1/cluster/shards/{}/explain", args.shard);
-    let answer = client.client()?.ask_for(200, &Call::get(target))?;
-    output::answer(client.output, &answer, || Ok(table(&answer.json()?)))
+    let asked = client.client()?;
+    let answer = asked.ask_for(200, &Call::get(target))?;
+    output::answer(client.output, &answer, || {
+        let parts = [table(&answer.json()?)].into_iter().chain(top::next_changes(&asked));
+        Ok(parts.collect::<Vec<_>>().join("\n\n"))
+    })
 }
 
 pub(super) fn set(args: &SetArgs, client: &ClientArgs) -> Result<(), CliError> {

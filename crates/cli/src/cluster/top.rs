@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tidelock_api::clients::{ClientConnection, Clients};
 use tidelock_api::cluster::Cluster;
-use tidelock_api::load::{Division, HotKey, Load};
+use tidelock_api::load::{Division, HotKey, LeadershipMove, Load};
 use tidelock_client::{Call, CliError, Client, NodeUrl, output};
 
 use crate::args::{ClientArgs, Output, TopArgs};
@@ -21,6 +21,9 @@ struct Top {
     /// Absent if the cluster was founded with a number of shards, or no leader answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     division: Option<Division>,
+    /// Absent if no leadership is about to move, or no leader answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leadership_move: Option<LeadershipMove>,
     keys: Vec<KeyRow>,
     prefixes: Vec<KeyRow>,
     clients: Vec<ClientRow>,
@@ -150,6 +153,7 @@ fn sum(cluster: &Cluster, answers: &[Answer], most: usize) -> Top {
         hosts: answers.iter().map(host).collect(),
         shards: shards.into_values().collect(),
         division: loads.iter().find_map(|load| load.division.clone()),
+        leadership_move: loads.iter().find_map(|load| load.leadership_move.clone()),
         keys: hottest(&loads, |load| &load.keys, most),
         prefixes: hottest(&loads, |load| &load.prefixes, most),
         clients,
@@ -226,14 +230,42 @@ fn render(top: &Top) -> String {
         output::table(&["PREFIX", "REQUESTS/S"], keys(&top.prefixes)),
         output::table(&["CLIENT", "PROTOCOL", "NODE", "OPERATIONS/S"], clients.collect()),
     ];
-    tables.into_iter().chain(top.division.as_ref().and_then(sentence)).collect::<Vec<_>>().join("\n\n")
+    let next = [
+        top.division.as_ref().and_then(division_sentence),
+        top.leadership_move.as_ref().map(leadership_sentence),
+    ];
+    tables.into_iter().chain(next.into_iter().flatten()).collect::<Vec<_>>().join("\n\n")
+}
+
+/// What the leader of the registry will change by itself, a sentence each. Empty if it will change
+/// nothing, or cannot be asked.
+pub(super) fn next_changes(client: &Client) -> Vec<String> {
+    let ask_leader = || -> Option<Load> {
+        let cluster: Cluster = client.ask_for(200, &Call::get("/v1/cluster")).ok()?.json().ok()?;
+        let leader = cluster.shards.iter().find(|shard| shard.id == 0)?.leader?;
+        let host = cluster.hosts.iter().find(|host| host.node == leader)?;
+        let like = client.nodes().first().expect("invariant: there is a default");
+        ask((client, like), &host.http_address, 1).ok().map(|(load, _)| load)
+    };
+    let Some(load) = ask_leader() else { return Vec::new() };
+    let next = [
+        load.division.as_ref().and_then(division_sentence),
+        load.leadership_move.as_ref().map(leadership_sentence),
+    ];
+    next.into_iter().flatten().collect()
+}
+
+fn leadership_sentence(next: &LeadershipMove) -> String {
+    let LeadershipMove { shard, from, to, reason } = next;
+    format!("The leadership of shard {shard} goes from node {from} to node {to}: {reason}")
 }
 
 /// What is to happen to the number of data shards; `None` if nothing is.
-fn sentence(division: &Division) -> Option<String> {
+fn division_sentence(division: &Division) -> Option<String> {
     let Division { shards, wanted, held_back_by, .. } = division;
     let cause = division.cause.as_deref()?;
-    let wants = format!("{shards} data shards, {wanted} wanted by {cause}");
+    let noun = if *shards == 1 { "shard" } else { "shards" };
+    let wants = format!("{shards} data {noun}, {wanted} wanted by {cause}");
     Some(match held_back_by {
         Some(reason) => format!(
             "{wants}. Not divided: {reason}. To divide all the same: tidelock cluster add-shard && tidelock cluster rebalance"
@@ -270,7 +302,8 @@ mod tests {
                 r#"{"node":1,"window_ms":10000,"shards":[{"shard":1,"reads":100,"writes":50,"bytes_written":5000}],
                     "keys":[{"key":"a","requests":640,"error":0},{"key":"b","requests":1280,"error":1200}],
                     "prefixes":[],"spanning_transactions":2,"division":{"shards":1,"wanted":2,"cause":"hosts",
-                    "spanning_transactions":2,"held_back_by":"2 transactions"}}"#,
+                    "spanning_transactions":2,"held_back_by":"2 transactions"},
+                    "leadership_move":{"shard":1,"from":2,"to":1,"reason":"node 2 leads all"}}"#,
             ),
             load(
                 2,
@@ -295,7 +328,8 @@ mod tests {
             "3     -           0      -            no node is reachable",
             "user:   100",
             "1      2       12",
-            "1 data shards, 2 wanted by hosts. Not divided: 2 transactions. To divide",
+            "1 data shard, 2 wanted by hosts. Not divided: 2 transactions. To divide",
+            "The leadership of shard 1 goes from node 2 to node 1: node 2 leads all",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }

@@ -61,6 +61,8 @@ fn a_transaction_with_keys_of_several_slots_holds_the_division_back() {
         (&1.into(), &1.into()),
         "{division}"
     );
+    let why = String::from_utf8(shell.done(&["cluster", "explain", "1"])).expect("text");
+    assert!(why.contains("1 data shard, 2 wanted by hosts. Not divided: "), "{why}");
     // The operator divides all the same. The keys stay readable; together they are refused.
     shell.done(&["cluster", "add-shard"]);
     shell.done(&["cluster", "rebalance"]);

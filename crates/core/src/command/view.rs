@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::{DivisionView, HostInfo, HostRole};
+use super::{DivisionView, HostInfo, HostRole, LeadershipMove};
 use crate::membership::Role;
 use crate::slots::slot_map::SlotMap;
 use crate::topology::{HostEntry, Migration, Replica, Shard};
@@ -51,6 +51,8 @@ pub struct LoadView {
     pub spanning_transactions: u64,
     /// See [`NodeStatus::division`](crate::event::NodeStatus::division).
     pub division: Option<DivisionView>,
+    /// See [`NodeStatus::leadership`](crate::event::NodeStatus::leadership).
+    pub leadership: Option<LeadershipMove>,
 }
 
 /// Requests of clients for one shard. A request with several operations counts each.

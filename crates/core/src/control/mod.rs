@@ -2,6 +2,7 @@
 //!
 //! - [`registry`]: the hosts, shards and replicas, and the wanted state of each.
 //! - [`division`]: whether there should be another data shard.
+//! - [`leaderships`]: which node should lead which shard.
 //! - [`rebalance`]: which slots should move.
 //! - [`placement`]: which replica each host should have, and why.
 //! - [`progress`]: what a requested change still waits for.
@@ -10,6 +11,7 @@
 pub mod access;
 pub mod authorities;
 pub mod division;
+pub mod leaderships;
 pub mod placement;
 pub mod progress;
 pub mod rebalance;

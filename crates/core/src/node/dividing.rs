@@ -1,26 +1,15 @@
-//! Division of data shards: nodes report their load to the leader of the prime shard, which adds a
-//! shard when [`control::division`](crate::control::division) wants one.
+//! Division of data shards: the leader of the prime shard adds a shard when
+//! [`control::division`](crate::control::division) wants one.
 //!
-//! Owns the timing, and the memory of reports. Loads are never written to the registry: the leader
-//! keeps the last report of each host and forgets them when it loses its leadership. A new leader
-//! divides nothing before every host has reported to it. So each host remembers by itself how many
-//! recent transactions span slots.
-
-use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
+//! Owns the timing, and the count of this node's recent transactions that span slots. Each host
+//! remembers by itself how many there were, because a new leader knows no earlier reports.
 
 use super::Node;
-use crate::command::{DivisionBlocker, DivisionView, HostLoad, HostRole, RegistryWrite, Write};
+use crate::command::{DivisionBlocker, DivisionView, RegistryWrite, Write};
 use crate::control::division::{self, ClusterLoad};
 use crate::deliberate::Fault;
-use crate::event::OutgoingFrame;
-use crate::peer;
 use crate::router::Requester;
-use crate::types::{LogIndex, NodeId, ShardId, Ticks};
-use crate::version::ClusterVersion;
-
-/// A report counts for this many intervals between reports, so that one may be lost.
-const REPORT_INTERVALS: u64 = 3;
+use crate::types::{LogIndex, Ticks};
 
 /// The memory of recent transactions is divided into this many parts, of which the oldest is
 /// dropped as a whole.
@@ -30,8 +19,6 @@ const MEMORY_PARTS: usize = 12;
 #[derive(Default)]
 pub(super) struct Dividing {
     spanning: SlidingWindowCounter,
-    /// A report for the leader of the prime shard, to be sent.
-    report: Option<HostLoad>,
     /// `None` unless this node leads the prime shard.
     leading: Option<Leading>,
 }
@@ -39,8 +26,6 @@ pub(super) struct Dividing {
 /// What the leader of the prime shard remembers.
 #[derive(Default)]
 struct Leading {
-    /// The last report of each host, and when it came.
-    reports: BTreeMap<NodeId, (Ticks, HostLoad)>,
     /// For how many intervals in a row the busiest data shard was busy.
     busy_intervals: u64,
     /// Since when neither slots nor replicas move.
@@ -78,13 +63,6 @@ impl SlidingWindowCounter {
     }
 }
 
-impl Dividing {
-    /// Whether a report must be sent.
-    pub(super) fn has_output(&self) -> bool {
-        self.report.is_some()
-    }
-}
-
 impl Node {
     /// Counts transactions of clients with keys of several slots of one shard.
     pub(super) fn spanning_transactions(&mut self, count: u64) {
@@ -96,8 +74,7 @@ impl Node {
         self.dividing.spanning.sum()
     }
 
-    /// Reports the load of this node when it is due, and adds a data shard if this node leads the
-    /// prime shard and one is wanted.
+    /// Adds a data shard if this node leads the prime shard and one is wanted.
     pub(super) fn divide(&mut self) {
         let timing = self.options.division;
         self.dividing.spanning.pass(self.now, timing.memory_ticks);
@@ -105,46 +82,17 @@ impl Node {
         if !leads {
             self.dividing.leading = None;
         }
-        if !self.divides() {
-            return;
-        }
-        let is_due = self.now.0.is_multiple_of(timing.report_ticks);
-        if is_due {
-            let load = HostLoad { spanning: self.recent_spanning(), rates: self.router.rates() };
-            if leads {
-                self.remember_load(self.options.host.node, load);
-            } else {
-                self.dividing.report = Some(load);
-            }
-        }
-        if leads {
-            self.lead_division(is_due);
+        if leads && self.divides() {
+            self.lead_division();
         }
     }
 
-    /// Handles the report of a peer.
-    pub(super) fn load_heard(&mut self, from: NodeId, load: HostLoad) {
-        if self.groups.prime().leads() {
-            self.remember_load(from, load);
-        }
-    }
-
-    fn remember_load(&mut self, node: NodeId, load: HostLoad) {
-        let leading = self.dividing.leading.get_or_insert_default();
-        leading.reports.insert(node, (self.now, load));
-    }
-
-    fn lead_division(&mut self, is_due: bool) {
+    fn lead_division(&mut self) {
         let (timing, now) = (self.options.division, self.now);
         let is_resting = self.is_placed() && self.registry().migrations().is_empty();
-        let registry = self.registry().host_entries();
-        let stays = registry.iter().filter(|(_, entry)| entry.standing != HostRole::Removed);
-        let known: Vec<NodeId> = stays.map(|(node, _)| *node).collect();
         let leading = self.dividing.leading.get_or_insert_default();
-        let is_recent = |at: Ticks| now.0 < at.0 + REPORT_INTERVALS * timing.report_ticks;
-        leading.reports.retain(|node, (at, _)| is_recent(*at) && known.contains(node));
         leading.resting_since = if is_resting { leading.resting_since.or(Some(now)) } else { None };
-        if !is_due {
+        if !now.0.is_multiple_of(timing.report_ticks) {
             return;
         }
         let is_busy = self.cluster_load().busiest() >= timing.busy_requests_per_second;
@@ -174,7 +122,7 @@ impl Node {
         let timing = self.options.division;
         let has_rested = |since: Ticks| self.now.0 >= since.0 + timing.rest_ticks;
         ClusterLoad {
-            hosts: leading.reports.iter().map(|(node, (_, load))| (*node, load.clone())).collect(),
+            hosts: self.loads.hosts(),
             is_busy: leading.busy_intervals >= timing.busy_intervals,
             is_changing: !leading.resting_since.is_some_and(has_rested),
         }
@@ -187,20 +135,9 @@ impl Node {
         division::view(self.registry(), &self.cluster_load())
     }
 
-    /// Whether the cluster may be divided automatically. Hosts of no other cluster report.
+    /// Whether the cluster may be divided automatically.
     fn divides(&self) -> bool {
-        let registry = self.registry();
-        registry.version() >= ClusterVersion::WITH_DIVISION && division::is_automatic(registry)
-    }
-
-    /// Emits the report of load to the leader of the prime shard, if it is known and reachable.
-    /// Another one follows soon, so it may be lost.
-    pub(super) fn emit_load(&mut self, frames: &mut Vec<OutgoingFrame>) {
-        let Some(load) = self.dividing.report.take() else { return };
-        let Some(to) = self.leader(ShardId::PRIME).filter(|leader| self.router.is_up(*leader)) else {
-            return;
-        };
-        frames.push(OutgoingFrame { to, payload: peer::load(&load).into(), droppable: true });
+        self.loads_are_reported() && division::is_automatic(self.registry())
     }
 }
 

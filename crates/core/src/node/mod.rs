@@ -10,6 +10,8 @@ mod dividing;
 pub mod force_new_cluster;
 mod frames;
 mod key_reports;
+mod leaderships;
+mod loads;
 mod local_replicas;
 mod log_compaction;
 mod members;
@@ -51,6 +53,8 @@ use clocks::PeerClocks;
 use disks::DiskHistory;
 use dividing::Dividing;
 use key_reports::KeyReports;
+use leaderships::Leaderships;
+use loads::Loads;
 use local_replicas::LocalReplicas;
 use members::AppliedRegistry;
 use migrating::Migrating;
@@ -72,6 +76,8 @@ pub struct Node {
     watch: HostLiveness,
     migrating: Migrating,
     dividing: Dividing,
+    loads: Loads,
+    leaderships: Leaderships,
     clocks: PeerClocks,
     /// The states of the disks of this node and its peers.
     disks: Disks,
@@ -126,6 +132,8 @@ impl Node {
             watch: HostLiveness::default(),
             migrating: Migrating::default(),
             dividing: Dividing::default(),
+            loads: Loads::default(),
+            leaderships: Leaderships::default(),
             clocks: PeerClocks::default(),
             disks: Disks::default(),
             disk_history: DiskHistory::default(),
@@ -211,7 +219,7 @@ impl Node {
             || self.router.has_output()
             || self.output.has_output()
             || self.versions.has_output()
-            || self.dividing.has_output()
+            || self.loads.has_output()
             || self.publications.has_output()
             || self.has_roster_output()
     }
@@ -317,6 +325,7 @@ impl Node {
             moves: self.moves(),
             spanning_transactions: self.recent_spanning(),
             division: self.division_view(),
+            leadership: self.next_leadership_move(),
             counters,
         }
     }
@@ -383,6 +392,7 @@ impl Node {
                 let load = LoadView {
                     spanning_transactions: self.recent_spanning(),
                     division: self.division_view(),
+                    leadership: self.next_leadership_move(),
                     ..self.router.load(most)
                 };
                 let load = load.into();
@@ -427,6 +437,7 @@ impl Node {
         self.reconcile();
         self.watch_hosts();
         self.place();
+        self.report_load();
         self.divide();
         self.router.tick(now, &mut self.groups);
         self.router.confirm_access(&mut self.groups);
@@ -437,7 +448,7 @@ impl Node {
             self.raise_version();
             self.remove_departed_hosts();
             self.forget_replicas();
-            self.balance();
+            self.balance_leaderships();
             self.report_due = true;
             self.send_clocks();
             self.report_remote_slots();

@@ -23,9 +23,6 @@ use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Ticks};
 /// Maximum number of replicas being created or removed at a time.
 const MOVES_MAX: usize = 16;
 
-/// Number of election timeouts between two leadership transfers for balance.
-const BALANCE_ELECTION_TIMEOUTS: u64 = 5;
-
 /// Host liveness, as observed by the leader of the prime shard.
 #[derive(Default)]
 pub(super) struct HostLiveness {
@@ -35,7 +32,6 @@ pub(super) struct HostLiveness {
     assigned: Option<(LogIndex, Ticks)>,
     /// The last registry found to match the placement, and whether its votes are balanced too.
     at_rest: Option<(LogIndex, bool)>,
-    balanced: Ticks,
 }
 
 impl Node {
@@ -180,33 +176,5 @@ impl Node {
         };
         let mut voters = group.replicas().filter(|(_, _, role)| *role == Role::Voter);
         !group.membership().is_joint() && voters.all(|(voter, _, _)| remembers(voter))
-    }
-
-    /// Transfers a leadership if this node has at least two more than another voter of the shard.
-    /// It does so only occasionally, so that a transfer by an operator is not undone at once.
-    pub(super) fn balance(&mut self) {
-        let every = BALANCE_ELECTION_TIMEOUTS * self.options.timing.election_ticks;
-        if self.options.timing.balance_ticks == 0
-            || self.now.0 < self.watch.balanced.0 + self.options.timing.balance_ticks.max(every)
-        {
-            return;
-        }
-        let mut led: BTreeMap<NodeId, usize> = BTreeMap::new();
-        for ((node, _), position) in &self.reports {
-            *led.entry(*node).or_default() += usize::from(position.leads);
-        }
-        let own: Vec<&Group> = self.groups.iter().filter(|group| group.leads()).collect();
-        let lighter = |group: &&Group| {
-            let voters = group.replicas().filter(|(_, _, role)| *role == Role::Voter);
-            let successors = self.successors(group.shard(), false);
-            let able = voters.map(|(node, ..)| node).filter(|node| successors.contains(node));
-            let heir = able.min_by_key(|node| (led.get(node).copied().unwrap_or_default(), *node))?;
-            (led.get(&heir).copied().unwrap_or_default() + 2 <= own.len()).then_some((group.shard(), heir))
-        };
-        let found = own.iter().find_map(lighter);
-        self.watch.balanced = self.now;
-        if let Some((shard, heir)) = found {
-            self.groups.with(shard, |group| group.transfer_to(heir));
-        }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use bytes::Bytes;
 use tidelock_core::auth::Caller;
 use tidelock_core::command::{
-    ClusterView, DivisionBlocker, DivisionCause, DivisionView, HotKey, LoadView, NodeReply, Refusal,
-    RegistryWrite, Reply, Request, ShardError, ShardLoad, Write, WriteReply,
+    ClusterView, DivisionBlocker, DivisionCause, DivisionView, HotKey, LeaderLoad, LeadershipMove, LoadView,
+    NodeReply, Refusal, RegistryWrite, Reply, Request, ShardError, ShardLoad, Write, WriteReply,
 };
 use tidelock_core::control::placement;
 use tidelock_core::control::registry::Registry;
@@ -164,6 +164,14 @@ fn load(most: usize) -> LoadView {
         spanning: 3,
         blocker: Some(DivisionBlocker::Spanning(3)),
     };
+    let leader_load = |leads, requests| LeaderLoad { leads, requests };
+    let leadership = LeadershipMove {
+        shard: SHARD,
+        from: NodeId(1),
+        from_load: leader_load(3, 900),
+        to: NodeId(2),
+        to_load: leader_load(1, 0),
+    };
     LoadView {
         node,
         window_ms: 45_000,
@@ -172,6 +180,7 @@ fn load(most: usize) -> LoadView {
         prefixes,
         spanning_transactions: 2,
         division: Some(division),
+        leadership: Some(leadership),
     }
 }
 

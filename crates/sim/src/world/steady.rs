@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidelock_core::command::{Condition, Operation, Reply, Request, Write};
-use tidelock_core::types::{ShardId, Token};
+use tidelock_core::types::{NodeId, ShardId, Token};
 
 use super::World;
 use crate::checkers::Violation;
@@ -32,10 +32,14 @@ pub struct SteadyClients {
 }
 
 impl World<'_> {
-    /// Starts so many clients for each data shard.
-    pub fn start_steady_clients(&mut self, for_each_shard: usize) -> Result<(), Violation> {
+    /// Starts so many clients for each of these data shards.
+    pub fn start_steady_clients(
+        &mut self,
+        shards: impl IntoIterator<Item = ShardId>,
+        for_each_shard: usize,
+    ) -> Result<(), Violation> {
         let mut missing: BTreeMap<ShardId, usize> =
-            (1..=self.plan.data_shards).map(|shard| (ShardId(shard), for_each_shard)).collect();
+            shards.into_iter().map(|shard| (shard, for_each_shard)).collect();
         let mut unfinished: BTreeMap<ShardId, Vec<Bytes>> = BTreeMap::new();
         for number in 0u64.. {
             if missing.is_empty() {
@@ -57,6 +61,11 @@ impl World<'_> {
         (0..self.steady.keys.len()).try_for_each(|client| self.write_steadily(client))
     }
 
+    /// The leader of a shard in the highest term in which one was seen.
+    pub fn leader(&self, shard: ShardId) -> Option<NodeId> {
+        self.checkers.leaders.latest(shard)
+    }
+
     /// What the clients were answered so far.
     pub fn steady_clients(&self) -> &SteadyClients {
         &self.steady
@@ -76,7 +85,7 @@ impl World<'_> {
         let turn = self.steady.acknowledged as usize;
         let key = self.steady.keys[client][turn % KEYS].clone();
         let shard = shard_of(&key, self.plan.data_shards);
-        let Some(leader) = self.checkers.leaders.latest(shard) else {
+        let Some(leader) = self.leader(shard) else {
             return Err(Violation::new("throughput", format!("shard {shard} has no leader")));
         };
         let put = Operation::Put { key: &key, value: &VALUE, condition: Condition::Always };
