@@ -240,11 +240,9 @@ impl Change {
                 );
             }
             Change::LeadershipMoves(next) => {
+                let LeadershipMove { shard, from, to, .. } = next;
                 tracing::info!(
-                    shard = next.shard.0,
-                    from = next.from.0,
-                    to = next.to.0,
-                    reason = %next,
+                    %shard, %from, %to, reason = %next,
                     "a leadership is about to be transferred, so that all nodes lead for about equally many requests"
                 );
             }
