@@ -11,6 +11,8 @@ import re
 import shutil
 import statistics
 import subprocess
+import textwrap
+import time
 
 from machine import ROOT, machine
 from servers import Cluster, get
@@ -18,6 +20,8 @@ from servers import Cluster, get
 NODES = (1, 3, 5, 7, 9)
 # The nodes beyond these join.
 FOUNDERS = 3
+# A cluster rests for 15 seconds before each division.
+DIVIDED_S = 180
 VALUE_BYTES, KEY_BYTES = 32, 16
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 # name, arguments of bench: everything at its default, so each request goes to the leader of its key.
@@ -45,6 +49,24 @@ def arguments():
     found.sizes = [int(size) for size in found.nodes.split(",")]
     found.work, found.out = os.path.abspath(found.work), os.path.abspath(found.out)
     return found
+
+
+def wait_for_division(cluster):
+    """Waits until the cluster has as many data shards as it wants, each with its share of the slots."""
+    begun = time.monotonic()
+    while not is_divided(cluster):
+        if time.monotonic() - begun > DIVIDED_S:
+            raise RuntimeError("the cluster has not divided its shards in time")
+        time.sleep(0.5)
+
+
+def is_divided(cluster):
+    loads = [json.loads(cluster.get(index, "/v1/cluster/load") or "{}") for index in range(len(cluster.http))]
+    divisions = [load["division"] for load in loads if "division" in load]
+    view = json.loads(cluster.get(0, "/v1/cluster"))
+    slots = [shard["slots"] for shard in view["shards"] if shard["id"] != 0]
+    is_wanted = any(division["wanted"] == division["shards"] == len(slots) for division in divisions)
+    return is_wanted and max(slots) - min(slots) <= 1
 
 
 def processor_seconds(server):
@@ -85,6 +107,8 @@ def run(settings):
             cluster = Cluster(settings.binary, directory, size, settings.port_base, settings.options.split(), FOUNDERS)
             try:
                 cluster.start()
+                if not settings.options:
+                    wait_for_division(cluster)
                 for name, line in LOADS:
                     figures = measure(settings, cluster, line)
                     rounds.setdefault((name, size), []).append(figures)
@@ -99,13 +123,15 @@ def markdown(settings, described, figures):
     lines = ["# What a request costs larger clusters", "", "Made by `bench/compare/growth`; do not edit. How to read and repeat it: [README.md](README.md).", ""]
     lines.append("- " + "; ".join(described[name] if name == "machine" else f"{name} {described[name]}" for name in described))
     lines += ["- Microseconds of processor time per request: of all nodes together / of the busiest node."]
+    lines += ["- Each cluster had divided its data shard as far as it does by itself: one shard for each three nodes, rounded up."]
     lines += ["- Bytes logged: what all nodes write to their logs per byte of key and value, during HTTP writes.", ""]
     lines += ["| nodes | " + " | ".join(name for name, _ in LOADS) + " | bytes logged |", "|---|" + "---|" * (len(LOADS) + 1)]
     payload = VALUE_BYTES + KEY_BYTES
     for size in settings.sizes:
         cells = [f"{figures[name, size][0]:.1f} / {figures[name, size][1]:.1f}" for name, _ in LOADS]
         lines.append(f"| {size} | " + " | ".join(cells) + f" | {figures[LOADS[0][0], size][2] / payload:.1f} |")
-    return "\n".join(lines) + "\n"
+    wrapped = [textwrap.fill(line, 120, subsequent_indent="  ") if line.startswith("- ") else line for line in lines]
+    return "\n".join(wrapped) + "\n"
 
 
 def main():

@@ -92,7 +92,7 @@ mod tests {
         next_move(shards).map(|found| (found.shard.0, found.from.0, found.to.0))
     }
 
-    /// Carries moves out until none is left; returns how many, and the requests of the busiest node.
+    /// Carries moves out until none is left; returns how many, and requests of the busiest node.
     fn settle(shards: &mut [LedShard]) -> (usize, u64) {
         let mut moves = 0;
         while let Some(next) = next_move(shards) {
