@@ -76,6 +76,8 @@ fn a_node_says_when_it_serves_how_it_is_and_that_it_stops() {
     // Twice: the first message needs no progress since the one before.
     manager.await_message("WATCHDOG=1");
     manager.await_message("WATCHDOG=1");
+    // A reload, although this node has neither certificates nor keys to read again.
+    node.signal(Signal::HUP);
     node.signal(Signal::TERM);
     manager.await_message("STOPPING=1");
     manager.await_message("STATUS=stopped");

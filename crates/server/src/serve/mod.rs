@@ -218,6 +218,11 @@ async fn serve(
     signals: watch::Receiver<Option<Signal>>,
     manager: &Rc<ServiceManager>,
 ) -> Result<(), ServeError> {
+    if manager.is_present() {
+        // `systemctl reload` sends SIGHUP, which ends a process without a handler. This one stays
+        // when its receiver is dropped; what reads files again has receivers of its own.
+        drop(signal(SignalKind::hangup())?);
+    }
     let settings = checked(settings)?;
     let audit_log = start_audit_log(&settings)?;
     let secret_keys = start_secret_keys(&settings)?;

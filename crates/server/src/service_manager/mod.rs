@@ -77,6 +77,11 @@ impl ServiceManager {
         tokio::task::spawn_local(pass_watchdog(self.clone(), workers));
     }
 
+    /// Whether a service manager has started this process.
+    pub(crate) fn is_present(&self) -> bool {
+        self.channel.is_some()
+    }
+
     fn ready(&self) {
         self.send("READY=1");
     }
