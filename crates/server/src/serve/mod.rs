@@ -202,7 +202,10 @@ pub fn run(settings: Settings, manager: ServiceManager) -> Result<(), ServeError
     // both.
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     let manager = Rc::new(manager);
-    let outcome = runtime.block_on(serve(settings, descriptors, signals, &manager));
+    let outcome = runtime.block_on(async {
+        survive_hangups(&manager)?;
+        serve(settings, descriptors, signals, &manager).await
+    });
     match &outcome {
         Ok(()) => manager.status("stopped"),
         Err(error) => manager.stopping(&error.to_string()),
@@ -212,17 +215,21 @@ pub fn run(settings: Settings, manager: ServiceManager) -> Result<(), ServeError
     outcome
 }
 
+/// `systemctl reload` sends SIGHUP, which ends a process without a handler. The handler stays when
+/// its receiver is dropped; what reads files again has receivers of its own.
+fn survive_hangups(manager: &ServiceManager) -> Result<(), ServeError> {
+    if manager.is_present() {
+        drop(signal(SignalKind::hangup())?);
+    }
+    Ok(())
+}
+
 async fn serve(
     settings: Settings,
     descriptors: descriptors::DescriptorBudget,
     signals: watch::Receiver<Option<Signal>>,
     manager: &Rc<ServiceManager>,
 ) -> Result<(), ServeError> {
-    if manager.is_present() {
-        // `systemctl reload` sends SIGHUP, which ends a process without a handler. This one stays
-        // when its receiver is dropped; what reads files again has receivers of its own.
-        drop(signal(SignalKind::hangup())?);
-    }
     let settings = checked(settings)?;
     let audit_log = start_audit_log(&settings)?;
     let secret_keys = start_secret_keys(&settings)?;
