@@ -123,7 +123,8 @@ def markdown(settings, described, figures):
     lines = ["# What a request costs larger clusters", "", "Made by `bench/compare/growth`; do not edit. How to read and repeat it: [README.md](README.md).", ""]
     lines.append("- " + "; ".join(described[name] if name == "machine" else f"{name} {described[name]}" for name in described))
     lines += ["- Microseconds of processor time per request: of all nodes together / of the busiest node."]
-    lines += ["- Each cluster had divided its data shard as far as it does by itself: one shard for each three nodes, rounded up."]
+    if not settings.options:
+        lines += ["- Each cluster had divided its data shard as far as it does by itself: one shard for each three nodes, rounded up."]
     lines += ["- Bytes logged: what all nodes write to their logs per byte of key and value, during HTTP writes.", ""]
     lines += ["| nodes | " + " | ".join(name for name, _ in LOADS) + " | bytes logged |", "|---|" + "---|" * (len(LOADS) + 1)]
     payload = VALUE_BYTES + KEY_BYTES

@@ -32,14 +32,14 @@ pub struct Load {
     /// The leadership that is transferred next, so that all nodes lead for about equally many
     /// requests. Only the leader of the registry knows; absent also if none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "LeadershipMove")]
-    pub leadership_move: Option<LeadershipMove>,
+    #[schemars(with = "LeadershipTransfer")]
+    pub leadership_transfer: Option<LeadershipTransfer>,
 }
 
 /// A leadership that goes from one node to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
-pub struct LeadershipMove {
+pub struct LeadershipTransfer {
     /// Number of the shard.
     pub shard: u64,
     /// Number of the node that leads it.

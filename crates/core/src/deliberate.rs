@@ -138,7 +138,7 @@ pub enum Fault {
     OnlyFirstDemandChecked,
     /// A join token that one host has used admits a second host.
     JoinTokenReused,
-    /// Leaderships are balanced by their number, whatever they are asked for.
+    /// Leaderships are balanced by their number alone, not by the requests for their shards.
     LeadershipsByNumber,
     /// A comparison of a transaction with a value holds whatever the key holds.
     UnequalValuesMatch,

@@ -24,7 +24,7 @@ use crate::auth::Caller;
 pub use crate::command::PeerClock;
 pub use crate::command::config::ConfigUpdate;
 use crate::command::{
-    ChangedKeys, Checkpoint, DivisionView, HostInfo, LeadershipMove, Publication, Refusal, Reply, Request,
+    ChangedKeys, Checkpoint, DivisionView, HostInfo, LeadershipTransfer, Publication, Refusal, Reply, Request,
 };
 use crate::deliberate::Faults;
 use crate::founding::Founding;
@@ -365,7 +365,7 @@ pub struct NodeStatus {
     pub division: Option<DivisionView>,
     /// The leadership that is transferred next, so that all nodes lead for about equally many
     /// requests, if it leads the prime shard.
-    pub leadership: Option<LeadershipMove>,
+    pub leadership_transfer: Option<LeadershipTransfer>,
     /// Totals since it started.
     pub counters: Counters,
 }

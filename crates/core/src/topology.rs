@@ -89,6 +89,11 @@ impl HostEntry {
         matches!(self.standing, HostRole::Voter | HostRole::Learner)
     }
 
+    /// Whether the host belongs to the cluster and is not dead.
+    pub(crate) fn serves(&self) -> bool {
+        self.standing != HostRole::Removed && !self.is_dead
+    }
+
     /// Whether it is the entry of the host with this uuid.
     pub(crate) fn is_host(&self, uuid: Uuid) -> bool {
         self.host.as_ref().is_some_and(|host| host.info.uuid == uuid)

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tidelock_core::command::{DivisionBlocker, LeadershipMove};
+use tidelock_core::command::{DivisionBlocker, LeadershipTransfer};
 use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus, SlowRequest};
 use tidelock_core::limits::SILENT_ELECTION_TIMEOUTS;
 use tidelock_core::types::{NodeId, ShardId, Term};
@@ -47,7 +47,7 @@ pub enum Change {
     /// Another data shard is wanted, and transactions that span slots hold it back.
     DivisionHeldBack { shards: u64, wanted: u64, transactions: u64 },
     /// This node, which leads the registry, is about to have a leadership transferred.
-    LeadershipMoves(LeadershipMove),
+    LeadershipTransferDue(LeadershipTransfer),
 }
 
 /// Compares successive statuses of a node.
@@ -59,8 +59,8 @@ pub struct StatusLog {
     apart: Vec<NodeId>,
     /// When a division that is held back was last logged.
     held_back: Option<Instant>,
-    /// The leadership that was to move at the last check, and its two nodes.
-    leadership_move: Option<(ShardId, NodeId, NodeId)>,
+    /// The shard and the two nodes of the transfer that was due at the last check.
+    leadership_transfer: Option<(ShardId, NodeId, NodeId)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,7 +82,7 @@ impl StatusLog {
             silent: BTreeMap::new(),
             apart: Vec::new(),
             held_back: None,
-            leadership_move: None,
+            leadership_transfer: None,
         }
     }
 
@@ -201,10 +201,10 @@ impl StatusLog {
     }
 
     fn look_at_balance(&mut self, status: &NodeStatus) -> Option<Change> {
-        let next = status.leadership;
+        let next = status.leadership_transfer;
         let parties = next.map(|next| (next.shard, next.from, next.to));
-        let is_news = parties != std::mem::replace(&mut self.leadership_move, parties);
-        next.filter(|_| is_news).map(Change::LeadershipMoves)
+        let is_news = parties != std::mem::replace(&mut self.leadership_transfer, parties);
+        next.filter(|_| is_news).map(Change::LeadershipTransferDue)
     }
 }
 
@@ -239,8 +239,8 @@ impl Change {
                      add-shard` and `tidelock cluster rebalance`"
                 );
             }
-            Change::LeadershipMoves(next) => {
-                let LeadershipMove { shard, from, to, .. } = next;
+            Change::LeadershipTransferDue(next) => {
+                let LeadershipTransfer { shard, from, to, .. } = next;
                 tracing::info!(
                     %shard, %from, %to, reason = %next,
                     "a leadership is about to be transferred, so that all nodes lead for about equally many requests"
@@ -464,7 +464,7 @@ mod tests {
     fn a_leadership_that_moves_is_told_once() {
         let load = |leads, requests| LeaderLoad { leads, requests };
         let moves = |to, requests| NodeStatus {
-            leadership: Some(LeadershipMove {
+            leadership_transfer: Some(LeadershipTransfer {
                 shard: ShardId(1),
                 from: NodeId(1),
                 from_load: load(3, requests),

@@ -1,5 +1,5 @@
-//! Whether leaderships go where the load is: clients write to two shards that one node leads, and
-//! to no other.
+//! Whether leaderships are balanced by load: clients write to two shards that one node leads, and
+//! to no other shard. In the end two nodes must lead them.
 //!
 //! Owns the scenario and its verdict. Runs the core as every other run does, without faults. Random
 //! runs do not check this, because their load is too small and too short.
@@ -25,7 +25,7 @@ const DATA_SHARDS: u64 = 5;
 const START: Micros = Micros(30_000_000);
 
 /// Time from the first request until the busy shards must have different leaders: rates are known
-/// after some seconds, and one leadership moves at a time.
+/// after some seconds, and one leadership is transferred at a time.
 const BALANCED: Micros = Micros(30_000_000);
 
 /// Clients of each busy shard.

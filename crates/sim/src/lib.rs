@@ -24,7 +24,7 @@
 //! --shrink`. To see its trace: `tidelock-sim --seed S --trace`. A seed that once failed goes into
 //! `tests/regressions.txt`.
 //!
-//! `tests/deliberate_faults.rs` proves that the simulator finds bugs: it breaks the core's promises
+//! `tests/deliberate_faults` proves that the simulator finds bugs: it breaks the core's promises
 //! one by one.
 //!
 //! Not simulated, because the shell owns it: the codecs of client protocols, the formats of

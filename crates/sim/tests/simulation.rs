@@ -250,7 +250,7 @@ fn a_cluster_four_times_as_large_writes_nearly_four_times_as_much() {
 }
 
 #[test]
-fn leaderships_go_where_the_load_is() {
+fn leaderships_are_balanced_by_load() {
     for seed in 0..5 {
         busy_shards::check(seed, Faults::NONE).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
     }

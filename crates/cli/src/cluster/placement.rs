@@ -17,7 +17,7 @@ pub(super) fn explain(args: &ExplainArgs, client: &ClientArgs) -> Result<(), Cli
     let asked = client.client()?;
     let answer = asked.ask_for(200, &Call::get(target))?;
     output::answer(client.output, &answer, || {
-        let parts = [table(&answer.json()?)].into_iter().chain(top::next_changes(&asked));
+        let parts = [table(&answer.json()?)].into_iter().chain(top::ask_for_next_changes(&asked));
         Ok(parts.collect::<Vec<_>>().join("\n\n"))
     })
 }

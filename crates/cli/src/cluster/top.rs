@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tidelock_api::clients::{ClientConnection, Clients};
 use tidelock_api::cluster::Cluster;
-use tidelock_api::load::{Division, HotKey, LeadershipMove, Load};
+use tidelock_api::load::{Division, HotKey, LeadershipTransfer, Load};
 use tidelock_client::{Call, CliError, Client, NodeUrl, output};
 
 use crate::args::{ClientArgs, Output, TopArgs};
@@ -21,9 +21,9 @@ struct Top {
     /// Absent if the cluster was founded with a number of shards, or no leader answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     division: Option<Division>,
-    /// Absent if no leadership is about to move, or no leader answered.
+    /// Absent if no leadership is about to be transferred, or no leader answered.
     #[serde(skip_serializing_if = "Option::is_none")]
-    leadership_move: Option<LeadershipMove>,
+    leadership_transfer: Option<LeadershipTransfer>,
     keys: Vec<KeyRow>,
     prefixes: Vec<KeyRow>,
     clients: Vec<ClientRow>,
@@ -153,7 +153,7 @@ fn sum(cluster: &Cluster, answers: &[Answer], most: usize) -> Top {
         hosts: answers.iter().map(host).collect(),
         shards: shards.into_values().collect(),
         division: loads.iter().find_map(|load| load.division.clone()),
-        leadership_move: loads.iter().find_map(|load| load.leadership_move.clone()),
+        leadership_transfer: loads.iter().find_map(|load| load.leadership_transfer.clone()),
         keys: hottest(&loads, |load| &load.keys, most),
         prefixes: hottest(&loads, |load| &load.prefixes, most),
         clients,
@@ -230,33 +230,31 @@ fn render(top: &Top) -> String {
         output::table(&["PREFIX", "REQUESTS/S"], keys(&top.prefixes)),
         output::table(&["CLIENT", "PROTOCOL", "NODE", "OPERATIONS/S"], clients.collect()),
     ];
-    let next = [
-        top.division.as_ref().and_then(division_sentence),
-        top.leadership_move.as_ref().map(leadership_sentence),
-    ];
-    tables.into_iter().chain(next.into_iter().flatten()).collect::<Vec<_>>().join("\n\n")
+    let next = next_changes(top.division.as_ref(), top.leadership_transfer.as_ref());
+    tables.into_iter().chain(next).collect::<Vec<_>>().join("\n\n")
 }
 
 /// What the leader of the registry will change by itself, a sentence each. Empty if it will change
 /// nothing, or cannot be asked.
-pub(super) fn next_changes(client: &Client) -> Vec<String> {
+pub(super) fn ask_for_next_changes(client: &Client) -> Vec<String> {
     let ask_leader = || -> Option<Load> {
         let cluster: Cluster = client.ask_for(200, &Call::get("/v1/cluster")).ok()?.json().ok()?;
         let leader = cluster.shards.iter().find(|shard| shard.id == 0)?.leader?;
         let host = cluster.hosts.iter().find(|host| host.node == leader)?;
         let like = client.nodes().first().expect("invariant: there is a default");
-        ask((client, like), &host.http_address, 1).ok().map(|(load, _)| load)
+        let node = client.of(vec![like.at(&host.http_address).ok()?]);
+        node.ask_for(200, &Call::get("/v1/cluster/load?limit=1")).ok()?.json().ok()
     };
-    let Some(load) = ask_leader() else { return Vec::new() };
-    let next = [
-        load.division.as_ref().and_then(division_sentence),
-        load.leadership_move.as_ref().map(leadership_sentence),
-    ];
-    next.into_iter().flatten().collect()
+    let next = |load: Load| next_changes(load.division.as_ref(), load.leadership_transfer.as_ref());
+    ask_leader().map_or_else(Vec::new, next)
 }
 
-fn leadership_sentence(next: &LeadershipMove) -> String {
-    let LeadershipMove { shard, from, to, reason } = next;
+fn next_changes(division: Option<&Division>, transfer: Option<&LeadershipTransfer>) -> Vec<String> {
+    division.and_then(division_sentence).into_iter().chain(transfer.map(transfer_sentence)).collect()
+}
+
+fn transfer_sentence(next: &LeadershipTransfer) -> String {
+    let LeadershipTransfer { shard, from, to, reason } = next;
     format!("The leadership of shard {shard} goes from node {from} to node {to}: {reason}")
 }
 
@@ -303,7 +301,7 @@ mod tests {
                     "keys":[{"key":"a","requests":640,"error":0},{"key":"b","requests":1280,"error":1200}],
                     "prefixes":[],"spanning_transactions":2,"division":{"shards":1,"wanted":2,"cause":"hosts",
                     "spanning_transactions":2,"held_back_by":"2 transactions"},
-                    "leadership_move":{"shard":1,"from":2,"to":1,"reason":"node 2 leads all"}}"#,
+                    "leadership_transfer":{"shard":1,"from":2,"to":1,"reason":"node 2 leads all"}}"#,
             ),
             load(
                 2,

@@ -42,6 +42,18 @@ pub struct HostLoad {
     pub rates: BTreeMap<ShardId, u64>,
 }
 
+impl HostLoad {
+    /// Requests a second of the clients of all these hosts, by shard.
+    pub fn rates_of_all<'a>(loads: impl IntoIterator<Item = &'a HostLoad>) -> BTreeMap<ShardId, u64> {
+        let mut rates: BTreeMap<ShardId, u64> = BTreeMap::new();
+        for (shard, rate) in loads.into_iter().flat_map(|load| &load.rates) {
+            let sum = rates.entry(*shard).or_default();
+            *sum = sum.saturating_add(*rate);
+        }
+        rates
+    }
+}
+
 /// How many data shards a cluster has and should have, as the leader of its prime shard sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DivisionView {

@@ -11,14 +11,14 @@ use crate::types::{NodeId, ShardId};
 pub struct LeaderLoad {
     /// Number of shards that it leads.
     pub leads: u64,
-    /// Requests a second that clients have for these shards.
+    /// Requests a second of all clients for these shards.
     pub requests: u64,
 }
 
 /// A leadership that goes from one node to another, so that both lead for about equally many
 /// requests. Its text is the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeadershipMove {
+pub struct LeadershipTransfer {
     /// The shard.
     pub shard: ShardId,
     /// The node that leads it.
@@ -31,10 +31,10 @@ pub struct LeadershipMove {
     pub to_load: LeaderLoad,
 }
 
-impl fmt::Display for LeadershipMove {
+impl fmt::Display for LeadershipTransfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let noun = |load: LeaderLoad| if load.leads == 1 { "shard" } else { "shards" };
-        let LeadershipMove { from, from_load, to, to_load, .. } = *self;
+        let LeadershipTransfer { from, from_load, to, to_load, .. } = *self;
         write!(
             f,
             "node {from} leads {} {}, with {} requests a second, and node {to} leads {} {}, with {}",

@@ -44,7 +44,7 @@ pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
 pub use denial::Denial;
 pub use division::{DivisionBlocker, DivisionCause, DivisionView, HostLoad};
 pub use flush::{Flush, FlushReply, FlushedPart};
-pub use leadership::{LeaderLoad, LeadershipMove};
+pub use leadership::{LeaderLoad, LeadershipTransfer};
 pub use lease::{LeaseId, LeaseReply, LeaseTag, LeaseView, LeaseWrite};
 pub(crate) use lease_block::blocks_of;
 pub use lease_block::{LeaseRecord, check_lease_block, for_each_lease_record, is_lease_block};

@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::{DivisionView, HostInfo, HostRole, LeadershipMove};
+use super::{DivisionView, HostInfo, HostRole, LeadershipTransfer};
 use crate::membership::Role;
 use crate::slots::slot_map::SlotMap;
 use crate::topology::{HostEntry, Migration, Replica, Shard};
@@ -51,8 +51,8 @@ pub struct LoadView {
     pub spanning_transactions: u64,
     /// See [`NodeStatus::division`](crate::event::NodeStatus::division).
     pub division: Option<DivisionView>,
-    /// See [`NodeStatus::leadership`](crate::event::NodeStatus::leadership).
-    pub leadership: Option<LeadershipMove>,
+    /// See [`NodeStatus::leadership`](crate::event::NodeStatus::leadership_transfer).
+    pub leadership_transfer: Option<LeadershipTransfer>,
 }
 
 /// Requests of clients for one shard. A request with several operations counts each.

@@ -41,12 +41,8 @@ pub struct ClusterLoad {
 impl ClusterLoad {
     /// Requests a second of the busiest data shard.
     pub fn busiest(&self) -> u64 {
-        let mut rates: BTreeMap<ShardId, u64> = BTreeMap::new();
-        let reported = self.hosts.values().flat_map(|host| &host.rates);
-        for (shard, rate) in reported.filter(|(shard, _)| **shard != ShardId::PRIME) {
-            let sum = rates.entry(*shard).or_default();
-            *sum = sum.saturating_add(*rate);
-        }
+        let mut rates = HostLoad::rates_of_all(self.hosts.values());
+        rates.remove(&ShardId::PRIME);
         rates.into_values().max().unwrap_or_default()
     }
 }
@@ -88,8 +84,7 @@ fn blocker(registry: &Registry, load: &ClusterLoad, spanning: u64) -> Option<Div
     if spanning > 0 {
         return Some(DivisionBlocker::Spanning(spanning));
     }
-    let serves = |entry: &HostEntry| entry.standing != HostRole::Removed && !entry.is_dead;
-    let serving = registry.host_entries().iter().filter(|(_, entry)| serves(entry));
+    let serving = registry.host_entries().iter().filter(|(_, entry)| entry.serves());
     let unreported = serving.map(|(node, _)| *node).filter(|node| !load.hosts.contains_key(node));
     let unreported: Vec<NodeId> = unreported.collect();
     if !unreported.is_empty() {

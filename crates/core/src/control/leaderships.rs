@@ -1,14 +1,15 @@
 //! The balance of leaderships: nodes lead for about equally many requests. A pure function of who
 //! leads, who could, and what clients ask for.
 //!
-//! Owns which leadership moves next. A transfer costs the clients of its shard some milliseconds,
-//! so it must bring a gain: the busier of the two nodes has clearly less to do afterwards.
+//! Owns which leadership is transferred next. A transfer costs the clients of its shard some
+//! milliseconds, so it must bring a gain: the busier of the two nodes has clearly less to do
+//! afterwards.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::command::{LeaderLoad, LeadershipMove};
+use crate::command::{LeaderLoad, LeadershipTransfer};
 use crate::types::{NodeId, ShardId};
 
 /// A leadership counts as this many requests a second more than it serves. So idle shards are
@@ -19,9 +20,9 @@ const LEADERSHIP_COST: u64 = 100;
 /// little from report to report move nothing.
 const GAIN_DIVISOR_MIN: u64 = 10;
 
-/// A shard that has a leader.
+/// The leader of a shard, and the nodes that could take over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LedShard {
+pub struct ShardLeadership {
     /// The shard.
     pub shard: ShardId,
     /// The node that leads it.
@@ -32,14 +33,14 @@ pub struct LedShard {
     pub requests: u64,
 }
 
-impl LedShard {
+impl ShardLeadership {
     fn cost(&self) -> u64 {
         self.requests.saturating_add(LEADERSHIP_COST)
     }
 }
 
 /// The next leadership to transfer; `None` if no transfer brings enough.
-pub fn next_move(shards: &[LedShard]) -> Option<LeadershipMove> {
+pub fn next_transfer(shards: &[ShardLeadership]) -> Option<LeadershipTransfer> {
     let mut loads: BTreeMap<NodeId, LeaderLoad> = BTreeMap::new();
     for shard in shards {
         let load = loads.entry(shard.leader).or_default();
@@ -61,7 +62,7 @@ pub fn next_move(shards: &[LedShard]) -> Option<LeadershipMove> {
         })
         .filter(|(Reverse(before), after, ..)| after.saturating_add(gain_min(*before)) <= *before)
         .min();
-    found.map(|(_, _, _, shard, to, from)| LeadershipMove {
+    found.map(|(_, _, _, shard, to, from)| LeadershipTransfer {
         shard,
         from,
         from_load: load(from),
@@ -77,9 +78,9 @@ mod tests {
     use alloc::vec;
 
     /// Shards by number, their leaders and their requests a second, on nodes that could lead all.
-    fn led(nodes: u64, shards: &[(u64, u64)]) -> Vec<LedShard> {
+    fn led(nodes: u64, shards: &[(u64, u64)]) -> Vec<ShardLeadership> {
         let candidates: Vec<NodeId> = (1..=nodes).map(NodeId).collect();
-        let shard = |(number, (leader, requests)): (u64, &(u64, u64))| LedShard {
+        let shard = |(number, (leader, requests)): (u64, &(u64, u64))| ShardLeadership {
             shard: ShardId(number),
             leader: NodeId(*leader),
             candidates: candidates.clone(),
@@ -88,14 +89,15 @@ mod tests {
         (0..).zip(shards).map(shard).collect()
     }
 
-    fn moved(shards: &[LedShard]) -> Option<(u64, u64, u64)> {
-        next_move(shards).map(|found| (found.shard.0, found.from.0, found.to.0))
+    fn moved(shards: &[ShardLeadership]) -> Option<(u64, u64, u64)> {
+        next_transfer(shards).map(|found| (found.shard.0, found.from.0, found.to.0))
     }
 
-    /// Carries moves out until none is left; returns how many, and requests of the busiest node.
-    fn settle(shards: &mut [LedShard]) -> (usize, u64) {
+    /// Makes every transfer until none is worth it. Returns how many there were, and the requests a
+    /// second of the busiest node then.
+    fn settle(shards: &mut [ShardLeadership]) -> (usize, u64) {
         let mut moves = 0;
-        while let Some(next) = next_move(shards) {
+        while let Some(next) = next_transfer(shards) {
             moves += 1;
             assert!(moves < 1_000, "moves go on for ever: {shards:?}");
             let shard = shards.iter_mut().find(|shard| shard.shard == next.shard);
@@ -119,7 +121,7 @@ mod tests {
     fn busy_shards_are_balanced_by_their_requests() {
         let shards = led(3, &[(2, 0), (1, 5_000), (1, 4_000), (3, 10)]);
         assert_eq!(moved(&shards), Some((2, 1, 2)), "to the node that leads for fewer requests");
-        let found = next_move(&led(2, &[(2, 0), (1, 5_000), (1, 4_000)])).expect("a move");
+        let found = next_transfer(&led(2, &[(2, 0), (1, 5_000), (1, 4_000)])).expect("a move");
         assert_eq!(
             found.to_string(),
             "node 1 leads 2 shards, with 9000 requests a second, and node 2 leads 1 shard, with 0"

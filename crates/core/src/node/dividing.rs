@@ -122,7 +122,7 @@ impl Node {
         let timing = self.options.division;
         let has_rested = |since: Ticks| self.now.0 >= since.0 + timing.rest_ticks;
         ClusterLoad {
-            hosts: self.loads.hosts(),
+            hosts: self.load_reports.hosts(),
             is_busy: leading.busy_intervals >= timing.busy_intervals,
             is_changing: !leading.resting_since.is_some_and(has_rested),
         }

@@ -1,40 +1,54 @@
 //! Transfers of leadership for balance, which the leader of the prime shard asks for.
 //!
-//! Owns their timing: one at a time, with a pause after each check, so that a transfer by an
-//! operator is not undone at once. [`control::leaderships`](crate::control::leaderships) decides.
+//! Owns their timing: one check after each pause, and one transfer for each check, so that there
+//! are few. [`control::leaderships`](crate::control::leaderships) decides.
 
 use alloc::vec::Vec;
 
 use super::Node;
 use crate::auth::Caller;
-use crate::command::{HostRole, LeadershipMove};
-use crate::control::leaderships::{self, LedShard};
+use crate::command::LeadershipTransfer;
+use crate::control::leaderships::{self, ShardLeadership};
 use crate::deliberate::Fault;
 use crate::membership::Role;
-use crate::peer::DiskState;
-use crate::topology::HostEntry;
 use crate::types::{NodeId, ShardId, Ticks};
 
 /// Minimum number of election timeouts between two checks.
 const PAUSE_ELECTION_TIMEOUTS: u64 = 5;
 
-/// When leaderships were balanced last.
+/// What the leader of the prime shard knows of the balance of leaderships.
 #[derive(Default)]
-pub(super) struct Leaderships {
+pub(super) struct LeadershipBalance {
+    /// The transfer that is due next. Computed once each election timeout, and shown by views.
+    next: Option<LeadershipTransfer>,
     checked: Ticks,
 }
 
+impl LeadershipBalance {
+    /// The leadership that is transferred next for balance. `None` if there is none, if leaderships
+    /// are not balanced, or if this node does not lead the prime shard.
+    pub(super) fn next(&self) -> Option<LeadershipTransfer> {
+        self.next
+    }
+}
+
 impl Node {
-    /// Asks for the next transfer of leadership for balance, if one is due and this node leads the
-    /// prime shard.
+    /// Decides which leadership is transferred next for balance, and asks for it if the pause is
+    /// over, if this node leads the prime shard.
     pub(super) fn balance_leaderships(&mut self) {
-        let timing = self.options.timing;
-        let pause = timing.balance_ticks.max(PAUSE_ELECTION_TIMEOUTS * timing.election_ticks);
-        if self.now.0 < self.leaderships.checked.0 + pause || !self.balances_leaderships() {
+        self.leadership_balance.next = None;
+        if !self.balances_leaderships() {
             return;
         }
-        self.leaderships.checked = self.now;
-        let Some(LeadershipMove { shard, from, to, .. }) = self.next_leadership_move() else { return };
+        let next = leaderships::next_transfer(&self.shard_leaderships());
+        self.leadership_balance.next = next;
+        let timing = self.options.timing;
+        let pause = timing.balance_ticks.max(PAUSE_ELECTION_TIMEOUTS * timing.election_ticks);
+        if self.now.0 < self.leadership_balance.checked.0 + pause {
+            return;
+        }
+        self.leadership_balance.checked = self.now;
+        let Some(LeadershipTransfer { shard, from, to, .. }) = next else { return };
         if from == self.options.host.node {
             self.groups.with(shard, |group| group.transfer_to(to));
         } else {
@@ -42,54 +56,34 @@ impl Node {
         }
     }
 
-    /// Whether this node decides which leadership moves next, and knows enough for that.
+    /// Whether this node decides which leadership is transferred next, and knows enough for that.
     fn balances_leaderships(&self) -> bool {
         self.options.timing.balance_ticks > 0
             && self.groups.prime().leads()
             && (!self.loads_are_reported() || self.all_loads_are_known())
     }
 
-    /// The leadership that is transferred next for balance. `None` if there is none, if leaderships
-    /// are not balanced, or if this node does not lead the prime shard.
-    pub(super) fn next_leadership_move(&self) -> Option<LeadershipMove> {
-        if !self.balances_leaderships() {
-            return None;
-        }
-        let mut rates = self.loads.rates();
+    /// The shards whose leaders can be reached.
+    fn shard_leaderships(&self) -> Vec<ShardLeadership> {
+        let mut rates = self.load_reports.rates();
         if self.options.faults.has(Fault::LeadershipsByNumber) {
             rates.clear();
         }
-        let led = self.registry().shards().keys().filter_map(|&shard| {
+        let leadership = |&shard: &ShardId| {
             let leader = self.leader(shard).filter(|leader| self.is_reachable(*leader))?;
+            let voters = self.registry().wanted(shard).filter(|(_, _, role)| *role == Some(Role::Voter));
+            let could_lead = |node: &NodeId| self.is_reachable(*node) && self.may_lead(*node);
+            let candidates = voters.map(|(_, node, _)| node).filter(could_lead).collect();
             let requests = rates.get(&shard).copied().unwrap_or_default();
-            Some(LedShard { shard, leader, candidates: self.candidates(shard), requests })
-        });
-        leaderships::next_move(&led.collect::<Vec<_>>())
-    }
-
-    /// The nodes that may lead a shard and can be reached.
-    fn candidates(&self, shard: ShardId) -> Vec<NodeId> {
-        let voters = self.registry().wanted(shard).filter(|(_, _, role)| *role == Some(Role::Voter));
-        let is_fit = |node: &NodeId| {
-            let entry = self.host_entry(*node);
-            let is_willing = entry.is_some_and(|entry| entry.stays() && !entry.draining);
-            let is_own = *node == self.options.host.node;
-            let is_healthy =
-                if is_own { self.disks.own() == DiskState::Healthy } else { self.disks.may_lead(*node) };
-            is_willing && is_healthy && self.is_reachable(*node)
+            Some(ShardLeadership { shard, leader, candidates, requests })
         };
-        voters.map(|(_, node, _)| node).filter(is_fit).collect()
+        self.registry().shards().keys().filter_map(leadership).collect()
     }
 
     /// Whether every host that serves and can be reached has reported its load lately.
     fn all_loads_are_known(&self) -> bool {
-        let serves = |entry: &HostEntry| entry.standing != HostRole::Removed && !entry.is_dead;
-        let serving = self.registry().host_entries().iter().filter(|(_, entry)| serves(entry));
+        let serving = self.registry().host_entries().iter().filter(|(_, entry)| entry.serves());
         let mut reachable = serving.map(|(node, _)| *node).filter(|node| self.is_reachable(*node));
-        reachable.all(|node| self.loads.is_known(node))
-    }
-
-    fn is_reachable(&self, node: NodeId) -> bool {
-        node == self.options.host.node || self.router.is_up(node)
+        reachable.all(|node| self.load_reports.is_known(node))
     }
 }

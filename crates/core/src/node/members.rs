@@ -24,6 +24,7 @@ use crate::limits;
 use crate::machine::Machine;
 use crate::membership::{Membership, Role};
 use crate::peer;
+use crate::peer::DiskState;
 use crate::raft::Wanted;
 use crate::router::Requester;
 use crate::topology::HostEntry;
@@ -285,12 +286,21 @@ impl Node {
     pub(super) fn successors(&self, shard: ShardId, must: bool) -> Vec<NodeId> {
         let voters = self.registry().wanted(shard).filter(|(_, _, role)| *role == Some(Role::Voter));
         let able = voters.map(|(_, node, _)| node).filter(|&node| self.router.is_up(node));
-        let is_unfit = |node: &NodeId| {
-            self.host_entry(*node).is_none_or(|host_entry| host_entry.draining || !host_entry.stays())
-                || !self.disks.may_lead(*node)
-        };
-        let (unfit, willing): (Vec<NodeId>, Vec<NodeId>) = able.partition(is_unfit);
+        let (willing, unfit): (Vec<NodeId>, Vec<NodeId>) = able.partition(|&node| self.may_lead(node));
         if willing.is_empty() && must { unfit } else { willing }
+    }
+
+    /// Whether a host may lead: it stays, is not draining, and its disk is healthy.
+    pub(super) fn may_lead(&self, node: NodeId) -> bool {
+        let is_own = node == self.options.host.node;
+        let has_healthy_disk =
+            if is_own { self.disks.own() == DiskState::Healthy } else { self.disks.may_lead(node) };
+        has_healthy_disk && self.host_entry(node).is_some_and(|entry| entry.stays() && !entry.draining)
+    }
+
+    /// Whether a node is this one, or has a connection to it.
+    pub(super) fn is_reachable(&self, node: NodeId) -> bool {
+        node == self.options.host.node || self.router.is_up(node)
     }
 
     /// Transfers the leaderships of this node, as far as there are successors.

@@ -11,7 +11,7 @@ pub mod force_new_cluster;
 mod frames;
 mod key_reports;
 mod leaderships;
-mod loads;
+mod load_reports;
 mod local_replicas;
 mod log_compaction;
 mod members;
@@ -53,8 +53,8 @@ use clocks::PeerClocks;
 use disks::DiskHistory;
 use dividing::Dividing;
 use key_reports::KeyReports;
-use leaderships::Leaderships;
-use loads::Loads;
+use leaderships::LeadershipBalance;
+use load_reports::LoadReports;
 use local_replicas::LocalReplicas;
 use members::AppliedRegistry;
 use migrating::Migrating;
@@ -76,8 +76,8 @@ pub struct Node {
     watch: HostLiveness,
     migrating: Migrating,
     dividing: Dividing,
-    loads: Loads,
-    leaderships: Leaderships,
+    load_reports: LoadReports,
+    leadership_balance: LeadershipBalance,
     clocks: PeerClocks,
     /// The states of the disks of this node and its peers.
     disks: Disks,
@@ -132,8 +132,8 @@ impl Node {
             watch: HostLiveness::default(),
             migrating: Migrating::default(),
             dividing: Dividing::default(),
-            loads: Loads::default(),
-            leaderships: Leaderships::default(),
+            load_reports: LoadReports::default(),
+            leadership_balance: LeadershipBalance::default(),
             clocks: PeerClocks::default(),
             disks: Disks::default(),
             disk_history: DiskHistory::default(),
@@ -219,7 +219,7 @@ impl Node {
             || self.router.has_output()
             || self.output.has_output()
             || self.versions.has_output()
-            || self.loads.has_output()
+            || self.load_reports.has_output()
             || self.publications.has_output()
             || self.has_roster_output()
     }
@@ -325,7 +325,7 @@ impl Node {
             moves: self.moves(),
             spanning_transactions: self.recent_spanning(),
             division: self.division_view(),
-            leadership: self.next_leadership_move(),
+            leadership_transfer: self.leadership_balance.next(),
             counters,
         }
     }
@@ -392,7 +392,7 @@ impl Node {
                 let load = LoadView {
                     spanning_transactions: self.recent_spanning(),
                     division: self.division_view(),
-                    leadership: self.next_leadership_move(),
+                    leadership_transfer: self.leadership_balance.next(),
                     ..self.router.load(most)
                 };
                 let load = load.into();

@@ -41,7 +41,7 @@ impl Node {
             self.watch.silent.clear();
             return;
         }
-        let (now, own) = (self.now, self.options.host.node);
+        let now = self.now;
         let host_entries: Vec<(NodeId, bool)> = self
             .registry()
             .host_entries()
@@ -50,7 +50,7 @@ impl Node {
             .map(|(&node, host_entry)| (node, host_entry.is_dead))
             .collect();
         for (node, is_dead) in host_entries {
-            if node == own || self.router.is_up(node) {
+            if self.is_reachable(node) {
                 self.watch.silent.remove(&node);
                 if is_dead && now.0.is_multiple_of(self.options.timing.election_ticks) {
                     self.call_dead(node, false);
@@ -123,8 +123,7 @@ impl Node {
     /// Whether this node can reach the hosts of assignments. A vote moves for balance only between
     /// such hosts: a shard must not lose a vote that works for one that does not yet.
     fn are_reachable(&self, assignments: &[Assignment]) -> bool {
-        let is_here = |node: NodeId| node == self.options.host.node || self.router.is_up(node);
-        assignments.iter().all(|assignment| is_here(assignment.node))
+        assignments.iter().all(|assignment| self.is_reachable(assignment.node))
     }
 
     /// Number of replicas on reachable hosts that should exist but have not reported, or that
@@ -138,9 +137,8 @@ impl Node {
             } else {
                 self.reports.contains_key(&(replica.node, replica.shard))
             };
-            let is_reachable = is_here || self.router.is_up(replica.node);
             let is_arriving = replica.wanted.is_some() && !is_known;
-            is_reachable && (is_arriving || replica.wanted.is_none())
+            self.is_reachable(replica.node) && (is_arriving || replica.wanted.is_none())
         };
         self.registry().replicas().values().filter(is_under_way).count()
     }

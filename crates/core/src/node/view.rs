@@ -62,7 +62,7 @@ impl Node {
             Some(host) => (host.info.clone(), host.created, host.updated),
             None => (self.unregistered(node), LogIndex(0), LogIndex(0)),
         };
-        let connected = node == self.options.host.node || self.router.is_up(node);
+        let connected = self.is_reachable(node);
         let (standing, draining) = (host_entry.standing, host_entry.draining);
         (standing != HostRole::Removed).then_some(HostView {
             info,

@@ -118,8 +118,8 @@ pub const DEAD_AFTER_S_MAX: u64 = 30 * 86_400;
 pub const AUTH_STALE_S_MIN: u64 = 10;
 /// Longest `auth_stale`, in seconds. A longer one is taken for a mistake in the unit.
 pub const AUTH_STALE_S_MAX: u64 = 86_400;
-/// Minimum time between two leaderships that are transferred for balance. Long, so that a
-/// leadership that an operator placed stays for a while.
+/// Minimum time between two leaderships that are transferred for balance. Long, because each
+/// transfer costs clients of the shard some milliseconds.
 const BALANCE_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval between two reports of a node's load to the leader of the prime shard. A frame of some
 /// bytes, so it could be shorter; no division is urgent.

@@ -6,7 +6,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tidelock_api::load as api;
-use tidelock_core::command::{DivisionView, HotKey, LeadershipMove, LoadView};
+use tidelock_core::command::{DivisionView, HotKey, LeadershipTransfer, LoadView};
 
 use super::problem::Problem;
 use super::response::{self, Response};
@@ -48,12 +48,17 @@ fn encode(load: &LoadView) -> api::Load {
         prefixes: load.prefixes.iter().map(hot_key).collect(),
         spanning_transactions: load.spanning_transactions,
         division: load.division.as_ref().map(division),
-        leadership_move: load.leadership.as_ref().map(leadership_move),
+        leadership_transfer: load.leadership_transfer.as_ref().map(leadership_transfer),
     }
 }
 
-fn leadership_move(next: &LeadershipMove) -> api::LeadershipMove {
-    api::LeadershipMove { shard: next.shard.0, from: next.from.0, to: next.to.0, reason: next.to_string() }
+fn leadership_transfer(next: &LeadershipTransfer) -> api::LeadershipTransfer {
+    api::LeadershipTransfer {
+        shard: next.shard.0,
+        from: next.from.0,
+        to: next.to.0,
+        reason: next.to_string(),
+    }
 }
 
 fn division(view: &DivisionView) -> api::Division {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use bytes::Bytes;
 use tidelock_core::auth::Caller;
 use tidelock_core::command::{
-    ClusterView, DivisionBlocker, DivisionCause, DivisionView, HotKey, LeaderLoad, LeadershipMove, LoadView,
-    NodeReply, Refusal, RegistryWrite, Reply, Request, ShardError, ShardLoad, Write, WriteReply,
+    ClusterView, DivisionBlocker, DivisionCause, DivisionView, HotKey, LeaderLoad, LeadershipTransfer,
+    LoadView, NodeReply, Refusal, RegistryWrite, Reply, Request, ShardError, ShardLoad, Write, WriteReply,
 };
 use tidelock_core::control::placement;
 use tidelock_core::control::registry::Registry;
@@ -165,7 +165,7 @@ fn load(most: usize) -> LoadView {
         blocker: Some(DivisionBlocker::Spanning(3)),
     };
     let leader_load = |leads, requests| LeaderLoad { leads, requests };
-    let leadership = LeadershipMove {
+    let leadership_transfer = LeadershipTransfer {
         shard: SHARD,
         from: NodeId(1),
         from_load: leader_load(3, 900),
@@ -180,7 +180,7 @@ fn load(most: usize) -> LoadView {
         prefixes,
         spanning_transactions: 2,
         division: Some(division),
-        leadership: Some(leadership),
+        leadership_transfer: Some(leadership_transfer),
     }
 }
 

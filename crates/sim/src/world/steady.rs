@@ -32,7 +32,7 @@ pub struct SteadyClients {
 }
 
 impl World<'_> {
-    /// Starts so many clients for each of these data shards.
+    /// Starts `for_each_shard` clients for each of these data shards.
     pub fn start_steady_clients(
         &mut self,
         shards: impl IntoIterator<Item = ShardId>,

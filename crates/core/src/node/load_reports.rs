@@ -1,4 +1,5 @@
-//! Reports of load: every node tells the leader of the prime shard what its clients ask for.
+//! Reports of load: every node tells the leader of the prime shard how many requests a second its
+//! clients have for each shard, and how many of their transactions span slots.
 //!
 //! Owns their timing and the memory of them. Loads are never written to the registry: the leader
 //! keeps the last report of each host and forgets all of them when it loses its leadership. A new
@@ -19,7 +20,7 @@ const REPORT_INTERVALS: u64 = 3;
 
 /// What a node knows of the loads of its cluster.
 #[derive(Default)]
-pub(super) struct Loads {
+pub(super) struct LoadReports {
     /// A report for the leader of the prime shard, to be sent.
     outgoing: Option<HostLoad>,
     /// The last report of each host, and when it came. Empty unless this node leads the prime
@@ -27,7 +28,7 @@ pub(super) struct Loads {
     known: BTreeMap<NodeId, (Ticks, HostLoad)>,
 }
 
-impl Loads {
+impl LoadReports {
     /// Whether a report must be sent.
     pub(super) fn has_output(&self) -> bool {
         self.outgoing.is_some()
@@ -45,12 +46,7 @@ impl Loads {
 
     /// Requests a second of the clients of all hosts, by shard.
     pub(super) fn rates(&self) -> BTreeMap<ShardId, u64> {
-        let mut rates: BTreeMap<ShardId, u64> = BTreeMap::new();
-        for (shard, rate) in self.known.values().flat_map(|(_, load)| &load.rates) {
-            let sum = rates.entry(*shard).or_default();
-            *sum = sum.saturating_add(*rate);
-        }
-        rates
+        HostLoad::rates_of_all(self.known.values().map(|(_, load)| load))
     }
 }
 
@@ -64,7 +60,7 @@ impl Node {
     pub(super) fn report_load(&mut self) {
         let report_ticks = self.options.division.report_ticks;
         if !self.groups.prime().leads() {
-            self.loads.known.clear();
+            self.load_reports.known.clear();
         }
         if !self.loads_are_reported() {
             return;
@@ -73,7 +69,7 @@ impl Node {
         let stays = entries.iter().filter(|(_, entry)| entry.standing != HostRole::Removed);
         let hosts: Vec<NodeId> = stays.map(|(node, _)| *node).collect();
         let now = self.now;
-        self.loads
+        self.load_reports
             .known
             .retain(|node, (at, _)| now.0 < at.0 + REPORT_INTERVALS * report_ticks && hosts.contains(node));
         if now.0.is_multiple_of(report_ticks) {
@@ -81,7 +77,7 @@ impl Node {
             if self.groups.prime().leads() {
                 self.load_heard(self.options.host.node, load);
             } else {
-                self.loads.outgoing = Some(load);
+                self.load_reports.outgoing = Some(load);
             }
         }
     }
@@ -89,14 +85,14 @@ impl Node {
     /// Handles the report of a host.
     pub(super) fn load_heard(&mut self, from: NodeId, load: HostLoad) {
         if self.groups.prime().leads() {
-            self.loads.known.insert(from, (self.now, load));
+            self.load_reports.known.insert(from, (self.now, load));
         }
     }
 
     /// Emits the report of load to the leader of the prime shard, if it is known and reachable.
     /// Another one follows soon, so it may be lost.
     pub(super) fn emit_load(&mut self, frames: &mut Vec<OutgoingFrame>) {
-        let Some(load) = self.loads.outgoing.take() else { return };
+        let Some(load) = self.load_reports.outgoing.take() else { return };
         let Some(to) = self.leader(ShardId::PRIME).filter(|leader| self.router.is_up(*leader)) else {
             return;
         };
