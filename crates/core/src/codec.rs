@@ -119,6 +119,13 @@ impl<'a> Decoder<'a> {
         Ok(first)
     }
 
+    /// Reads a fixed number of bytes.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let (&first, rest) = self.rest.split_first_chunk().ok_or(DecodeError::Truncated)?;
+        self.rest = rest;
+        Ok(first)
+    }
+
     /// Reads one byte that is 0 or 1.
     pub fn bool(&mut self) -> Result<bool, DecodeError> {
         match self.u8()? {

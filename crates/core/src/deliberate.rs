@@ -138,6 +138,10 @@ pub enum Fault {
     OnlyFirstDemandChecked,
     /// A join token that one host has used admits a second host.
     JoinTokenReused,
+    /// A request is traced because one before it in the same frame is.
+    TraceOfEarlierRequest,
+    /// The span of a peer's write does not end if this node never learns the write's fate.
+    SpanNotEnded,
     /// Leaderships are balanced by their number alone, not by the requests for their shards.
     LeadershipsByNumber,
     /// A comparison of a transaction with a value holds whatever the key holds.
@@ -187,7 +191,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 75] = [
+    pub const ALL: [Fault; 77] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -243,6 +247,8 @@ impl Faults {
         Fault::CallerLostInForward,
         Fault::OnlyFirstDemandChecked,
         Fault::JoinTokenReused,
+        Fault::TraceOfEarlierRequest,
+        Fault::SpanNotEnded,
         Fault::LeadershipsByNumber,
         Fault::AuditRecordLost,
         Fault::ClaimedAuthorDropped,

@@ -29,6 +29,7 @@ use crate::command::{
 use crate::deliberate::Faults;
 use crate::founding::Founding;
 use crate::slots::slot_set::SlotSet;
+use crate::spans::{SpanEvent, TraceContext};
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
 use crate::storage::{LogHeld, WalBatch};
 use crate::trace::TraceEvent;
@@ -144,6 +145,8 @@ pub enum Event {
         caller: Caller,
         /// Checked by the node: an invalid request is answered with a refusal.
         request: Request,
+        /// Set if the request is traced: see [`Actions::spans`].
+        trace: Option<TraceContext>,
     },
     /// The payload of a frame from a peer whose handshake and checksum were verified.
     Frame {
@@ -228,6 +231,9 @@ pub struct Actions {
     /// What happened in the consensus of the shards, in order for each shard, for logs and traces.
     /// At most [`crate::limits::TRACE_EVENTS_MAX`] for each shard and drive.
     pub trace: Vec<TraceEvent>,
+    /// What happened to traced requests, in order. At most [`crate::limits::SPANS_OPEN_MAX`] spans
+    /// are open at once; the node does not trace further requests.
+    pub spans: Vec<SpanEvent>,
     /// Configuration that changed on this node. The shell notifies the clients that watch it.
     pub config: Vec<ConfigUpdate>,
     /// Keys that changed on this node since a client first asked for changes. The shell notifies

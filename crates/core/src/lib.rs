@@ -40,6 +40,7 @@ mod raft;
 mod router;
 pub mod scan;
 pub mod slots;
+pub mod spans;
 pub mod starts;
 pub mod storage;
 pub mod topology;

@@ -445,6 +445,10 @@ pub const CLOCK_OFFSET_MS_MAX: i64 = 500;
 /// no leader, thousands of requests can time out at the same tick.
 pub const SLOW_REQUESTS_MAX: usize = 16;
 
+/// Maximum number of spans that are open on a node at once. Further requests are not traced: so
+/// many show where time goes, and exporting more would take it from the requests.
+pub const SPANS_OPEN_MAX: usize = 1_024;
+
 /// Maximum number of trace events that one drive reports for a shard. Further ones are dropped:
 /// they are for people, and a replica that applies hundreds of changes of its membership at once is
 /// catching up.

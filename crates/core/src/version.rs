@@ -56,8 +56,10 @@ impl ClusterVersion {
     pub const WITH_DRAFTS: ClusterVersion = ClusterVersion(10);
     /// Pairs hold secrets, and roles allow to reveal them.
     pub const WITH_SECRETS: ClusterVersion = ClusterVersion(10);
+    /// Nodes send the trace of a request along when they forward it.
+    pub const WITH_TRACES: ClusterVersion = ClusterVersion(11);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_SECRETS;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_TRACES;
 }
 
 impl Default for ClusterVersion {

@@ -45,7 +45,7 @@ impl AuditedWrites {
     }
 
     /// Takes note of a request of a client.
-    pub(crate) fn begin(&self, client: ClientId, Turn { token, caller, request }: &Turn) {
+    pub(crate) fn begin(&self, client: ClientId, Turn { token, caller, request, .. }: &Turn) {
         let branches = match request {
             Request::Write(Write::Keys(transaction)) => [self.audited(&transaction.operations), Vec::new()],
             Request::Write(Write::Conditional(transaction)) => {

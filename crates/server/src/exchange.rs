@@ -13,18 +13,19 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidelock_core::auth::Caller;
 use tidelock_core::command::{Reply, Request};
 use tidelock_core::event::{ConfigUpdate, KeyReport, NodeStatus};
 use tidelock_core::slots::slot_map::SlotMap;
-use tidelock_core::types::{ClientId, Token};
+use tidelock_core::types::Token;
 use tokio::sync::{Notify, oneshot};
+
+use crate::store::Submitter;
 
 /// A message from another worker to the node.
 #[derive(Debug)]
 pub(crate) enum WorkerRequest {
     /// A request; exactly one [`WorkerMessage::Reply`] will carry the token.
-    Request { client: ClientId, caller: Caller, token: Token, request: Request },
+    Request { submitter: Submitter, token: Token, request: Request },
     /// Asks for the node's status, which goes to this channel.
     Status(oneshot::Sender<NodeStatus>),
 }

@@ -38,6 +38,7 @@ pub mod secure;
 pub mod serve;
 pub mod service_manager;
 pub mod shutdown;
+mod spans;
 mod status_log;
 pub mod store;
 pub mod throttle;

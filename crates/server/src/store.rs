@@ -18,6 +18,7 @@ use tidelock_core::auth::Caller;
 use tidelock_core::command::{Reply, Request};
 use tidelock_core::event::NodeStatus;
 use tidelock_core::slots::slot_map::SlotMap;
+use tidelock_core::spans::TraceContext;
 use tidelock_core::types::{ClientId, ShardId};
 
 use crate::access::PublishedAccess;
@@ -25,6 +26,22 @@ use crate::leaders::LeaderUrls;
 use crate::memory::Reservation;
 use crate::requests::{NoAnswer, TypedRequest};
 use crate::watch::WatchRegistry;
+
+/// On whose behalf a handle submits requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Submitter {
+    pub client: ClientId,
+    pub caller: Caller,
+    /// Set if the requests are traced.
+    pub trace: Option<TraceContext>,
+}
+
+impl Default for Submitter {
+    /// The node, without a proof of who it is.
+    fn default() -> Submitter {
+        Submitter { client: ClientId::NODE, caller: Caller::Anonymous, trace: None }
+    }
+}
 
 /// A cheap handle to the worker of this thread.
 pub trait Store: Clone + 'static {
@@ -39,6 +56,12 @@ pub trait Store: Clone + 'static {
     /// those of [`Caller::Anonymous`].
     #[must_use]
     fn for_caller(&self, caller: Caller) -> Self;
+
+    /// A handle whose requests are traced. A store without traces returns the same handle.
+    #[must_use]
+    fn for_trace(&self, _context: TraceContext) -> Self {
+        self.clone()
+    }
 
     /// Submits `request`. It gets exactly one reply, by its deadline; dropping the future abandons
     /// the reply, not the request.

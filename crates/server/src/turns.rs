@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tidelock_core::auth::Caller;
 use tidelock_core::command::Request;
 use tidelock_core::fairness::{self, FairQueue, Ticket};
+use tidelock_core::spans::TraceContext;
 use tidelock_core::types::{ClientId, Token};
 use tokio::runtime::Handle;
 
@@ -20,6 +21,7 @@ pub(crate) struct Turn {
     pub token: Token,
     pub caller: Caller,
     pub request: Request,
+    pub trace: Option<TraceContext>,
 }
 
 /// Gauges of the requests that wait for their turns.

@@ -33,6 +33,7 @@ use tidelock_core::event::{
 use tidelock_core::fairness::Ticket;
 use tidelock_core::node::Node;
 use tidelock_core::slots::slot_map::SlotMap;
+use tidelock_core::spans::{SpanEvent, TraceContext};
 use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::control_file::KnownHost;
 use tidelock_core::storage::group_commit::DiskReport;
@@ -51,7 +52,7 @@ use crate::clock::{LeaderClocks, WallClock};
 use crate::exchange::{Exchange, WorkerMessage, WorkerRequest};
 use crate::leaders::LeaderUrls;
 use crate::remote::WorkerLink;
-use crate::store::{Mailbox, Store};
+use crate::store::{Mailbox, Store, Submitter};
 use crate::turns::{Turn, TurnGauges, Turns};
 use crate::waiting::{Crossing, Waiting};
 use crate::watch::WatchRegistry;
@@ -82,6 +83,9 @@ pub trait ActionSinks {
 
     /// Logs what happened in the consensus of the shards.
     fn log_trace(&self, events: &mut Vec<TraceEvent>);
+
+    /// Takes what happened to traced requests, and empties the list.
+    fn record_spans(&self, events: &mut Vec<SpanEvent>);
 
     /// Sets the peers to keep connections with; connections with others are closed.
     fn set_peers(&self, peers: Vec<(NodeId, String)>);
@@ -156,7 +160,7 @@ pub enum WorkerFailure {
 
 /// A handle to the worker of this thread.
 #[derive(Clone)]
-pub struct Worker(Rc<WorkerState>, ClientId, Caller);
+pub struct Worker(Rc<WorkerState>, Submitter);
 
 struct WorkerState {
     node: RefCell<Node>,
@@ -208,7 +212,7 @@ impl Worker {
             events_since_drive: Cell::new(0),
             disk_error: Arc::default(),
         };
-        Worker(Rc::new(inner), ClientId::NODE, Caller::Anonymous)
+        Worker(Rc::new(inner), Submitter::default())
     }
 
     /// Connects one more worker with the node; that worker uses the returned [`WorkerLink`].
@@ -271,7 +275,9 @@ impl Worker {
 
     /// Submits a request, now or at its client's turn. The drive follows soon, if there is
     /// something to do.
-    fn request(&self, client: ClientId, turn: Turn) {
+    fn request(&self, token: Token, request: Request) {
+        let Submitter { client, caller, trace } = self.1.clone();
+        let turn = Turn { token, caller, request, trace };
         if self.offer(client, turn) || self.0.turns.is_ready() {
             self.0.events_since_drive.set(self.0.events_since_drive.get() + 1);
             self.0.reports.wake.notify_one();
@@ -288,13 +294,13 @@ impl Worker {
         true
     }
 
-    fn take(&self, ticket: Ticket, Turn { token, caller, request }: Turn) {
+    fn take(&self, ticket: Ticket, Turn { token, caller, request, trace }: Turn) {
         self.0.waiting.set_ticket(token.0, ticket);
         let mut node = self.0.node.borrow_mut();
         if request.needs_clock() {
             node.handle(Event::Clock(WallClock::default().now()));
         }
-        node.handle(Event::Request { token, caller, request });
+        node.handle(Event::Request { token, caller, request, trace });
     }
 
     /// Submits the requests whose turn has come.
@@ -362,7 +368,7 @@ impl Worker {
     fn answer_at_once(&self, request: &Request) -> Option<Reply> {
         match request {
             Request::Read { read, consistency: Consistency::Stale } => {
-                self.0.node.borrow_mut().read_stale(&self.2, read)
+                self.0.node.borrow_mut().read_stale(&self.1.caller, read)
             }
             _ => None,
         }
@@ -406,9 +412,10 @@ impl Worker {
             other.exchange.requests().take(requests);
             for request in requests.drain(..) {
                 match request {
-                    WorkerRequest::Request { client, caller, token, request } => {
+                    WorkerRequest::Request { submitter, token, request } => {
                         let token = Token(self.0.waiting.at_worker(worker, token));
-                        self.offer(client, Turn { token, caller, request });
+                        let Submitter { client, caller, trace } = submitter;
+                        self.offer(client, Turn { token, caller, request, trace });
                     }
                     // The requester may be gone.
                     WorkerRequest::Status(sender) => drop(sender.send(self.0.node.borrow().status())),
@@ -505,6 +512,9 @@ impl Worker {
         if !actions.trace.is_empty() {
             sinks.log_trace(&mut actions.trace);
         }
+        if !actions.spans.is_empty() {
+            sinks.record_spans(&mut actions.spans);
+        }
         // After the replies: the client that made the change does not wait until ten thousand
         // watchers have been checked.
         for news in actions.config.drain(..) {
@@ -534,11 +544,15 @@ impl Worker {
 
 impl Store for Worker {
     fn for_client(&self, client: ClientId) -> Worker {
-        Worker(self.0.clone(), client, self.2.clone())
+        Worker(self.0.clone(), Submitter { client, ..self.1.clone() })
     }
 
     fn for_caller(&self, caller: Caller) -> Worker {
-        Worker(self.0.clone(), self.1, caller)
+        Worker(self.0.clone(), Submitter { caller, ..self.1.clone() })
+    }
+
+    fn for_trace(&self, context: TraceContext) -> Worker {
+        Worker(self.0.clone(), Submitter { trace: Some(context), ..self.1.clone() })
     }
 
     fn submit(&self, request: Request) -> impl Future<Output = Reply> {
@@ -546,7 +560,7 @@ impl Store for Worker {
             Some(reply) => SubmittedRequest::Answered(reply),
             None => {
                 let (number, receiver) = self.0.waiting.in_task();
-                self.request(self.1, Turn { token: Token(number), caller: self.2.clone(), request });
+                self.request(Token(number), request);
                 SubmittedRequest::Waiting(receiver)
             }
         };
@@ -565,8 +579,7 @@ impl Store for Worker {
         match self.answer_at_once(&request) {
             Some(reply) => mailbox.deliver(tag, reply),
             None => {
-                let token = Token(self.0.waiting.at_mailbox(mailbox, tag));
-                self.request(self.1, Turn { token, caller: self.2.clone(), request });
+                self.request(Token(self.0.waiting.at_mailbox(mailbox, tag)), request);
             }
         }
     }

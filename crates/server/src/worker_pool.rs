@@ -37,6 +37,7 @@ use crate::resp::scripts::Scripts;
 use crate::resp::{self, Acceptors, RespContext, RespOptions};
 use crate::secrets::SecretKeys;
 use crate::service_manager::{self, ProgressAnswers, ProgressProbe};
+use crate::spans::Tracer;
 use crate::store::Store;
 use crate::throttle::FailureThrottle;
 use crate::tls::TlsAcceptor;
@@ -73,6 +74,7 @@ pub(crate) struct SharedContext {
     pub throttle: Arc<FailureThrottle>,
     pub audit_log: AuditLog,
     pub secret_keys: SecretKeys,
+    pub tracer: Tracer,
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -147,6 +149,7 @@ impl WorkerContext {
             throttle: shared.throttle,
             audit_log: shared.audit_log,
             secret_keys: shared.secret_keys,
+            tracer: shared.tracer,
             backup: Some(shared.backup),
         };
         let (for_http, for_resp) = self.acceptors;

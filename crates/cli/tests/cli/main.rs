@@ -66,6 +66,7 @@ mod service_manager;
 mod slow_disk;
 mod snapshots;
 mod tls;
+mod traces;
 mod transactions;
 mod upgrades;
 mod workers;

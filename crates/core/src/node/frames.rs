@@ -7,7 +7,8 @@ use bytes::Bytes;
 use super::Node;
 use crate::codec::{DecodeError, Decoder};
 use crate::command::Request;
-use crate::peer::{self, ReadMessage, RequestMessage};
+use crate::deliberate::Fault;
+use crate::peer::{self, Preamble, ReadMessage, RequestMessage};
 use crate::raft;
 use crate::types::{NodeId, ShardId};
 
@@ -76,26 +77,28 @@ impl Node {
         Ok(())
     }
 
-    /// Handles requests of a peer and outcomes of own ones. A caller precedes its request.
+    /// Handles requests of a peer and outcomes of own ones. What is said about a request precedes
+    /// it.
     fn requests_heard(
         &mut self,
         from: NodeId,
         (decoder, payload): (&mut Decoder<'_>, &Bytes),
     ) -> Result<(), DecodeError> {
-        let mut caller = None;
+        let mut preamble = Preamble::default();
         while !decoder.is_empty() {
             match peer::request_message(decoder, payload)? {
-                RequestMessage::Caller(named) => caller = Some(named),
+                RequestMessage::About(about) => preamble.note(about),
                 RequestMessage::Forward { request, shard, write } => {
-                    let origin = (from, request, caller.take());
-                    self.router.forwarded(origin, (shard, &write), &mut self.groups);
+                    let about = self.take_preamble(&mut preamble);
+                    self.router.forwarded((from, request), about, (shard, &write), &mut self.groups);
                 }
                 RequestMessage::Outcome { request, outcome } => {
                     self.router.own_outcome(request, from, outcome);
                 }
                 RequestMessage::Transfer { shard, to } => {
                     let request = Request::Transfer { shard, to };
-                    if self.router.may_ask(caller.take().as_ref(), &request) {
+                    let caller = core::mem::take(&mut preamble).caller;
+                    if self.router.may_ask(caller.as_ref(), &request) {
                         self.groups.with(shard, |group| group.transfer_to(to));
                     }
                 }
@@ -104,18 +107,28 @@ impl Node {
         Ok(())
     }
 
+    /// Takes what was said about the request that comes now.
+    fn take_preamble(&self, preamble: &mut Preamble) -> Preamble {
+        let taken = core::mem::take(preamble);
+        if self.options.faults.has(Fault::TraceOfEarlierRequest) {
+            preamble.trace = taken.trace;
+        }
+        taken
+    }
+
     /// Handles reads of a peer and replies to own ones.
     fn reads_heard(
         &mut self,
         from: NodeId,
         (decoder, payload): (&mut Decoder<'_>, &Bytes),
     ) -> Result<(), DecodeError> {
-        let mut caller = None;
+        let mut preamble = Preamble::default();
         while !decoder.is_empty() {
             match peer::read_message(decoder, payload)? {
-                ReadMessage::Caller(named) => caller = Some(named),
+                ReadMessage::About(about) => preamble.note(about),
                 message => {
-                    self.router.read_message((from, caller.take()), message, &mut self.groups);
+                    let about = self.take_preamble(&mut preamble);
+                    self.router.read_message((from, about), message, &mut self.groups);
                 }
             }
         }

@@ -185,6 +185,7 @@ mod tests {
                     token: Token(token),
                     caller: crate::auth::Caller::Anonymous,
                     request: Request::Write(write),
+                    trace: None,
                 });
             }
             alone

@@ -48,7 +48,7 @@ use crate::slots::slot_map::SlotMap;
 use crate::storage::snapshot::SnapshotDone;
 use crate::storage::{RecoveredShards, WalBatch};
 use crate::trace::{ProposalRefusal, TraceEvent, TraceKind};
-use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
+use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, WalSequence};
 use clocks::PeerClocks;
 use disks::DiskHistory;
 use dividing::Dividing;
@@ -164,7 +164,9 @@ impl Node {
     /// Handles an event. This is cheap: the work follows in [`Node::drive`].
     pub fn handle(&mut self, event: Event) {
         match event {
-            Event::Request { token, caller, request } => self.request(token, caller, request),
+            Event::Request { token, caller, request, trace } => {
+                self.request(Requester { token: Some(token), caller, trace }, request);
+            }
             Event::Frame { from, payload } => {
                 if self.frame(from, &payload).is_err() {
                     self.frames_invalid += 1;
@@ -227,6 +229,7 @@ impl Node {
     /// Processes the events handled since the last call and fills `actions`.
     pub fn drive(&mut self, actions: &mut Actions) {
         loop {
+            self.output.is_tracing = self.router.is_tracing();
             while let Some(group) = self.groups.next_dirty() {
                 group.drive(&mut self.output);
                 let leader = group.leader();
@@ -241,6 +244,9 @@ impl Node {
                     self.leaders[position] = leader;
                     self.router.leader_changed();
                 }
+            }
+            for (shard, index, origins) in self.output.logged.drain(..) {
+                self.router.logged((shard, index), &origins);
             }
             for (origin, outcome) in self.output.outcomes.drain(..) {
                 self.router.outcome(origin, outcome);
@@ -350,43 +356,41 @@ impl Node {
         self.groups.find(shard)?.committed_writes(index)
     }
 
-    fn request(&mut self, token: Token, caller: Caller, request: Request) {
-        if let Err(refusal) = self.router.check_request(&caller, &request) {
-            return self.router.answer(Some(token), Reply::Refused(refusal));
+    fn request(&mut self, requester: Requester, request: Request) {
+        let token = requester.token;
+        if let Err(refusal) = self.router.check_request(&requester.caller, &request) {
+            return self.router.answer(token, Reply::Refused(refusal));
         }
         match request {
             Request::Write(write) => {
-                let requester = Requester { token: Some(token), caller };
                 self.router.write(requester, write, &mut self.groups);
             }
             Request::Read { read, consistency } => {
                 self.report_keys_for(&read);
-                let requester = Requester { token: Some(token), caller };
                 self.router.read(requester, (read, consistency), &mut self.groups);
             }
             Request::Flush => {
-                let requester = Requester { token: Some(token), caller };
                 self.router.flush(requester, &mut self.groups);
             }
             Request::Authorities => {
                 let authorities = self.registry().authorities().clone();
-                self.router.answer(Some(token), Reply::Node(NodeReply::Authorities(authorities)));
+                self.router.answer(token, Reply::Node(NodeReply::Authorities(authorities)));
             }
             Request::Access => {
                 let access = self.registry().access().clone();
-                self.router.answer(Some(token), Reply::Node(NodeReply::Access(access)));
+                self.router.answer(token, Reply::Node(NodeReply::Access(access)));
             }
             Request::Audit { before, most } => {
                 let records = self.registry().audit().page(before, most);
-                self.router.answer(Some(token), Reply::Node(NodeReply::Audit(records)));
+                self.router.answer(token, Reply::Node(NodeReply::Audit(records)));
             }
             Request::Cluster => {
                 let view = self.cluster_view().into();
-                self.router.answer(Some(token), Reply::Node(NodeReply::Cluster(view)));
+                self.router.answer(token, Reply::Node(NodeReply::Cluster(view)));
             }
             Request::Registry => {
                 let view = self.registry_view().into();
-                self.router.answer(Some(token), Reply::Node(NodeReply::Registry(view)));
+                self.router.answer(token, Reply::Node(NodeReply::Registry(view)));
             }
             Request::Load { most } => {
                 let load = LoadView {
@@ -396,27 +400,27 @@ impl Node {
                     ..self.router.load(most)
                 };
                 let load = load.into();
-                self.router.answer(Some(token), Reply::Node(NodeReply::Load(load)));
+                self.router.answer(token, Reply::Node(NodeReply::Load(load)));
             }
             Request::Explain { shard } => {
                 let unknown = Reply::Refused(Refusal::invalid("there is no such shard"));
                 let explained = |explanation| Reply::Node(NodeReply::Explained(explanation));
                 let reply = self.explain(shard).map_or(unknown, explained);
-                self.router.answer(Some(token), reply);
+                self.router.answer(token, reply);
             }
             Request::Transfer { shard, to } => {
-                let reply = self.transfer(caller, shard, to);
-                self.router.answer(Some(token), reply);
+                let reply = self.transfer(requester.caller, shard, to);
+                self.router.answer(token, reply);
             }
             Request::SnapshotHere => {
                 let (output, mut snapshots) = (&mut self.output, Vec::new());
                 self.groups.for_each(|group| snapshots.push((group.shard(), group.snapshot_here(output))));
-                self.router.answer(Some(token), Reply::Node(NodeReply::Snapshots(snapshots)));
+                self.router.answer(token, Reply::Node(NodeReply::Snapshots(snapshots)));
             }
             Request::Publish(publication) => {
                 let published = self.publish(publication);
                 let reply = published.map_or_else(Reply::Refused, |()| Reply::Node(NodeReply::Published));
-                self.router.answer(Some(token), reply);
+                self.router.answer(token, reply);
             }
         }
     }
@@ -556,6 +560,7 @@ impl Node {
         actions.slow.append(self.router.slow());
         self.trace_leaderless();
         actions.trace.append(&mut self.output.trace);
+        actions.spans.append(self.router.span_events());
         actions.config.append(&mut self.output.config);
         actions.keys.append(&mut self.take_key_reports());
         actions.remote_slots.append(&mut self.remote_slots);

@@ -19,6 +19,7 @@ use crate::command::{
     ShardRefusal, Write, WriteReply,
 };
 use crate::limits;
+use crate::spans::TraceContext;
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis, Version};
 use crate::version::ClusterVersion;
@@ -70,8 +71,34 @@ pub(crate) enum RequestMessage {
     Outcome { request: RequestId, outcome: Outcome },
     /// Asks the receiver to transfer leadership to `to`. There is no reply.
     Transfer { shard: ShardId, to: NodeId },
-    /// Who makes the next request of the same frame.
+    /// Says something about the next request of the same frame.
+    About(About),
+}
+
+/// What precedes a request in its frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum About {
+    /// Who makes it.
     Caller(Caller),
+    /// It is traced.
+    Trace(TraceContext),
+}
+
+/// What a frame said about its next request.
+#[derive(Debug, Default)]
+pub(crate) struct Preamble {
+    pub(crate) caller: Option<Caller>,
+    pub(crate) trace: Option<TraceContext>,
+}
+
+impl Preamble {
+    /// Takes note of one more message about the next request.
+    pub(crate) fn note(&mut self, about: About) {
+        match about {
+            About::Caller(caller) => self.caller = Some(caller),
+            About::Trace(context) => self.trace = Some(context),
+        }
+    }
 }
 
 /// Log position of one replica of the sender.
@@ -142,6 +169,9 @@ const TAG_TRANSFER: u8 = 3;
 /// The caller of the next request, among requests and among reads. Sent only once roles,
 /// principals or tokens were stored, which needs cluster version 4.
 const TAG_CALLER: u8 = 4;
+/// The trace of the next request, among requests and among reads. Clusters of version 11 and later
+/// send it.
+const TAG_TRACE: u8 = 5;
 
 /// Outcomes with more content than a tag and a number. Their tags share one number space with the
 /// other outcomes.
@@ -159,6 +189,12 @@ const TAG_OUTCOME_FLUSHED: u8 = 53;
 pub(crate) fn put_caller(out: &mut Vec<u8>, caller: &Caller) {
     out.push(TAG_CALLER);
     caller.encode(out);
+}
+
+/// Appends the trace of the request that is appended next.
+pub(crate) fn put_trace(out: &mut Vec<u8>, context: TraceContext) {
+    out.push(TAG_TRACE);
+    context.encode(out);
 }
 
 /// Appends a forwarded command.
@@ -258,7 +294,8 @@ pub(crate) fn request_message(
             let shard = ShardId(decoder.varint()?);
             Ok(RequestMessage::Transfer { shard, to: NodeId(decoder.varint()?) })
         }
-        TAG_CALLER => Ok(RequestMessage::Caller(Caller::decode(decoder)?)),
+        TAG_CALLER => Ok(RequestMessage::About(About::Caller(Caller::decode(decoder)?))),
+        TAG_TRACE => Ok(RequestMessage::About(About::Trace(TraceContext::decode(decoder)?))),
         _ => Err(DecodeError::UnknownTag("request message")),
     }
 }

@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::{RequestId, TAG_CALLER};
+use super::{About, RequestId, TAG_CALLER, TAG_TRACE};
 use crate::auth::Caller;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{
@@ -17,6 +17,7 @@ use crate::command::{
 use crate::limits;
 use crate::slots::slot_revisions::SlotRevisions;
 use crate::slots::slot_set::SlotSet;
+use crate::spans::TraceContext;
 use crate::types::{MigrationId, ShardId, Version};
 
 /// One message of a [`KIND_READS`](super::KIND_READS) payload.
@@ -24,8 +25,8 @@ use crate::types::{MigrationId, ShardId, Version};
 pub(crate) enum ReadMessage {
     /// Asks the receiver to read a shard of which it has a replica.
     Ask { question: Question, read: Read, consistency: Consistency },
-    /// Who makes the next read of the same frame.
-    Caller(Caller),
+    /// Says something about the next read of the same frame.
+    About(About),
     /// The answer to a read of a shard.
     Answer { request: RequestId, shard: ShardId, answer: Result<ShardAnswer, ShardError> },
 }
@@ -207,7 +208,8 @@ pub(crate) fn read_message(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<R
     let is_question = match decoder.u8()? {
         TAG_ASK => true,
         TAG_ANSWER => false,
-        TAG_CALLER => return Ok(ReadMessage::Caller(Caller::decode(decoder)?)),
+        TAG_CALLER => return Ok(ReadMessage::About(About::Caller(Caller::decode(decoder)?))),
+        TAG_TRACE => return Ok(ReadMessage::About(About::Trace(TraceContext::decode(decoder)?))),
         _ => return Err(DecodeError::UnknownTag("read message")),
     };
     let (request, shard) = (RequestId(decoder.varint()?), ShardId(decoder.varint()?));

@@ -9,7 +9,7 @@ use crate::types::NodeId;
 
 /// Identifies an open request in the whole cluster: the node that received it from a client, the
 /// link through which it was forwarded, and that node's number for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     /// The node that answers the client.
     pub node: NodeId,
@@ -28,7 +28,7 @@ impl Origin {
 }
 
 /// Number of a link between this node and one peer, counted up; 0 stands for the node itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkNumber(pub u64);
 
 /// A node's own number for an open request. Not reused while the node runs.

@@ -386,6 +386,9 @@ impl Group {
             }
             let index = LogIndex(self.raft.raft.raft_log.last_index());
             assert_eq!(index.0, before + 1, "invariant: a proposal appends one entry");
+            if out.is_tracing {
+                out.logged.push((self.shard, index, waiters.clone()));
+            }
             self.proposals.proposed(term, index, waiters);
             out.counters.entries_proposed += 1;
             out.counters.commands_proposed += commands;

@@ -60,6 +60,10 @@ pub struct Output {
     /// Encoded messages for peers, each preceded by its shard, in frames.
     pub messages: Vec<(NodeId, Vec<Vec<u8>>)>,
     pub outcomes: Vec<(Origin, Outcome)>,
+    /// Whether to report in `logged`: requests are traced.
+    pub is_tracing: bool,
+    /// Entries that leaders here appended to their logs, and the origins of their commands.
+    pub logged: Vec<(ShardId, LogIndex, Vec<Origin>)>,
     pub config: Vec<ConfigUpdate>,
     pub reads: Vec<ReadDone>,
     pub snapshot_tasks: Vec<SnapshotTask>,

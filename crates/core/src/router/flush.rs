@@ -8,12 +8,14 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::tracing::OpenSpan;
 use super::{Open, RequestId, Requester, Router, Work, WriteProgress};
 use crate::command::{CheckedWrite, Flush, FlushReply, FlushedPart, Refusal, Reply, Write, WriteReply};
 use crate::deliberate::Fault;
 use crate::raft::Groups;
 use crate::slots::slot_revisions::SlotRevisions;
 use crate::slots::slot_set::SlotSet;
+use crate::spans::SpanEnd;
 use crate::types::{ShardId, Version};
 use crate::version::ClusterVersion;
 
@@ -52,14 +54,14 @@ pub(super) struct FlushParent {
 
 impl Router {
     /// Accepts a request to remove all keys.
-    pub(crate) fn flush(&mut self, Requester { token, caller }: Requester, groups: &mut Groups) {
+    pub(crate) fn flush(&mut self, requester: Requester, groups: &mut Groups) {
         self.counters.writes += 1;
         let is_too_new = self.version < ClusterVersion::WITH_COORDINATION
             && !self.faults.has(Fault::NewCommandBeforeRaise);
         if is_too_new {
-            return self.answer(token, Reply::Refused(Refusal::VersionTooLow));
+            return self.answer(requester.token, Reply::Refused(Refusal::VersionTooLow));
         }
-        if let Some(request) = self.open(token, caller, Work::Flush(Box::default())) {
+        if let Some(request) = self.open(requester, Work::Flush(Box::default())) {
             self.flush_again(request, groups);
         }
     }
@@ -88,10 +90,12 @@ impl Router {
     /// Sends the next step of a shard's part.
     fn send_flush(&mut self, request: RequestId, flush: Flush, groups: &mut Groups) {
         let Some(open) = self.get(request) else { return };
-        let (caller, shard) = (open.caller.clone(), flush.shard);
+        let trace = open.span.map(OpenSpan::context);
+        let requester = Requester { token: None, caller: open.caller.clone(), trace };
+        let shard = flush.shard;
         let parent = FlushParent { request, shard };
         let write = CheckedWrite::new(Write::Flush(Box::new(flush)), |_| shard);
-        let opened = write.map(|write| self.open(None, caller, Work::held(write)));
+        let opened = write.map(|write| self.open(requester, Work::held(write)));
         match opened {
             Ok(Some(child)) => {
                 if let Some(open) = self.get(child) {
@@ -160,7 +164,9 @@ impl Router {
             self.open.iter().filter(|(_, open)| is_child(open)).map(|(key, _)| key).collect();
         let mut is_under_way = false;
         for key in children {
-            if let Work::Write { place, .. } = self.open.remove(key).work {
+            let open = self.open.remove(key);
+            self.tracing.end(open.span, SpanEnd::Unknown);
+            if let Work::Write { place, .. } = open.work {
                 is_under_way |= place != WriteProgress::Held;
                 self.left(place);
             }

@@ -1,16 +1,16 @@
 //! Writes that peers forward to this node, and the outcomes of forwarded writes.
 
 use super::{Open, Router, Work, WriteProgress, audit};
-use crate::auth::Caller;
 use crate::command::{Reply, Write};
 use crate::deliberate::Fault;
-use crate::peer::{self, Origin, Outcome, RequestId};
+use crate::peer::{self, Origin, Outcome, Preamble, RequestId};
 use crate::raft::{Groups, ProposeError};
 use crate::types::{NodeId, ShardId};
 
 impl Router {
     /// Handles the outcome that a leader on this node reports for a command of some node.
     pub(crate) fn outcome(&mut self, origin: Origin, outcome: Outcome) {
+        self.trace_outcome(&origin, &outcome);
         if origin.node == self.node {
             self.own_outcome(origin.request, self.node, outcome);
         } else if let Some(peer) = self.peers.iter_mut().find(|peer| peer.is(&origin, self.faults)) {
@@ -39,21 +39,25 @@ impl Router {
             // endlessly.
             Outcome::NotDone => {
                 self.routes.denied(from);
-                self.held.push_back(request);
+                self.hold(request);
             }
-            Outcome::NotHere => self.held.push_back(request),
+            Outcome::NotHere => self.hold(request),
         }
     }
 
     /// Handles a command that the peer `from` asks this node to propose.
     pub(crate) fn forwarded(
         &mut self,
-        (from, request, caller): (NodeId, RequestId, Option<Caller>),
+        (from, request): (NodeId, RequestId),
+        Preamble { caller, trace }: Preamble,
         (shard, write): (ShardId, &Write),
         groups: &mut Groups,
     ) {
         let Some(peer) = self.peers.iter().find(|peer| peer.node == from) else { return };
         let origin = Origin { node: from, link: peer.link, request };
+        if let Some(context) = trace {
+            self.trace_forwarded(origin, shard, context);
+        }
         if self.is_too_new(write) {
             // The peer has applied a later registry, which this node will apply soon.
             return self.outcome(origin, Outcome::NotDone);

@@ -14,7 +14,7 @@
 use alloc::string::ToString;
 use alloc::sync::Arc;
 
-use super::{Router, Work};
+use super::{Requester, Router, Work};
 use crate::auth::Access;
 use crate::auth::{Caller, Demand};
 use crate::command::{Read, Refusal, Request, ShardError, ShardRefusal, Write};
@@ -186,7 +186,7 @@ impl Router {
         if guard.access.is_none() || guard.is_confirming || !is_due {
             return;
         }
-        let Some(request) = self.open(None, Caller::Node, Work::ConfirmAccess) else { return };
+        let Some(request) = self.open(Requester::NODE, Work::ConfirmAccess) else { return };
         self.guard.is_confirming = true;
         groups.with(ShardId::PRIME, |group| group.read(request, Read::Count));
     }

@@ -23,6 +23,7 @@ mod links;
 mod loads;
 mod reads;
 mod routes;
+mod tracing;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -40,6 +41,7 @@ use crate::peer::{self, LinkNumber, Origin, RequestId};
 use crate::raft::{Groups, ProposeError};
 use crate::slots::slot_map::SlotMap;
 use crate::slots::slot_of;
+use crate::spans::TraceContext;
 use crate::types::{NodeId, ShardId, Term, Ticks, Token, UnixMillis};
 use crate::version::ClusterVersion;
 use flush::{FlushParent, Flushing};
@@ -47,6 +49,7 @@ use guard::Guard;
 use links::Peer;
 use reads::{PeerRead, Remote, RetryRead, ScatterGather};
 use routes::Routes;
+use tracing::{OpenSpan, Tracing};
 
 /// The open requests of one node, and its links to peers.
 pub(crate) struct Router {
@@ -85,6 +88,7 @@ pub(crate) struct Router {
     counters: Counters,
     load: LoadMeter,
     guard: Guard,
+    tracing: Tracing,
     faults: Faults,
 }
 
@@ -93,11 +97,13 @@ pub(crate) struct Requester {
     /// `None` for requests of the node itself.
     pub(crate) token: Option<Token>,
     pub(crate) caller: Caller,
+    /// Set if the request is traced.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 impl Requester {
     /// The node itself, which does not await a reply.
-    pub(crate) const NODE: Requester = Requester { token: None, caller: Caller::Node };
+    pub(crate) const NODE: Requester = Requester { token: None, caller: Caller::Node, trace: None };
 }
 
 struct Open {
@@ -109,6 +115,8 @@ struct Open {
     /// Set for writes that are parts of a flush.
     parent: Option<FlushParent>,
     opened: Ticks,
+    /// Set if the request is traced.
+    span: Option<OpenSpan>,
     /// Sent along when the request is forwarded.
     caller: Caller,
     work: Work,
@@ -189,13 +197,14 @@ impl Router {
             counters: Counters::default(),
             load: LoadMeter::default(),
             guard: Guard::new(options.timing.access_stale_ticks, options.faults),
+            tracing: Tracing::new(options.seed),
             faults: options.faults,
         }
     }
 
     /// Accepts a write for the shard of its key, or for the shard that it names.
     pub(crate) fn write(&mut self, requester: Requester, mut write: Write, groups: &mut Groups) {
-        let Requester { token, caller } = requester;
+        let token = requester.token;
         self.counters.writes += if token.is_some() { writes_in(&write) } else { 0 };
         if self.faults.has(Fault::ReceiverClockUsed)
             && let Some(clock) = self.clock
@@ -220,7 +229,7 @@ impl Router {
         if token.is_some() {
             self.load.write(checked.shard(), checked.write());
         }
-        if let Some(request) = self.open(token, caller, Work::held(checked)) {
+        if let Some(request) = self.open(requester, Work::held(checked)) {
             self.dispatch(request, groups);
         }
     }
@@ -233,7 +242,7 @@ impl Router {
         write: Write,
         groups: &mut Groups,
     ) {
-        match self.check(write).map(|checked| self.open(None, Caller::Node, Work::held(checked))) {
+        match self.check(write).map(|checked| self.open(Requester::NODE, Work::held(checked))) {
             Ok(Some(request)) => {
                 if let Some(open) = self.get(request) {
                     open.internal_request = Some(internal_request);
@@ -297,6 +306,7 @@ impl Router {
     pub(crate) fn tick(&mut self, now: Ticks, groups: &mut Groups) {
         self.now = now;
         self.find_silent_peers();
+        self.expire_spans();
         while let Some(&(due, request)) = self.deadlines.front() {
             if due > now {
                 break;
@@ -411,11 +421,12 @@ impl Router {
     }
 
     /// Opens a request; refuses it if too many are open.
-    fn open(&mut self, token: Option<Token>, caller: Caller, work: Work) -> Option<RequestId> {
+    fn open(&mut self, Requester { token, caller, trace }: Requester, work: Work) -> Option<RequestId> {
         if self.open.len() >= limits::REQUESTS_OPEN_MAX {
             self.answer(token, Reply::Refused(Refusal::Overloaded));
             return None;
         }
+        let span = trace.and_then(|context| self.tracing.begin(context, tracing::work_of(&work)));
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
         let request = id(
@@ -425,6 +436,7 @@ impl Router {
                 internal_request: None,
                 parent: None,
                 opened: self.now,
+                span,
                 caller,
                 work,
             }),
@@ -456,7 +468,7 @@ impl Router {
             Some(Err(ProposeError::Refused(refusal))) => {
                 self.finish(request, Reply::Refused(refusal.into()));
             }
-            Some(Err(ProposeError::NotHere)) => self.held.push_back(request),
+            Some(Err(ProposeError::NotHere)) => self.hold(request),
             None if !self.routes.knows(shard) => {
                 self.finish(request, Reply::Refused(Refusal::invalid("no such shard")));
             }
@@ -465,18 +477,20 @@ impl Router {
                 let leader = known.unwrap_or_else(|| self.routes.leader(shard));
                 let Some(peer) = self.peers.iter_mut().find(|peer| Some(peer.node) == leader && peer.answers)
                 else {
-                    self.held.push_back(request);
-                    return;
+                    return self.hold(request);
                 };
                 if peer.unanswered_bytes >= limits::FORWARD_BYTES_MAX {
                     return self.finish(request, Reply::Refused(Refusal::Overloaded));
                 }
+                let sent = (peer.node, shard);
+                let context = self.tracing.forwarded(open.span.as_mut(), sent, self.version);
                 let frame = peer.frame();
                 let before = frame.len();
                 self.guard
                     .sent_with(&open.caller, is_recorded)
                     .iter()
                     .for_each(|caller| peer::put_caller(frame, caller));
+                context.iter().for_each(|context| peer::put_trace(frame, *context));
                 peer::put_forward(frame, request, shard, write);
                 let bytes = frame.len() - before;
                 peer.unanswered_bytes += bytes;
@@ -519,6 +533,7 @@ impl Router {
             return;
         }
         let open = self.open.remove(key);
+        self.tracing.end(open.span, tracing::end_of(&reply));
         if open.token.is_some() && self.now.0 - open.opened.0 > self.slow_request_ticks {
             self.note_slow(&open, &reply);
         }

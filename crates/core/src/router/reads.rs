@@ -10,8 +10,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::gather::{Gather, SlotsNotCovered};
-use super::{Open, Requester, Router, Work, parts};
-use crate::auth::Caller;
+use super::{Open, Requester, Router, Work, parts, tracing};
 use crate::command::config::{Preview, Query, Stamp};
 use crate::command::{
     ConfigRead, ConfigWrite, Consistency, Operations, Page, Read, ReadReply, Refusal, Reply, ShardAnswer,
@@ -19,7 +18,7 @@ use crate::command::{
 };
 use crate::deliberate::Fault;
 use crate::limits;
-use crate::peer::{self, LinkNumber, Question, ReadMessage, RequestId};
+use crate::peer::{self, LinkNumber, Preamble, Question, ReadMessage, RequestId};
 use crate::raft::{Groups, ReadDone};
 use crate::slots;
 use crate::slots::slot_set::SlotSet;
@@ -84,17 +83,17 @@ impl From<NoTarget> for Reply {
 
 /// A read for a peer, identified by the peer and its number for the read.
 pub(super) struct PeerRead {
-    node: NodeId,
+    pub(super) node: NodeId,
     link: LinkNumber,
     request: RequestId,
-    shard: ShardId,
+    pub(super) shard: ShardId,
 }
 
 impl Router {
     /// Accepts a read.
     pub(crate) fn read(
         &mut self,
-        Requester { token, caller }: Requester,
+        requester: Requester,
         (read, consistency): (Read, Consistency),
         groups: &mut Groups,
     ) {
@@ -109,7 +108,7 @@ impl Router {
             Consistency::Stale => self.counters.reads_stale += reads_in(&read),
         }
         let scope = match self.scope(&read) {
-            Err(no_target) => return self.answer(token, no_target.into()),
+            Err(no_target) => return self.answer(requester.token, no_target.into()),
             Ok(scope) => scope,
         };
         if let Scope::Shard(shard) = scope {
@@ -126,18 +125,18 @@ impl Router {
         if consistency == Consistency::Stale
             && let Some(reply) = self.stale_reply(scope, &read, groups)
         {
-            return self.answer(token, reply);
+            return self.answer(requester.token, reply);
         }
         match scope {
             Scope::Shard(shard)
                 if consistency == Consistency::Linearizable && groups.member(shard).is_some() =>
             {
-                let Some(request) = self.open(token, caller, Work::Read(Some(shard))) else { return };
+                let Some(request) = self.open(requester, Work::Read(Some(shard))) else { return };
                 groups.with(shard, |group| group.read(request, read));
             }
             _ => {
                 let retry = Work::RetryRead(RetryRead { read, consistency });
-                let Some(request) = self.open(token, caller, retry) else { return };
+                let Some(request) = self.open(requester, retry) else { return };
                 self.read_again(request, groups);
             }
         }
@@ -186,7 +185,7 @@ impl Router {
     fn retry_read(&mut self, request: RequestId, read: Read, consistency: Consistency) {
         if let Some(open) = self.get(request) {
             open.work = Work::RetryRead(RetryRead { read, consistency });
-            self.held.push_back(request);
+            self.hold(request);
         }
     }
 
@@ -393,7 +392,9 @@ impl Router {
     /// Ends a peer's read and sends its answer.
     fn finish_peer_read(&mut self, request: RequestId, answer: Result<ShardAnswer, ShardError>) {
         let (key, _) = parts(request);
-        if let Work::PeerRead(served) = self.open.remove(key).work {
+        let open = self.open.remove(key);
+        self.tracing.end(open.span, tracing::end_of_answer(&answer));
+        if let Work::PeerRead(served) = open.work {
             self.put_answer(&served, &answer);
         }
     }
@@ -444,25 +445,28 @@ impl Router {
             };
             let since = self.slots.last_move(remote.shard);
             let question = Question { request, shard: remote.shard, since };
+            let sent = (peer.node, remote.shard);
+            let context = self.tracing.forwarded(open.span.as_mut(), sent, self.version);
             let frame = peer.read_frame();
             self.guard.sent(&open.caller).iter().for_each(|caller| peer::put_caller(frame, caller));
+            context.iter().for_each(|context| peer::put_trace(frame, *context));
             peer::put_read(frame, question, (&remote.read, remote.consistency));
             self.counters.forwarded += 1;
         }
         if is_held {
-            self.held.push_back(request);
+            self.hold(request);
         }
     }
 
     /// Handles a read of a peer, or a reply.
     pub(crate) fn read_message(
         &mut self,
-        (from, caller): (NodeId, Option<Caller>),
+        (from, Preamble { caller, trace }): (NodeId, Preamble),
         message: ReadMessage,
         groups: &mut Groups,
     ) {
         match message {
-            ReadMessage::Caller(_) => {}
+            ReadMessage::About(_) => {}
             ReadMessage::Ask { question: Question { request, shard, since }, read, consistency } => {
                 let Some(peer) = self.peers.iter().find(|peer| peer.node == from) else { return };
                 let served = PeerRead { node: from, link: peer.link, request, shard };
@@ -476,7 +480,8 @@ impl Router {
                         self.put_answer(&served, &answer);
                     }
                     (Some(_), Consistency::Linearizable) => {
-                        let Some(own) = self.open(None, Caller::Node, Work::PeerRead(served)) else { return };
+                        let requester = Requester { trace, ..Requester::NODE };
+                        let Some(own) = self.open(requester, Work::PeerRead(served)) else { return };
                         groups.with(shard, |group| group.read(own, read));
                     }
                 }
@@ -500,14 +505,14 @@ impl Router {
                 match self.settle(&read, shard, answer) {
                     Some(reply) => self.finish(request, reply),
                     // Not retried at once: the registry here may be outdated for a while.
-                    None => self.held.push_back(request),
+                    None => self.hold(request),
                 }
             }
             Work::ScatterGather(scatter_gather) => {
                 match (scatter_gather.remote.iter().position(is_it), answer) {
                     (Some(position), Err(ShardError::NotHere)) => {
                         scatter_gather.remote[position].asked = None;
-                        self.held.push_back(request);
+                        self.hold(request);
                     }
                     (Some(position), answer) => {
                         scatter_gather.remote.swap_remove(position);

@@ -497,12 +497,12 @@ mod tests {
     #[test]
     fn a_binary_of_other_versions_is_refused_whatever_the_rest_of_the_file_is() {
         let disk = MemoryDisk::new(1);
-        let mut body = vec![11];
-        body.extend_from_slice(b"a layout of version 11");
+        let mut body = vec![200, 1];
+        body.extend_from_slice(b"a layout of version 200");
         let header = [&MAGIC[..], &[6, 0, 0, 0], &(body.len() as u32).to_le_bytes()].concat();
         let crc = checksum(&header, &body).to_le_bytes();
         disk.put(NAME, [&header[..], &crc, &body].concat());
-        let (version, supported) = (ClusterVersion(11), SupportedVersions::OWN);
+        let (version, supported) = (ClusterVersion(200), SupportedVersions::OWN);
         assert_eq!(load(&disk), Err(Unsupported::TooOld { version, supported }.into()));
         store(&disk, &identity(1)).unwrap();
         let supported = SupportedVersions { oldest: ClusterVersion(2), newest: ClusterVersion(3) };

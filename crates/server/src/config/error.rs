@@ -46,6 +46,18 @@ pub enum ConfigError {
         /// The value as it was given.
         text: String,
     },
+    /// The URL of the collector of traces cannot be used.
+    #[error(
+        "trace_endpoint: `{0}` is not the URL of a collector; write http://HOST:PORT, such as http://127.0.0.1:4318. To send \
+         traces over TLS, run a collector on this machine that does it"
+    )]
+    TraceEndpoint(String),
+    /// The share of traced requests is none.
+    #[error("trace_ratio: {0} is not a share; write a number from 0 to 1, such as 0.01")]
+    TraceRatio(f64),
+    /// There is a share of traced requests, and nowhere to send their traces.
+    #[error("trace_ratio: give trace_endpoint too, the collector that gets the traces")]
+    TraceRatioWithoutEndpoint,
     /// The peer listener listens on every address, and none to advertise is given.
     #[error(
         "peer: {0} means every address of this machine, and the other nodes need one that leads to it; give \

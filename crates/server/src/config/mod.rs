@@ -23,6 +23,7 @@ mod secure;
 mod srv;
 #[cfg(test)]
 mod tests;
+mod traces;
 
 pub use address::{Address, HOST_BYTES_MAX};
 pub use allowed_hosts::ALLOWED_HOSTS_MAX;
@@ -33,6 +34,7 @@ pub use join::JOIN_ADDRESSES_MAX;
 pub use listeners::ListenerAddresses;
 pub use raw::RawSettings;
 pub use srv::SrvFounders;
+pub use traces::{DEFAULT_TRACE_RATIO, TraceEndpoint, TraceSettings};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -160,7 +162,7 @@ pub enum LogFormat {
 }
 
 /// Settings that passed all checks, with defaults filled in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Directory of everything that the node keeps.
     pub data_dir: PathBuf,
@@ -211,6 +213,8 @@ pub struct Settings {
     pub auth_stale: Duration,
     /// Requests that take longer are logged as slow.
     pub slow_request: Duration,
+    /// How requests are traced; `None`: they are not.
+    pub traces: Option<TraceSettings>,
     /// Threads that serve clients, 1 to [`WORKERS_MAX`]. The first one also drives the node.
     pub workers: usize,
     /// Limit of the memory held for clients, in bytes, at least [`memory::LIMIT_BYTES_MIN`].
@@ -307,6 +311,7 @@ impl Settings {
             )?),
             auth_stale: parse_auth_stale(raw.auth_stale_s)?,
             slow_request: parse_slow_request(raw.slow_request_ms)?,
+            traces: traces::parse(raw.trace_endpoint.as_deref(), raw.trace_ratio)?,
             data_dir: parse_data_dir(raw.data_dir)?,
             allowed_hosts: allowed_hosts::parse(&raw.allowed_hosts.unwrap_or_default())?,
             listen,

@@ -103,6 +103,7 @@ async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
         insecure_listeners: context.insecure_listeners,
         audit_log: &context.audit_log,
         limited_requests: call.store().access().limiters().refused(),
+        tracer: &context.tracer,
         turns: &context.turns,
         busiest_open_requests: context.clients.most_open_requests(),
         version: env!("CARGO_PKG_VERSION"),

@@ -110,6 +110,7 @@ use crate::metrics::{DiskCounters, HttpCounters, RespCounters, SnapshotCounters}
 use crate::offload::Offload;
 use crate::remote::HandoverCounters;
 use crate::secrets::SecretKeys;
+use crate::spans::Tracer;
 use crate::throttle::FailureThrottle;
 use crate::tls::TlsAcceptor;
 use crate::transport::TransportCounters;
@@ -239,6 +240,8 @@ pub struct HttpContext {
     pub audit_log: AuditLog,
     /// The keys for secrets of configuration.
     pub secret_keys: SecretKeys,
+    /// Decides which requests are traced, and takes their spans.
+    pub tracer: Tracer,
     /// The source of backups; `None` if backups are not available.
     pub backup: Option<Arc<BackupSource>>,
 }

@@ -46,6 +46,8 @@ pub(super) enum Endpoint {
 pub(super) struct Route<'a> {
     pub endpoint: Endpoint,
     pub arguments: Arguments<'a>,
+    /// The path with the names of its parameters in braces.
+    pub path: &'static str,
     /// Names of the query parameters that the endpoint takes.
     pub query: &'static [&'static str],
 }
@@ -102,6 +104,7 @@ struct TrieNode {
 struct RouteEntry {
     method: Method,
     endpoint: Endpoint,
+    path: &'static str,
     query: Vec<&'static str>,
 }
 
@@ -194,7 +197,10 @@ impl Search<'_> {
                 _ => &["DELETE"],
             }));
         }
-        found.map(|entry| Route { endpoint: entry.endpoint, arguments, query: &entry.query })
+        found.map(|entry| {
+            let RouteEntry { endpoint, path, query, .. } = entry;
+            Route { endpoint: *endpoint, arguments, path, query }
+        })
     }
 }
 
@@ -202,7 +208,12 @@ impl RouteEntry {
     fn of(operation: &Operation) -> RouteEntry {
         let method = operation.method.to_ascii_uppercase();
         let method = method.parse().expect("invariant: the tables name methods");
-        RouteEntry { method, endpoint: operation.endpoint, query: operation.query().collect() }
+        RouteEntry {
+            method,
+            endpoint: operation.endpoint,
+            path: operation.path,
+            query: operation.query().collect(),
+        }
     }
 }
 

@@ -235,6 +235,7 @@ pub(super) async fn answer<S: Store>(
 ) -> Response {
     let HttpClient { store, context, authentication, connection } = client;
     let started = Instant::now();
+    let span = context.tracer.begin(request.headers());
     let (head, incoming) = request.into_parts();
     let mut body = RequestBody::new(incoming, &head.headers, context.options.body_read_timeout);
     let mut memory = context.memory.request();
@@ -250,6 +251,8 @@ pub(super) async fn answer<S: Store>(
             identity = authentication.identify(&fields, store.access(), context.clock);
             let as_caller = identity.proof().map(|proof| store.for_caller(proof.caller()));
             let store = as_caller.as_ref().unwrap_or(store);
+            let traced = span.as_ref().map(|span| store.for_trace(span.context()));
+            let store = traced.as_ref().unwrap_or(store);
             let is_required = store.access().state().is_required();
             let mut admitted = if is_required || authentication.is_protected_from {
                 authentication.check(route.endpoint, (&identity, store), (&head, context)).await
@@ -289,6 +292,10 @@ pub(super) async fn answer<S: Store>(
     }
     if head.method == Method::HEAD {
         state_empty_length(&mut response);
+    }
+    if let Some(span) = span {
+        let path = route.as_ref().ok().map(|route| route.path);
+        context.tracer.finish(span, (&head.method, path), response.status());
     }
     context.counters.observe(Observation {
         dialect: interface.dialect,

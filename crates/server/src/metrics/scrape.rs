@@ -20,6 +20,7 @@ use super::{DiskCounters, Family, HttpCounters, RespCounters, SnapshotCounters, 
 use crate::audit_log::{AuditLog, DeniedReason};
 use crate::memory::Memory;
 use crate::protocol::ListenerProtocol;
+use crate::spans::Tracer;
 use crate::tls::TlsAcceptor;
 use crate::transport::TransportCounters;
 use crate::turns::TurnGauges;
@@ -50,6 +51,8 @@ pub struct Scrape<'a> {
     pub audit_log: &'a AuditLog,
     /// Number of requests and commands that were over a limit of their principal.
     pub limited_requests: u64,
+    /// Counts the spans of traced requests.
+    pub tracer: &'a Tracer,
     /// The budget of memory for clients, and its use.
     pub memory: &'a Memory,
     /// Gauges of the requests that wait for their turns.
@@ -126,6 +129,12 @@ impl Scrape<'_> {
             ),
             ("refused_overloaded", "Requests refused because a queue was full", node.refused_overloaded),
             ("slow_requests", "Requests that took longer than --slow-request-ms", node.slow_requests),
+            ("spans_exported", "Spans of traced requests that the collector took", self.tracer.exported()),
+            (
+                "spans_dropped",
+                "Spans of traced requests that were dropped, because the collector was too slow or took none",
+                self.tracer.dropped(),
+            ),
             (
                 "publications_dropped",
                 "Messages of PUBLISH that were not sent to a peer because its link was too slow",
@@ -507,6 +516,7 @@ mod tests {
             insecure_listeners: 0,
             audit_log: &AuditLog::default(),
             limited_requests: 0,
+            tracer: &Tracer::default(),
             memory: &Memory::new(0),
             turns: &TurnGauges::default(),
             busiest_open_requests: 3,

@@ -12,6 +12,7 @@ use tidelock_core::command::{
 use tidelock_core::deliberate::Faults;
 use tidelock_core::event::{DivisionTiming, Event, NodeOptions, OutgoingFrame, SlowRequest, Timing};
 use tidelock_core::node::Node;
+use tidelock_core::spans::SpanEvent;
 use tidelock_core::storage::group_commit::DiskReport;
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::{RecoveredShards, WalBatch};
@@ -44,6 +45,10 @@ impl ActionSinks for Instantly {
     fn log_slow(&self, _: &mut Vec<SlowRequest>) {}
 
     fn log_trace(&self, events: &mut Vec<TraceEvent>) {
+        events.clear();
+    }
+
+    fn record_spans(&self, events: &mut Vec<SpanEvent>) {
         events.clear();
     }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tidelock_core::command::Publication;
 use tidelock_core::event::{OutgoingFrame, SlowRequest};
+use tidelock_core::spans::SpanEvent;
 use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::trace::TraceEvent;
@@ -15,6 +16,7 @@ use tidelock_core::version::ClusterVersion;
 use super::version_gate::VersionGate;
 use crate::consensus_log::ConsensusLog;
 use crate::resp::pub_sub::PubSub;
+use crate::spans::NodeSpans;
 use crate::status_log::SlowRequestLog;
 use crate::transport::Transport;
 use crate::worker::ActionSinks;
@@ -26,6 +28,7 @@ pub(super) struct ActionSink {
     pub(super) pub_sub: Arc<PubSub>,
     pub(super) slow: SlowRequestLog,
     pub(super) consensus: ConsensusLog,
+    pub(super) spans: NodeSpans,
 }
 
 impl ActionSinks for ActionSink {
@@ -55,6 +58,10 @@ impl ActionSinks for ActionSink {
 
     fn log_trace(&self, events: &mut Vec<TraceEvent>) {
         self.consensus.log(events.drain(..), Instant::now());
+    }
+
+    fn record_spans(&self, events: &mut Vec<SpanEvent>) {
+        self.spans.record(events.drain(..));
     }
 
     fn set_peers(&self, peers: Vec<(NodeId, String)>) {

@@ -66,6 +66,7 @@ use crate::secrets::{KeyFileError, SecretKeys};
 use crate::secure::{self, NodeCertificateError};
 use crate::service_manager::ServiceManager;
 use crate::shutdown::{self, Signal};
+use crate::spans::{self, Exporter, NodeSpans, Tracer};
 use crate::status_log::SlowRequestLog;
 use crate::store::Store;
 use crate::tls::{TlsAcceptor, TlsError, TlsPaths, check_client_ca_file};
@@ -240,6 +241,8 @@ async fn serve(
     let (removal, removal_seen) = watch::channel(false);
     let (supersede, superseded_seen) = watch::channel(None);
     let notices = Notices { removal: removal.clone(), supersede };
+    let (tracer, exporter) =
+        spans::start(settings.traces.as_ref(), resource(&recovered.identity.identity()))?;
     let parts = NodeParts::start((&settings, tls.clone(), &audit_log), recovered, notices, listeners.peer)?;
     let (worker, identity) = (&parts.worker, &parts.identity);
     let (stop, stopping) = watch::channel(false);
@@ -249,7 +252,8 @@ async fn serve(
         tokio::task::spawn_local(secure::keep_renewed(settings.clone(), worker.clone(), tls.clone()));
     }
     let shared = parts.shared_context(&settings, descriptors, stopping);
-    let shared = SharedContext { tls, audit_log: audit_log.clone(), secret_keys, ..shared };
+    let shared =
+        SharedContext { tls, audit_log: audit_log.clone(), secret_keys, tracer: tracer.clone(), ..shared };
     let clients = shared.clients.clone();
     if !settings.audit_writes.is_empty() {
         worker.audit_writes(AuditedWrites::new(&settings.audit_writes, (audit_log.clone(), clients.clone())));
@@ -260,7 +264,7 @@ async fn serve(
     let own = contexts.next().expect("invariant: there is a context for each worker");
     let spanning = SpanningWatch { counters: own.resp_counters(), told: 0 };
     parts.spawn_periodic(&settings, removal, spanning);
-    let mut driving = parts.drive(&settings);
+    let mut driving = parts.drive(&settings, tracer);
     // A new cluster must require authentication before it serves clients.
     let established = tokio::select! {
         biased;
@@ -299,6 +303,7 @@ async fn serve(
     drop(worker_pool);
     audit_log.stop();
     finish(driving, parts).await;
+    exporter.map(Exporter::stop);
     Ok(())
 }
 
@@ -482,6 +487,7 @@ impl NodeParts {
             throttle: Arc::default(),
             audit_log: AuditLog::default(),
             secret_keys: SecretKeys::default(),
+            tracer: Tracer::default(),
             stopping,
         }
     }
@@ -500,7 +506,7 @@ impl NodeParts {
 
     /// Drives the node in a separate task, scheduled after the tasks that have work for it. In the
     /// `select!` that waits for the end, each drive would poll all the rare events there again.
-    fn drive(&self, settings: &Settings) -> JoinHandle<WorkerFailure> {
+    fn drive(&self, settings: &Settings, tracer: Tracer) -> JoinHandle<WorkerFailure> {
         let worker = self.worker.clone();
         let sinks = ActionSink {
             disk: VersionGate::new(self.log.clone(), self.snapshots.clone(), self.identity.clone()),
@@ -508,6 +514,7 @@ impl NodeParts {
             pub_sub: self.pub_sub.clone(),
             slow: SlowRequestLog::new(settings.tick()),
             consensus: ConsensusLog::new(self.identity.identity().node),
+            spans: NodeSpans::new(tracer),
         };
         tokio::task::spawn_local(async move { worker.run(sinks).await })
     }
@@ -595,6 +602,11 @@ async fn superseded(
         tracing::error!(%error, "the data directory could not be marked as an old copy: do not start it again");
     }
     ServeError::Superseded { by, refusal }
+}
+
+/// How traces name this node.
+fn resource(identity: &Identity) -> spans::Resource {
+    spans::Resource { node: identity.node.0, instance: identity.host_uuid.to_string() }
 }
 
 /// Senders for what peers report about this node.

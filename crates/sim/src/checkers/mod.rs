@@ -44,6 +44,7 @@ pub mod replicas;
 pub mod replies;
 pub mod scans;
 pub mod scripts;
+pub mod spans;
 pub mod staleness;
 pub mod versions;
 

@@ -6,6 +6,7 @@
 use tidelock_core::command::{RegistryView, Write};
 use tidelock_core::event::{DivisionTiming, ShardStatus};
 use tidelock_core::membership::Membership;
+use tidelock_core::spans::SpanEvent;
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token};
 use tidelock_core::version::{ClusterVersion, SupportedVersions};
 
@@ -17,6 +18,7 @@ use super::leaders::Leaders;
 use super::replacements::Replacements;
 use super::replicas::Replicas;
 use super::replies::Replies;
+use super::spans::Spans;
 use super::versions::Versions;
 use crate::event_queue::Micros;
 use crate::history::{History, Incarnation};
@@ -92,6 +94,15 @@ pub enum Observation<'a> {
     SpanningCounted(Incarnation),
     /// A process has taken a turn, and is about to log what this holds.
     Logs(LoggedTurn<'a>),
+    /// What happened to traced requests in a turn of a node.
+    Spans {
+        /// The node.
+        node: NodeId,
+        /// Its time.
+        ticks: Ticks,
+        /// What happened, in order.
+        events: &'a [SpanEvent],
+    },
     /// A node has sent everything that its turn produced.
     TurnEnded {
         /// The node.
@@ -174,6 +185,8 @@ pub struct OnlineCheckers {
     pub replicas: Replicas,
     /// See [`super::replies`].
     pub replies: Replies,
+    /// See [`super::spans`].
+    pub spans: Spans,
     /// See [`super::versions`].
     pub versions: Versions,
     violation: Option<Violation>,
@@ -191,12 +204,13 @@ impl OnlineCheckers {
             replacements: Replacements::new(plan.election_timeout()),
             replicas: Replicas::default(),
             replies: Replies::new(plan.timing.request_ticks),
+            spans: Spans::new(plan.timing.request_ticks),
             versions: Versions::new(plan.is_mixed()),
             violation: None,
         }
     }
 
-    fn all(&mut self) -> [&mut dyn OnlineChecker; 8] {
+    fn all(&mut self) -> [&mut dyn OnlineChecker; 9] {
         [
             &mut self.agreement,
             &mut self.availability,
@@ -205,6 +219,7 @@ impl OnlineCheckers {
             &mut self.replacements,
             &mut self.replicas,
             &mut self.replies,
+            &mut self.spans,
             &mut self.versions,
         ]
     }

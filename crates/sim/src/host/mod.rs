@@ -30,6 +30,7 @@ use tidelock_core::membership::Membership;
 use tidelock_core::node::Node;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::slots::slot_set::SlotSet;
+use tidelock_core::spans::SpanEvent;
 use tidelock_core::starts::{KnownStart, KnownStarts, ProcessStart};
 use tidelock_core::storage::group_commit::{CommitStep, GroupCommit, GroupCommitOptions};
 use tidelock_core::storage::slow_disk::SlowDiskDetector;
@@ -150,6 +151,8 @@ pub struct Turn {
     pub replies: Vec<(Token, Reply)>,
     /// What happened in the consensus of its shards.
     pub trace: Vec<TraceEvent>,
+    /// What happened to traced requests.
+    pub spans: Vec<SpanEvent>,
     /// Configuration that changed on this node.
     pub config: Vec<ConfigUpdate>,
     /// The writes that it is about to log, if they are looked at.
@@ -519,6 +522,7 @@ impl Host {
             turn.frames.append(&mut actions.frames);
             turn.replies.append(&mut actions.replies);
             turn.trace.append(&mut actions.trace);
+            turn.spans.append(&mut actions.spans);
             turn.config.append(&mut actions.config);
             turn.keys.append(&mut actions.keys);
             turn.publications.append(&mut actions.publications);

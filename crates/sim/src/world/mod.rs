@@ -499,6 +499,7 @@ impl<'p> World<'p> {
             machines.turn(node, now, turn.work());
         }
         self.tell_of_log(node, &turn);
+        self.tell_of_spans(node, &turn);
         for event in turn.trace {
             let facts = [25, node.0, event.shard.0, event.term.0, event.index.0, trace_fact(&event)];
             self.note(&facts, || format!("node {node}: {event}"));

@@ -89,6 +89,15 @@ impl World<'_> {
         self.checkers.tell(self.event_queue.now(), &Observation::Logs(logged));
     }
 
+    /// Tells the checkers what happened to traced requests in one turn.
+    pub(super) fn tell_of_spans(&mut self, node: NodeId, turn: &Turn) {
+        if !turn.spans.is_empty() {
+            let ticks = self.hosts[(node.0 - 1) as usize].ticks();
+            let spans = Observation::Spans { node, ticks, events: &turn.spans };
+            self.checkers.tell(self.event_queue.now(), &spans);
+        }
+    }
+
     /// Tells the checkers that a frame is on its way to a process.
     pub(super) fn tell_of_frame(&mut self, from: NodeId, to: NodeId) {
         let host = |node: NodeId| &self.hosts[(node.0 - 1) as usize];

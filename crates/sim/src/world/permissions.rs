@@ -15,6 +15,7 @@ use crate::checkers::Violation;
 use crate::checkers::audit::AuditRecords;
 use crate::checkers::online::Observation;
 use crate::checkers::permissions::{Entering, Permissions};
+use crate::checkers::spans;
 use crate::describe::brief;
 use crate::event_queue::{Micros, SimEvent};
 use crate::faults::choose;
@@ -234,7 +235,8 @@ impl World<'_> {
             self.at_once.insert(token, reply);
             self.event_queue.after(Micros(0), SimEvent::AnsweredAtOnce { node, life, token });
         } else {
-            self.post(node, Event::Request { token, caller, request });
+            let trace = spans::context_of(token);
+            self.post(node, Event::Request { token, caller, request, trace });
         }
         token
     }

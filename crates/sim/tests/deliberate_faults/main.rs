@@ -477,6 +477,16 @@ fn publication_sent_twice_is_caught() {
 
 /// Random runs have too little load to show it, so a scenario of its own does.
 #[test]
+fn a_trace_that_sticks_to_the_next_request_is_caught() {
+    caught(Fault::TraceOfEarlierRequest, &["spans"]);
+}
+
+#[test]
+fn a_span_that_does_not_end_is_caught() {
+    caught(Fault::SpanNotEnded, &["spans"]);
+}
+
+#[test]
 fn leaderships_by_number_are_caught() {
     let violation =
         busy_shards::check(0, Faults::only(Fault::LeadershipsByNumber)).expect_err("one node leads both");

@@ -332,6 +332,7 @@ fn reads_of_a_replica_that_ends_are_answered_by_another_node() {
         token,
         caller: Caller::Anonymous,
         request: get(key),
+        trace: None,
     });
     cluster.settle();
     cluster.tick(10);

@@ -11,6 +11,7 @@ mod previews;
 mod publications;
 mod scans;
 mod silence;
+mod spans;
 mod stalls;
 mod trace;
 mod transcripts;
@@ -30,9 +31,11 @@ use crate::command::{
 };
 use crate::event::{KeyReport, SlowRequest, StallReason, Timing};
 use crate::limits;
+use crate::spans::SpanEvent;
 use crate::storage::memory_disk::MemoryDisk;
 use crate::storage::snapshot::SnapshotTask;
 use crate::storage::snapshot_files::SnapshotFiles;
+use crate::types::Token;
 use crate::types::Version;
 
 mod audit;
@@ -66,6 +69,8 @@ struct Cluster {
     published: Vec<(u64, Publication)>,
     /// What nodes reported of their consensus, with their numbers.
     trace: Vec<(u64, TraceEvent)>,
+    /// What nodes reported of traced requests, with their numbers.
+    spans: Vec<(u64, SpanEvent)>,
     /// Snapshot files, in the tests that use them; otherwise no snapshot ever finishes.
     files: Vec<SnapshotFiles<MemoryDisk>>,
     /// Unfinished tasks on those files, in order.
@@ -96,6 +101,7 @@ impl Cluster {
             leaderless: Vec::new(),
             published: Vec::new(),
             trace: Vec::new(),
+            spans: Vec::new(),
             files: Vec::new(),
             tasks: Vec::new(),
         };
@@ -188,6 +194,7 @@ impl Cluster {
                 self.leaderless.extend(actions.leaderless_slots);
                 self.published.extend(actions.publications.into_iter().map(|one| (index as u64 + 1, one)));
                 self.trace.extend(actions.trace.into_iter().map(|event| (index as u64 + 1, event)));
+                self.spans.extend(actions.spans.into_iter().map(|event| (index as u64 + 1, event)));
                 if let Some(peers) = actions.peers {
                     self.peers[index] = peers.into_iter().map(|(node, _)| node).collect();
                     self.connect();
@@ -212,7 +219,12 @@ impl Cluster {
     fn ask(&mut self, node: u64, request: Request) -> Token {
         self.next_token += 1;
         let token = Token(self.next_token);
-        self.nodes[node as usize - 1].handle(Event::Request { token, caller: Caller::Anonymous, request });
+        self.nodes[node as usize - 1].handle(Event::Request {
+            token,
+            caller: Caller::Anonymous,
+            request,
+            trace: None,
+        });
         self.settle();
         token
     }

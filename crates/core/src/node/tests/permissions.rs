@@ -71,7 +71,7 @@ impl Cluster {
         self.next_token += 1;
         let token = Token(self.next_token);
         let caller = caller.clone();
-        self.nodes[node as usize - 1].handle(Event::Request { token, caller, request });
+        self.nodes[node as usize - 1].handle(Event::Request { token, caller, request, trace: None });
         self.settle();
         token
     }

@@ -31,7 +31,7 @@ impl Cluster {
     }
 
     /// Makes the disk of a node hang: batches do not become durable. The node does not know it yet.
-    fn hang(&mut self, node: u64) {
+    pub(super) fn hang(&mut self, node: u64) {
         self.hanging.insert(node, WalSequence(0));
     }
 
@@ -116,6 +116,7 @@ fn commands_that_wait_behind_what_is_in_flight_are_refused() {
         token: Token(1),
         caller: Caller::Anonymous,
         request: put("a", "1", Condition::Always),
+        trace: None,
     });
     let mut actions = Actions::default();
     cluster.nodes[0].drive(&mut actions);
@@ -124,6 +125,7 @@ fn commands_that_wait_behind_what_is_in_flight_are_refused() {
         token: Token(2),
         caller: Caller::Anonymous,
         request: put("a", "2", Condition::Always),
+        trace: None,
     });
     cluster.nodes[0].handle(Event::DiskStalled(StallReason::Refused));
     cluster.tick(2);

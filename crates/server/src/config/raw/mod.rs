@@ -46,7 +46,7 @@ raw_settings! {
     /// Settings from one source: a file, or flags and environment. Only types are checked. The
     /// documentation of a field is the help text of its flag. An element of a list of addresses or
     /// names may be a comma-separated list.
-    #[derive(Clone, Debug, Default, PartialEq, Eq, Args, Deserialize)]
+    #[derive(Clone, Debug, Default, PartialEq, Args, Deserialize)]
     #[serde(deny_unknown_fields)]
     pub struct RawSettings {
         /// Directory of this node's data; created if missing [default: ./tidelock-data]
@@ -200,6 +200,14 @@ raw_settings! {
         /// Duration from which a request is logged as slow, in milliseconds [default: 1000]
         #[arg(long, env = "TIDELOCK_SLOW_REQUEST_MS", value_name = "MS")]
         pub slow_request_ms: Option<u64>,
+        /// URL of an OpenTelemetry collector (OTLP over HTTP) that gets traces of requests, such as
+        /// http://127.0.0.1:4318
+        #[arg(long, env = "TIDELOCK_TRACE_ENDPOINT", value_name = "URL")]
+        pub trace_endpoint: Option<String>,
+        /// Share of the HTTP requests without a `traceparent` header that are traced, from 0 to 1
+        /// [default: 0]
+        #[arg(long, env = "TIDELOCK_TRACE_RATIO", value_name = "RATIO")]
+        pub trace_ratio: Option<f64>,
         /// Threads that serve clients; the first also drives the shards [default: by the number of
         /// cores]
         #[arg(long, env = "TIDELOCK_WORKERS", value_name = "N")]

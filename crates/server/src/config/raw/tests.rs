@@ -118,7 +118,8 @@ fn the_help_states_the_defaults() {
             "join_token_file",
             "force_new_cluster",
             "shard_tags",
-            "tags"
+            "tags",
+            "trace_endpoint"
         ]
     );
 }

@@ -335,7 +335,7 @@ impl Network {
     pub(super) fn ask(&mut self, node: NodeId, request: Request) {
         self.tokens += 1;
         let token = Token(self.tokens);
-        self.tell(node, Event::Request { token, caller: Caller::Anonymous, request });
+        self.tell(node, Event::Request { token, caller: Caller::Anonymous, request, trace: None });
     }
 
     /// A new host with an empty disk joins the cluster.
@@ -450,7 +450,7 @@ fn describe_request(decoder: &mut Decoder<'_>, payload: &Bytes) -> Option<String
         RequestMessage::Forward { .. }
         | RequestMessage::Transfer { .. }
         | RequestMessage::Outcome { .. }
-        | RequestMessage::Caller(_) => None,
+        | RequestMessage::About(_) => None,
     }
 }
 
