@@ -41,6 +41,7 @@ mod describe;
 pub mod disk;
 pub mod event_queue;
 pub mod faults;
+pub mod frames;
 pub mod history;
 pub mod host;
 pub mod key_watcher;

@@ -70,6 +70,9 @@ struct Arguments {
     /// capacity.
     #[arg(long, conflicts_with_all = ["seeds", "start", "seed"])]
     throughput: bool,
+    /// Print frames that nodes send each other, some of each kind, in hexadecimal.
+    #[arg(long, conflicts_with_all = ["seed", "throughput"])]
+    frames: bool,
     /// Continue after a failure, and list all failing seeds.
     #[arg(long)]
     keep_going: bool,
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| eprintln!("seed {}: {panic}", SEED.get())));
     let passed = match arguments.seed {
         None if arguments.throughput => print_throughput(),
+        None if arguments.frames => print_frames(&arguments),
         Some(seed) if arguments.shrink => shrink_one(arguments.plan(seed)),
         Some(seed) => run_one(arguments.plan(seed), arguments.trace),
         None => run_many(&arguments),
@@ -105,6 +109,15 @@ impl Arguments {
             _ => Plan::draw(seed),
         }
     }
+}
+
+fn print_frames(arguments: &Arguments) -> bool {
+    let first = arguments.start.unwrap_or(0);
+    let sample = run::sample_frames((first..first + arguments.seeds).map(|seed| arguments.plan(seed)));
+    for frame in sample.frames() {
+        println!("{frame:x}");
+    }
+    true
 }
 
 /// Sizes of the clusters whose throughput is measured.

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::checkers::{self, FinishedRun, Violation};
 use crate::event_queue::Micros;
+use crate::frames::FrameSample;
 use crate::plan::Plan;
 pub use crate::report::{Report, Tally};
 use crate::trace::Detail;
@@ -50,6 +51,19 @@ pub fn run_traced(plan: &Plan) -> Result<Report, Box<Failure>> {
 
 /// Lines of trace that a failure shows.
 pub const TAIL_LINES: usize = 60;
+
+/// Runs plans, and returns the frames that their nodes sent each other.
+pub fn sample_frames(plans: impl Iterator<Item = Plan>) -> FrameSample {
+    let mut sample = FrameSample::default();
+    for plan in plans {
+        let mut world = World::new(&plan, Detail::Hash);
+        world.keep_frames(sample);
+        // A violation is found by other runs; what was sent until then counts.
+        let _ = world.start().and_then(|()| world.run_until(plan.duration));
+        sample = world.take_frames();
+    }
+    sample
+}
 
 fn play(plan: &Plan, world: &mut World<'_>) -> Result<(), Violation> {
     world.start()?;

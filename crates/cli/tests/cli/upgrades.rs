@@ -35,6 +35,9 @@ const WITH_LIMITS: u64 = 6;
 /// The first cluster version with transactions and claimed authors.
 const WITH_TRANSACTIONS: u64 = 7;
 
+/// The first cluster version in which nodes send traces along, of release 0.1.0.
+const WITH_TRACES: u64 = 11;
+
 fn compat(version: u64, file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/compat/v{version}")).join(file)
 }
@@ -160,7 +163,7 @@ fn a_cluster_of_the_release_before_versions_waits_for_all_its_nodes_and_for_its_
 
 #[test]
 fn directories_with_principals_and_tokens_are_read() {
-    let releases = [(WITH_LIMITS, 17), (WITH_TRANSACTIONS, 18)];
+    let releases = [(WITH_LIMITS, 17), (WITH_TRANSACTIONS, 18), (WITH_TRACES, 19)];
     let sets = releases.into_iter().flat_map(|release| [(release, "one", 1), (release, "three", 3)]);
     for ((release, network), name, count) in sets {
         let mut cluster = Cluster::at(&hosts(network)[..count]);
@@ -185,7 +188,7 @@ fn directories_with_principals_and_tokens_are_read() {
         assert!(records.contains("authentication.require") && records.contains("slots.move"), "{records}");
         assert_eq!(send("PUT /v1/auth", &root, br#"{"required":false}"#).status, 200);
         read_back(&cluster, 1, false);
-        if release == WITH_TRANSACTIONS {
+        if release >= WITH_TRANSACTIONS {
             assert_eq!(cluster.get(1, "/v1/keys/%7Bt%7Dpaid").text(), "yes");
             let history = Shell::by_way_of(&cluster, &[1]).done(&["config", "history", "settings"]);
             assert!(String::from_utf8_lossy(&history).contains("root for ann"));
@@ -196,7 +199,7 @@ fn directories_with_principals_and_tokens_are_read() {
 
 #[test]
 fn backups_of_earlier_releases_are_restored() {
-    let releases = [FIRST, WITH_LIMITS, WITH_TRANSACTIONS];
+    let releases = [FIRST, WITH_LIMITS, WITH_TRANSACTIONS, WITH_TRACES];
     for (release, name) in releases.into_iter().flat_map(|release| [(release, "one"), (release, "three")]) {
         let cluster = Cluster::start(1);
         let file = compat(release, &format!("{name}.backup"));

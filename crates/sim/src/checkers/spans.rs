@@ -141,12 +141,17 @@ mod tests {
 
     const REQUEST_TICKS: u64 = 50;
 
-    fn begun(span: u64, context: TraceContext, work: TracedWork) -> (u64, SpanStep) {
+    /// A span, and what happens to it.
+    type Step = (u64, SpanStep);
+    /// What nodes report, with their numbers.
+    type Reported<'a> = &'a [(u64, Step)];
+
+    fn begun(span: u64, context: TraceContext, work: TracedWork) -> Step {
         (span, SpanStep::Begun { context, work })
     }
 
     /// Tells a checker what nodes report, at tick 1, and then that node 1 is at tick `later`.
-    fn verdict(reported: &[(u64, (u64, SpanStep))], later: u64) -> Result<(), String> {
+    fn verdict(reported: Reported<'_>, later: u64) -> Result<(), String> {
         let mut spans = Spans::new(REQUEST_TICKS);
         let told = reported.iter().try_for_each(|&(node, (span, step))| {
             let event = SpanEvent { span: SpanId::new(span).expect("not zero"), step };
@@ -166,7 +171,7 @@ mod tests {
         let sound = [(1, own), (1, sent), (2, received(200)), (2, (200, done)), (1, (100, done))];
         assert_eq!(verdict(&sound, 1_000), Ok(()));
         assert_eq!(verdict(&sound[..4], 1 + REQUEST_TICKS + SLACK_TICKS), Ok(()), "it may still end");
-        let refused: [(&[(u64, (u64, SpanStep))], u64, &str); 6] = [
+        let refused: [(Reported<'_>, u64, &str); 6] = [
             (&sound[..4], 2 + REQUEST_TICKS + SLACK_TICKS, "node 1: span 0000000000000064 does not end"),
             (&[(1, own), (1, own)], 1, "node 1: span 0000000000000064 begins a second time"),
             (&[(1, own), (1, (100, done)), (1, (100, done))], 1, "is not open"),

@@ -48,8 +48,9 @@ use crate::checkers::operations::Ledger;
 use crate::density::{Density, event_name};
 use crate::describe::{brief_event, brief_reply, link_facts, reply_facts, trace_fact};
 use crate::disk::SimDisk;
-use crate::event_queue::{EventQueue, Micros, SimEvent};
+use crate::event_queue::{Direction, EventQueue, Micros, SimEvent};
 use crate::faults::{CrashKind, ShellBug};
+use crate::frames::FrameSample;
 use crate::history::{CounterRun, Happened, History, ImportedDocument, Incarnation, Iteration, Outcome};
 use crate::host::Host;
 use crate::key_watcher::KeyWatchingClient;
@@ -111,6 +112,8 @@ pub struct World<'p> {
     pub(crate) operators: Operators,
     /// Whether clients send requests and faults strike; false once the cluster heals.
     pub(crate) is_loaded: bool,
+    /// Frames between nodes, if they are kept.
+    kept_frames: Option<FrameSample>,
     /// The machines, if their capacity is limited.
     machines: Option<Machines>,
     /// Draws the durations of work inside a host.
@@ -186,6 +189,7 @@ impl<'p> World<'p> {
             disk_pace: plan.disk,
             operators: Operators::new(plan.operator_actions.len()),
             is_loaded: true,
+            kept_frames: None,
             machines: plan.capacity.map(|capacity| Machines::new(capacity, plan.hosts())),
             pace: plan.generator("pace"),
             carried: BTreeMap::new(),
@@ -289,6 +293,16 @@ impl<'p> World<'p> {
         self.machines.as_ref().map(|machines| machines.used_ns().to_vec()).unwrap_or_default()
     }
 
+    /// Adds the frames between nodes to this sample from now on.
+    pub(crate) fn keep_frames(&mut self, sample: FrameSample) {
+        self.kept_frames = Some(sample);
+    }
+
+    /// The frames that were kept.
+    pub(crate) fn take_frames(&mut self) -> FrameSample {
+        self.kept_frames.take().unwrap_or_default()
+    }
+
     /// The lines of the trace that were kept.
     pub fn into_lines(self) -> Vec<String> {
         self.trace.into_lines()
@@ -384,6 +398,28 @@ impl<'p> World<'p> {
         self.net.node_died(node, &mut self.event_queue);
     }
 
+    /// What arrives on a link next, if its connection still stands.
+    fn deliver(&mut self, direction: Direction) {
+        if let Some(event) = self.net.deliver(direction, &mut self.event_queue) {
+            let (from, to) = (direction.from, direction.to);
+            let (kind, content) = link_facts(&event);
+            self.note(&[4, from.0, to.0, kind, content], || {
+                format!("node {to} <- node {from}: {}", brief_event(&event))
+            });
+            if matches!(event, Event::LinkUp(_)) {
+                self.introduce_release(from, to);
+            }
+            if let Event::Frame { from, payload } = &event {
+                if let Some(kept) = &mut self.kept_frames {
+                    kept.note(payload);
+                }
+                let to = self.host(to).incarnation();
+                self.tell_checkers(&Observation::FrameArrived { to, from: *from, payload });
+            }
+            self.post(to, event);
+        }
+    }
+
     fn happen(&mut self, event: SimEvent) -> Result<(), Violation> {
         match event {
             SimEvent::Tick { node, life } if self.lives(node, life) => return self.tick(node, life),
@@ -409,23 +445,7 @@ impl<'p> World<'p> {
             | SimEvent::DiskStepDone { .. }
             | SimEvent::DiskTimer { .. }
             | SimEvent::Filed { .. } => {}
-            SimEvent::Deliver(direction) => {
-                if let Some(event) = self.net.deliver(direction, &mut self.event_queue) {
-                    let (from, to) = (direction.from, direction.to);
-                    let (kind, content) = link_facts(&event);
-                    self.note(&[4, from.0, to.0, kind, content], || {
-                        format!("node {to} <- node {from}: {}", brief_event(&event))
-                    });
-                    if matches!(event, Event::LinkUp(_)) {
-                        self.introduce_release(from, to);
-                    }
-                    if let Event::Frame { from, payload } = &event {
-                        let to = self.host(to).incarnation();
-                        self.tell_checkers(&Observation::FrameArrived { to, from: *from, payload });
-                    }
-                    self.post(to, event);
-                }
-            }
+            SimEvent::Deliver(direction) => self.deliver(direction),
             SimEvent::Connect(link) => return self.meet(link),
             SimEvent::GiveUp { link, connection } => {
                 self.net.give_up(link, connection, &mut self.event_queue)
