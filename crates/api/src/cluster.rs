@@ -42,6 +42,10 @@ pub struct Host {
     pub updated: u64,
     /// Whether the answering node has a connection to it; true for itself.
     pub connected: bool,
+    /// Whether its disk takes no writes now, as far as the answering node knows. Left out if it
+    /// takes them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disk_stalled: bool,
     /// The measured offset of its clock; null if it was not measured.
     pub clock: Option<Clock>,
     /// The role that the cluster wants it to have.

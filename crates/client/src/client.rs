@@ -28,7 +28,7 @@ use ureq::http;
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::unversioned::resolver::DefaultResolver;
 
-use crate::connection::ClientOptions;
+use crate::connection::{ClientOptions, DEFAULT_URL};
 use crate::connector::{connector, not_connected};
 use crate::error::{CliError, Refusal};
 use crate::node_url::NodeUrl;
@@ -274,7 +274,7 @@ impl Client {
             Ok(answer) => Attempt::Answered(answer),
             Err(error) => match not_connected(&error) {
                 Some(reason) => Attempt::NotSent(reason),
-                None => Attempt::Broken(error.to_string()),
+                None => Attempt::Broken(reason(&error)),
             },
         }
     }
@@ -342,7 +342,7 @@ impl Client {
                         Response { url, status, body, had_token, had_certificate, ..Response::default() };
                     Attempt::Answered(answer)
                 }
-                Err(error) => Attempt::Broken(error.to_string()),
+                Err(error) => Attempt::Broken(reason(&error)),
             }
         })?;
         match body {
@@ -358,6 +358,16 @@ impl Client {
         let response = self.agent.run(request)?;
         let (head, body) = response.into_parts();
         Ok((head.status.as_u16(), body))
+    }
+}
+
+/// Why there is no answer, in words.
+fn reason(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::Timeout(_) => {
+            "no answer in time; its process may hang, or the network loses packets".to_owned()
+        }
+        error => error.to_string(),
     }
 }
 
@@ -379,6 +389,12 @@ fn first_answer<'a>(
             }
             Attempt::Broken(reason) => unreachable.push(format!("  {node}: {reason}")),
         }
+    }
+    if unreachable.len() == 1 && unreachable[0].starts_with(&format!("  {DEFAULT_URL}: ")) {
+        unreachable.push(
+            "  (the default address; name your nodes with --url, TIDELOCK_URL or `tidelock login`)"
+                .to_owned(),
+        );
     }
     unavailable.ok_or_else(|| CliError::Unreachable(unreachable.join("\n")))
 }

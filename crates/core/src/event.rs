@@ -369,9 +369,9 @@ pub struct NodeStatus {
     /// How many data shards there should be, if it leads the prime shard and the cluster is divided
     /// automatically.
     pub division: Option<DivisionView>,
-    /// The leadership that is transferred next, so that all nodes lead for about equally many
-    /// requests, if it leads the prime shard.
-    pub leadership_transfer: Option<LeadershipTransfer>,
+    /// The last transfer of a leadership for which it asked, so that all nodes lead for about
+    /// equally many requests, and when it asked.
+    pub leadership_asked: Option<(Ticks, LeadershipTransfer)>,
     /// Totals since it started.
     pub counters: Counters,
 }

@@ -40,6 +40,19 @@ pub enum MalformedToken {
     /// It does not have the parts of a token, or not their lengths and characters.
     #[error("it does not have the form of a token, tdl_…")]
     Form,
+    /// It does not have the parts of a join token, or not their lengths and characters.
+    #[error("it does not have the form of a join token, tdj_…")]
+    JoinForm,
+    /// It is a token of a client where a join token is wanted.
+    #[error(
+        "it is a token for clients, tdl_…; `tidelock cluster join-token` makes one with which a host joins, tdj_…"
+    )]
+    OfClient,
+    /// It is a join token where a token of a client is wanted.
+    #[error(
+        "it is a token with which a host joins, tdj_…; clients have tokens tdl_…, from `tidelock auth token create`"
+    )]
+    OfHost,
     /// A character was changed or left out.
     #[error("its checksum is wrong: a part of it was changed or left out")]
     Checksum,
@@ -81,6 +94,9 @@ impl BearerToken {
     /// # Errors
     /// When the text is not a join token.
     pub fn parse(text: &[u8]) -> Result<BearerToken, MalformedToken> {
+        if text.starts_with(JOIN_PREFIX.as_bytes()) {
+            return Err(MalformedToken::OfHost);
+        }
         let [id, secret] = parts(text, PREFIX)?;
         let id = id.parse().map_err(|_| MalformedToken::Form)?;
         Ok(BearerToken { id, secret: decode(secret)? })
@@ -111,6 +127,16 @@ impl JoinTokenText {
     /// # Errors
     /// When it is none.
     pub fn parse(text: &[u8]) -> Result<JoinTokenText, MalformedToken> {
+        if text.starts_with(PREFIX.as_bytes()) {
+            return Err(MalformedToken::OfClient);
+        }
+        JoinTokenText::parts_of(text).map_err(|error| match error {
+            MalformedToken::Form => MalformedToken::JoinForm,
+            error => error,
+        })
+    }
+
+    fn parts_of(text: &[u8]) -> Result<JoinTokenText, MalformedToken> {
         let [id, secret, authority] = parts(text, JOIN_PREFIX)?;
         let id = id.parse().map_err(|_| MalformedToken::Form)?;
         let token = BearerToken { id, secret: decode(secret)? };
@@ -215,8 +241,9 @@ mod tests {
         assert!(revealed.starts_with("tdj_0000000000000007_"), "{revealed}");
         assert_eq!(JoinTokenText::parse(revealed.as_bytes()), Ok(text.clone()));
         assert!(!format!("{text:?}").contains("CQkJ"), "{text:?}");
-        assert_eq!(BearerToken::parse(revealed.as_bytes()), Err(MalformedToken::Form));
-        assert_eq!(JoinTokenText::parse(token.reveal().as_bytes()), Err(MalformedToken::Form));
+        assert_eq!(BearerToken::parse(revealed.as_bytes()), Err(MalformedToken::OfHost));
+        assert_eq!(JoinTokenText::parse(token.reveal().as_bytes()), Err(MalformedToken::OfClient));
+        assert_eq!(JoinTokenText::parse(b"tdj_"), Err(MalformedToken::JoinForm));
         for position in 0..revealed.len() {
             let mut changed = revealed.clone().into_bytes();
             changed[position] = if changed[position] == b'a' { b'b' } else { b'a' };

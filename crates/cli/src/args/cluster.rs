@@ -253,10 +253,16 @@ pub struct StatusArgs {
     pub wait_s: u64,
 }
 
+fn node_number(text: &str) -> Result<u64, String> {
+    let wanted = "a node's number is wanted, as in the first column of `tidelock cluster status`";
+    text.parse().map_err(|_| wanted.to_owned())
+}
+
 /// Arguments of `cluster` commands about one node.
 #[derive(Debug, Args)]
 pub struct HostArgs {
-    /// The node's number
+    /// The node's number, as in the first column of `cluster status`
+    #[arg(value_parser = node_number)]
     pub node: u64,
     /// How long to wait.
     #[command(flatten)]
@@ -266,7 +272,8 @@ pub struct HostArgs {
 /// Arguments of `cluster drain`.
 #[derive(Debug, Args)]
 pub struct DrainArgs {
-    /// The node's number
+    /// The node's number, as in the first column of `cluster status`
+    #[arg(value_parser = node_number)]
     pub node: u64,
     /// End the drain: the node may lead again
     #[arg(long)]

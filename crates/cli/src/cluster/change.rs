@@ -154,7 +154,7 @@ fn unfinished(goal: Goal, limit: Duration, missing: &[String]) -> CliError {
         "The leader was asked, and goes on leading if it cannot hand over."
     };
     let seconds = limit.as_secs();
-    CliError::Unfinished(format!("not within {seconds} s: {}\n{reasons}{outlook}", goal.reached()))
+    CliError::Unfinished(format!("not yet after {seconds} s: {}\n{reasons}{outlook}", goal.reached()))
 }
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
         let missing = missing.map(str::to_owned);
         assert_eq!(
             unfinished(Goal::Votes(4), Duration::from_secs(60), &missing).to_string(),
-            "not within 60 s: node 4 may vote\n  \
+            "not yet after 60 s: node 4 may vote\n  \
              shard 3: node 4 is catching up (applied 120 of 5000)\n  \
              nobody answers\n    http://a:1: refused\n\
              It is still wanted, and the cluster keeps at it: `tidelock cluster status` shows how far it is."
@@ -177,7 +177,7 @@ mod tests {
         let text =
             unfinished(goal, Duration::from_secs(1), &["shard 1: node 3 leads".to_owned()]).to_string();
         assert!(
-            text.starts_with("not within 1 s: node 2 leads shard 1\n  shard 1: node 3 leads\nThe leader"),
+            text.starts_with("not yet after 1 s: node 2 leads shard 1\n  shard 1: node 3 leads\nThe leader"),
             "{text}"
         );
     }

@@ -15,6 +15,7 @@ mod slots;
 mod top;
 mod verify;
 mod version;
+pub(crate) mod voters;
 mod watch;
 
 use std::time::Duration;
@@ -69,7 +70,7 @@ fn status(client: &Client, format: Output) -> Result<(), CliError> {
     let answer = client.ask_for(200, &Call::get("/v1/cluster"))?;
     let cluster: Cluster = answer.json()?;
     output::answer(format, &answer, || Ok(render(&cluster).trim_end().to_owned()))?;
-    match leaderless(&cluster) {
+    match leaderless(&cluster).or_else(|| voters::unwritable(&cluster)) {
         Some(what) => Err(CliError::Unavailable(what)),
         None => Ok(()),
     }
@@ -89,8 +90,8 @@ pub(crate) fn leaderless(cluster: &Cluster) -> Option<String> {
     })
 }
 
-/// Two tables: the hosts, and the shards with each node's applied index. Then the hosts whose
-/// clocks differ too much from that of the node that answers.
+/// Two tables: the hosts, and the shards with each node's applied index. Then what is wrong with
+/// hosts, as far as the node that answers knows.
 fn render(cluster: &Cluster) -> String {
     let hosts = cluster.hosts.iter().map(|host| {
         let connected = match host.connected {
@@ -114,12 +115,30 @@ fn render(cluster: &Cluster) -> String {
         &["NODE", "HTTP", "RESP", "PEER", "CONNECTED", "STANDING", "ID", "TAGS"],
         hosts.collect(),
     );
-    format!("{hosts}\n\n{}\n{}", render_shards(cluster), render_clocks(cluster))
+    let shards = render_shards(cluster);
+    format!("{hosts}\n\n{shards}\n{}{}", render_hosts(cluster), render_clocks(cluster))
 }
 
 /// One word, so that columns can be cut.
 fn standing(host: &Host) -> String {
     if host.draining { format!("{},draining", host.standing) } else { host.standing.to_string() }
+}
+
+/// The hosts that cannot be reached, and those whose disks take no writes.
+fn render_hosts(cluster: &Cluster) -> String {
+    let line = |host: &Host| {
+        let (node, address) = (host.node, &host.peer_address);
+        if !host.connected {
+            format!(
+                "\nWARNING: node {node} ({address}) cannot be reached; what it has applied is its last report\n"
+            )
+        } else if host.disk_stalled {
+            format!("\nWARNING: the disk of node {node} ({address}) takes no writes\n")
+        } else {
+            String::new()
+        }
+    };
+    cluster.hosts.iter().map(line).collect()
 }
 
 fn render_clocks(cluster: &Cluster) -> String {
@@ -230,7 +249,8 @@ mod tests {
              \n\
              SHARD  TYPE      LEADER  TERM  SLOTS  APPLIED BY 1  APPLIED BY 2\n\
              0      registry  node 1  2     0      9             8\n\
-             1      kv        none    5     16384  120           - (no vote)\n"
+             1      kv        none    5     16384  120           - (no vote)\n\n\
+             WARNING: node 3 (127.0.0.1:9003) cannot be reached; what it has applied is its last report\n"
         );
     }
 

@@ -16,6 +16,9 @@ use tidelock_client::{Call, CliError, Client, Output, output};
 /// Interval between polls of the replicas' reports.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Time after which the command says what it waits for.
+const QUIET: Duration = Duration::from_secs(2);
+
 /// Checkpoints every shard, waits until every reachable replica has reported or `timeout` is over,
 /// and prints the comparison.
 ///
@@ -23,12 +26,19 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Also if replicas differ, or cannot be compared.
 pub fn run(client: &Client, format: Output, timeout: Duration) -> Result<(), CliError> {
     let wanted = checkpoint(client)?;
-    let begun = Instant::now();
+    let (begun, mut is_told) = (Instant::now(), false);
     let shards = loop {
         let answer = client.ask_for(200, &Call::get("/v1/cluster"))?;
         let shards = compare(&wanted, &answer.json()?);
         if shards.iter().all(Comparison::is_settled) || begun.elapsed() >= timeout {
             break shards;
+        }
+        if !is_told && begun.elapsed() >= QUIET {
+            is_told = true;
+            eprintln!(
+                "waits up to {} s until every replica has reported; --wait-s changes that",
+                timeout.as_secs()
+            );
         }
         thread::sleep(LOOK);
     };

@@ -33,6 +33,9 @@ fn render(version: &Version) -> String {
     };
     let rows = version.hosts.iter().map(row).collect();
     let mut text = format!("cluster version {}", version.version);
+    if version.held {
+        text.push_str(", held until `tidelock cluster version --resume`");
+    }
     if let Some(next) = version.next {
         let when = if version.waiting_for.is_empty() { "it rises now" } else { "it waits:" };
         text.push_str(&format!("; the next is {next}, and {when}"));
@@ -61,5 +64,8 @@ mod tests {
         assert!(render(&version).starts_with("cluster version 1; the next is 2, and it rises now\n\n"));
         (version.version, version.next) = (2, None);
         assert!(render(&version).starts_with("cluster version 2\n\n"));
+        version.held = true;
+        let held = "cluster version 2, held until `tidelock cluster version --resume`\n\n";
+        assert!(render(&version).starts_with(held), "{}", render(&version));
     }
 }

@@ -10,12 +10,21 @@ use tidelock_client::{Call, CliError, Client};
 use super::Finding;
 use crate::args::ClientArgs;
 use crate::cluster::leaderless;
+use crate::cluster::voters::voters;
 
 /// The page about a majority that is lost.
 const LOST_MAJORITY: &str = "docs/how-to/lost-majority.md";
+/// The page about disks without room.
+const DISK_FULL: &str = "docs/how-to/disk-full.md";
+/// The page about slow disks.
+const SLOW_DISK: &str = "docs/how-to/slow-disk.md";
+/// The page about TLS and certificates.
+const SECURE: &str = "docs/how-to/secure.md";
+/// The page about starting nodes.
+const START: &str = "docs/how-to/start-nodes.md";
 /// The page about votes, and which nodes have them.
 const MEMBERS: &str = "docs/how-to/change-members.md";
-/// The page about replicas that contradict each other.
+/// The page about nodes that are lost, and replicas that contradict each other.
 const REPLACE: &str = "docs/how-to/replace-a-node.md";
 /// The page about releases and the cluster version.
 const UPGRADE: &str = "docs/how-to/upgrade.md";
@@ -48,21 +57,35 @@ fn shards(cluster: &Cluster) -> Finding {
     }
 }
 
-/// How many nodes the shard with the fewest voters can lose.
+/// What is said of the cluster if only the machine could be checked.
+pub(super) fn unreachable(who: &str) -> Finding {
+    let message = format!("no node answers, so only this machine was checked; {who}");
+    Finding::warning("cluster", message, START)
+}
+
+/// How many nodes the shard with the fewest working voters can lose.
 fn failures(cluster: &Cluster) -> Finding {
-    let mut voters: BTreeMap<u64, usize> = BTreeMap::new();
-    for replica in cluster.replicas.iter().filter(|replica| replica.voter) {
-        *voters.entry(replica.shard).or_default() += 1;
-    }
-    match voters.iter().min_by_key(|(_, voters)| **voters) {
-        None => Finding::warning("voters", "no voter is known of any shard", MEMBERS),
-        Some((shard, 1 | 2)) => Finding::warning(
-            "voters",
-            format!("shard {shard} loses its service with the first node that fails"),
-            MEMBERS,
-        ),
-        Some((_, voters)) => {
-            let lost = (voters - 1) / 2;
+    let voters = voters(cluster);
+    let Some(weakest) = voters.iter().min_by_key(|voters| voters.spare()) else {
+        return Finding::warning("voters", "no voter is known of any shard", MEMBERS);
+    };
+    let (shard, missing) = (weakest.shard, weakest.missing());
+    match weakest.spare() {
+        None => {
+            let page = if weakest.stalled.is_empty() { LOST_MAJORITY } else { DISK_FULL };
+            let message =
+                format!("no majority of shard {shard} can write, so its writes are refused: {missing}");
+            Finding::failure("voters", message, page)
+        }
+        Some(0) if missing.is_empty() => {
+            let message = format!("shard {shard} loses its service with the first node that fails");
+            Finding::warning("voters", message, MEMBERS)
+        }
+        Some(0) => {
+            let message = format!("{missing}: shard {shard} loses its service with the next node that fails");
+            Finding::warning("voters", message, REPLACE)
+        }
+        Some(lost) => {
             Finding::ok("voters", format!("every shard continues after the loss of {lost} of its voters"))
         }
     }
@@ -122,7 +145,7 @@ fn node(client: &Client, host: &Host) -> Vec<Finding> {
     };
     let answer = match client.of(vec![url.clone()]).ask(&Call::get("/readyz?verbose=true")) {
         Ok(answer) => answer,
-        Err(error) => return vec![Finding::failure(name, format!("{url}: {error}"), MONITOR)],
+        Err(error) => return vec![Finding::failure(name, format!("{url}: {error}"), REPLACE)],
     };
     if !matches!(answer.status, 200 | 503) {
         return vec![Finding::failure(name, answer.refusal().to_string(), MONITOR)];
@@ -139,17 +162,62 @@ fn node(client: &Client, host: &Host) -> Vec<Finding> {
 fn readiness(name: &str, text: &str) -> Vec<Finding> {
     let findings = text.lines().filter_map(|line| {
         if let Some(failed) = line.strip_prefix("[-]") {
-            Some(Finding::failure(name, failed, MONITOR))
+            Some(Finding::failure(name, failed, page_about(failed)))
         } else {
-            line.strip_prefix("[!]").map(|warning| Finding::warning(name, warning, MONITOR))
+            line.strip_prefix("[!]").map(|warning| Finding::warning(name, warning, page_about(warning)))
         }
     });
     findings.collect()
 }
 
+/// The page that says what to do about a check or a warning of `/readyz?verbose`.
+fn page_about(line: &str) -> &'static str {
+    const PAGES: [(&str, &str); 11] = [
+        ("takes longer than", SLOW_DISK),
+        ("the disk was slow", SLOW_DISK),
+        ("disk failed", DISK_FULL),
+        ("the disk of node", DISK_FULL),
+        ("no leader is known", LOST_MAJORITY),
+        ("nodes can be reached", LOST_MAJORITY),
+        ("no connection to node", REPLACE),
+        ("--insecure", SECURE),
+        ("protected mode", SECURE),
+        ("certificate", SECURE),
+        ("room", DISK_FULL),
+    ];
+    PAGES.iter().find(|(words, _)| line.contains(words)).map_or(MONITOR, |(_, page)| page)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidelock_api::cluster::Replica;
+
+    /// What is found of three nodes that vote in shard 1.
+    fn found(connected: &[u64], stalled: &[u64]) -> Finding {
+        let host = |node| Host {
+            node,
+            connected: connected.contains(&node),
+            disk_stalled: stalled.contains(&node),
+            ..Host::default()
+        };
+        let replica = |node| Replica { node, shard: 1, voter: true, ..Replica::default() };
+        let (hosts, replicas) = ((1..=3).map(host).collect(), (1..=3).map(replica).collect());
+        failures(&Cluster { hosts, replicas, ..Cluster::default() })
+    }
+
+    #[test]
+    fn voters_that_cannot_take_part_do_not_count() {
+        let ok = "every shard continues after the loss of 1 of its voters";
+        assert_eq!(found(&[1, 2, 3], &[]), Finding::ok("voters", ok));
+        let next = "no connection to node 3: shard 1 loses its service with the next node that fails";
+        assert_eq!(found(&[1, 2], &[]), Finding::warning("voters", next, REPLACE));
+        let down = "no majority of shard 1 can write, so its writes are refused: no connection to nodes 2, 3";
+        assert_eq!(found(&[1], &[]), Finding::failure("voters", down, LOST_MAJORITY));
+        let full = "no majority of shard 1 can write, so its writes are refused: no connection to node 2, and a disk that \
+                    takes no writes at node 3";
+        assert_eq!(found(&[1, 3], &[3]), Finding::failure("voters", full, DISK_FULL));
+    }
 
     #[test]
     fn failed_checks_and_warnings_of_a_node_are_found() {
@@ -158,8 +226,8 @@ mod tests {
         assert_eq!(
             readiness("node 1", text),
             [
-                Finding::failure("node 1", "shard 1 failed: no leader is known", MONITOR),
-                Finding::warning("node 1", "no connection to node 2", MONITOR),
+                Finding::failure("node 1", "shard 1 failed: no leader is known", LOST_MAJORITY),
+                Finding::warning("node 1", "no connection to node 2", REPLACE),
             ]
         );
     }

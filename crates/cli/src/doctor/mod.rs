@@ -62,7 +62,14 @@ pub fn run(args: &DoctorArgs) -> Result<(), CliError> {
         Some(directory) => machine::check(directory)?,
         None => vec![],
     };
-    findings.extend(cluster::check(&args.client)?);
+    match cluster::check(&args.client) {
+        Ok(found) => findings.extend(found),
+        // The checks of the machine are of use before a node runs on it.
+        Err(CliError::Unreachable(who)) if args.data_dir.is_some() => {
+            findings.push(cluster::unreachable(&who));
+        }
+        Err(error) => return Err(error),
+    }
     for finding in &findings {
         match args.client.output {
             Output::Text => output::line(&finding.text())?,

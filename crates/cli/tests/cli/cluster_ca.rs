@@ -277,7 +277,7 @@ fn a_join_token_admits_one_host_of_one_cluster() {
     let changed = fs::read_to_string(cluster.join_token()).expect("a token").replace("tdj_", "tdj_0");
     let path = cluster.path("changed");
     fs::write(&path, changed).expect("written");
-    assert!(cluster.cannot_join(2, &path).contains("it does not have the form of a token"));
+    assert!(cluster.cannot_join(2, &path).contains("it does not have the form of a join token"));
     let short = cluster.join_token_for("1s");
     thread::sleep(Duration::from_millis(1500));
     let expired = cluster.cannot_join(2, &short);

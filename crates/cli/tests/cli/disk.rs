@@ -119,7 +119,7 @@ fn a_flipped_bit_refuses_to_start_and_is_named() {
     flip_a_bit(&path, offset);
     cluster.spawn(1);
     let status = cluster.wait_exit(1);
-    assert_eq!(status.code(), Some(1), "{status}");
+    assert_eq!(status.code(), Some(9), "{status}");
     let log = cluster.log(1);
     let last = log.lines().rev().take(20).collect::<Vec<_>>().join("\n");
     let name = path.file_name().and_then(|name| name.to_str()).expect("a name");

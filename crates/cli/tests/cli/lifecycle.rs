@@ -156,7 +156,7 @@ fn a_directory_without_its_log_is_refused() {
     // A supervisor may start the node again.
     for _ in 0..2 {
         cluster.spawn(1);
-        assert_eq!(cluster.wait_exit(1).code(), Some(1));
+        assert_eq!(cluster.wait_exit(1).code(), Some(9));
     }
     assert_eq!(cluster.log(1).matches("write-ahead log is missing").count(), 2, "{}", cluster.log(1));
 }

@@ -8,13 +8,13 @@ use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
 use crate::membership::{text, voters};
 
-/// A start that must fail; returns its output.
-fn refused(cluster: &mut Cluster, number: usize) -> String {
+/// A start that must fail with this exit code; returns its output.
+fn refused(cluster: &mut Cluster, number: usize, code: i32) -> String {
     let before = cluster.log(number).len();
     cluster.spawn(number);
     let status = cluster.wait_exit(number);
     let message = cluster.log(number).split_off(before);
-    assert_eq!(status.code(), Some(1), "{message}");
+    assert_eq!(status.code(), Some(code), "{message}");
     message
 }
 
@@ -47,7 +47,7 @@ fn a_survivor_goes_on_alone_once_and_takes_new_nodes_in() {
 
     let wrong_id = "00000000-0000-4000-8000-000000000001";
     cluster.set_origin(3, &["--force-new-cluster", wrong_id]);
-    let message = refused(&mut cluster, 3);
+    let message = refused(&mut cluster, 3, 1);
     assert!(message.contains(wrong_id) && message.contains(&old_id), "{message}");
 
     cluster.set_origin(3, &["--force-new-cluster", &old_id]);
@@ -59,7 +59,7 @@ fn a_survivor_goes_on_alone_once_and_takes_new_nodes_in() {
     assert_ne!(new_id, old_id);
     assert!(cluster.log(3).contains("FORCED NEW CLUSTER"));
     cluster.kill(3);
-    let message = refused(&mut cluster, 3);
+    let message = refused(&mut cluster, 3, 1);
     assert!(message.contains(&old_id) && message.contains(&new_id), "{message}");
     cluster.set_origin(3, &[]);
     cluster.restart(3);
@@ -105,7 +105,7 @@ fn a_survivor_that_has_lost_its_log_is_refused_and_stays_what_it_was() {
     cluster.set_origin(1, &["--force-new-cluster", &id]);
     for _ in 0..2 {
         // A second start must not take the log that a first one has begun for an empty one.
-        let message = refused(&mut cluster, 1);
+        let message = refused(&mut cluster, 1, 9);
         assert!(message.contains("write-ahead log is missing"), "{message}");
     }
     for path in &log_files {

@@ -7,7 +7,7 @@ use alloc::borrow::Cow;
 pub enum Refusal {
     /// No leader was known or reachable by the deadline. The request did not and will not take
     /// effect.
-    #[error("no leader for the key's shard is known or reachable; nothing was done")]
+    #[error("no leader of a shard that this needs is known or reachable; nothing was done")]
     NoLeader,
     /// The command was passed on and its outcome is not known by the deadline. It may have taken
     /// effect or may still do so.

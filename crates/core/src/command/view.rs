@@ -51,7 +51,8 @@ pub struct LoadView {
     pub spanning_transactions: u64,
     /// See [`NodeStatus::division`](crate::event::NodeStatus::division).
     pub division: Option<DivisionView>,
-    /// See [`NodeStatus::leadership`](crate::event::NodeStatus::leadership_transfer).
+    /// The leadership that is transferred next, so that all nodes lead for about equally many
+    /// requests, if the node leads the prime shard.
     pub leadership_transfer: Option<LeadershipTransfer>,
 }
 
@@ -102,6 +103,8 @@ pub struct HostView {
     pub updated: LogIndex,
     /// Whether this node has a connection to it (true for itself).
     pub connected: bool,
+    /// Whether its disk takes no writes now, as far as this node knows.
+    pub disk_stalled: bool,
     /// The measured offset of its clock from the clock of the answering node, if known.
     pub clock: Option<PeerClock>,
     /// The role that the registry wants it to have.

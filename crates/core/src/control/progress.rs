@@ -255,6 +255,7 @@ mod tests {
             created: LogIndex(0),
             updated: LogIndex(0),
             connected: true,
+            disk_stalled: false,
             clock: None,
             standing,
             draining: false,

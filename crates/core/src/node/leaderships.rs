@@ -21,6 +21,8 @@ const PAUSE_ELECTION_TIMEOUTS: u64 = 5;
 pub(super) struct LeadershipBalance {
     /// The transfer that is due next. Computed once each election timeout, and shown by views.
     next: Option<LeadershipTransfer>,
+    /// The transfer that was asked for last, and when.
+    asked: Option<(Ticks, LeadershipTransfer)>,
     checked: Ticks,
 }
 
@@ -29,6 +31,11 @@ impl LeadershipBalance {
     /// are not balanced, or if this node does not lead the prime shard.
     pub(super) fn next(&self) -> Option<LeadershipTransfer> {
         self.next
+    }
+
+    /// The transfer that this node asked for last, and when.
+    pub(super) fn asked(&self) -> Option<(Ticks, LeadershipTransfer)> {
+        self.asked
     }
 }
 
@@ -48,7 +55,9 @@ impl Node {
             return;
         }
         self.leadership_balance.checked = self.now;
-        let Some(LeadershipTransfer { shard, from, to, .. }) = next else { return };
+        let Some(due) = next else { return };
+        self.leadership_balance.asked = Some((self.now, due));
+        let LeadershipTransfer { shard, from, to, .. } = due;
         if from == self.options.host.node {
             self.groups.with(shard, |group| group.transfer_to(to));
         } else {

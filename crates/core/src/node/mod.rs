@@ -331,7 +331,7 @@ impl Node {
             moves: self.moves(),
             spanning_transactions: self.recent_spanning(),
             division: self.division_view(),
-            leadership_transfer: self.leadership_balance.next(),
+            leadership_asked: self.leadership_balance.asked(),
             counters,
         }
     }

@@ -11,6 +11,7 @@ use crate::command::{
 };
 use crate::control::placement;
 use crate::membership::Role;
+use crate::peer::DiskState;
 use crate::raft::Group;
 use crate::topology::HostEntry;
 use crate::topology::Shard;
@@ -69,11 +70,21 @@ impl Node {
             created,
             updated,
             connected,
+            disk_stalled: self.has_stalled_disk(node),
             clock: self.peer_clock(node),
             standing,
             draining,
             dead: host_entry.is_dead,
         })
+    }
+
+    /// Whether the disk of a node takes no writes, as far as this one knows.
+    fn has_stalled_disk(&self, node: NodeId) -> bool {
+        if node == self.options.host.node {
+            self.disks.own() == DiskState::Stalled
+        } else {
+            !self.disks.can_write(node)
+        }
     }
 
     /// A founder that has not registered.

@@ -75,7 +75,7 @@ impl Disks {
     }
 
     /// Whether the disk of a peer takes writes.
-    fn can_write(&self, peer: NodeId) -> bool {
+    pub(crate) fn can_write(&self, peer: NodeId) -> bool {
         self.peers.get(&peer) != Some(&DiskState::Stalled)
     }
 

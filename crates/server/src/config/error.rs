@@ -187,7 +187,8 @@ pub enum ConfigError {
     #[error(
         "{setting}: other machines can reach {address}, and this node has no TLS: they could read and change everything. Start a new cluster with \
          --secure, or make certificates with `tidelock tls init --hosts {host} --out tidelock-tls`, listing all hosts of the cluster, and start with \
-         `tidelock serve --tls-dir tidelock-tls/{host}`. In a network that you trust, give --insecure instead"
+         `tidelock serve --tls-dir tidelock-tls/{host}`. In a network that you trust, give --insecure instead. If this node has been started \
+         before, look whether data_dir is the directory of that start"
     )]
     Exposed {
         /// Name of the setting.
@@ -196,6 +197,18 @@ pub enum ConfigError {
         address: String,
         /// The name or address of this node for clients.
         host: String,
+    },
+    /// A node that joins has a listener that other machines can reach, and no certificate.
+    #[error(
+        "{setting}: other machines can reach {address}, and this node has no certificate. Give --join-token-file, with a token for this \
+         host: `tidelock cluster join-token --out FILE` makes one in a cluster with its own certificate authority. In a cluster with \
+         certificates of another one give --tls-dir, and in one without TLS --insecure"
+    )]
+    JoinExposed {
+        /// Name of the setting.
+        setting: &'static str,
+        /// Where the node would listen.
+        address: String,
     },
     /// Certificates of clients without TLS.
     #[error(

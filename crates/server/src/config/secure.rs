@@ -23,14 +23,18 @@ impl Settings {
     /// otherwise. Separate from [`Settings::new`], because it concerns only a node that starts.
     ///
     /// # Errors
-    /// [`ConfigError::Exposed`], for the first listener beyond loopback.
+    /// [`ConfigError::Exposed`] and [`ConfigError::JoinExposed`], for the first listener beyond
+    /// loopback.
     pub fn check_exposure(&self) -> Result<(), ConfigError> {
         match self.exposed().first() {
             Some((setting, address)) if self.tls_dir.is_none() && !self.insecure => {
-                Err(ConfigError::Exposed {
-                    setting,
-                    address: (*address).to_owned(),
-                    host: self.advertise.http.host().to_owned(),
+                let (setting, address) = (*setting, (*address).to_owned());
+                Err(match self.join().is_empty() {
+                    true => {
+                        let host = self.advertise.http.host().to_owned();
+                        ConfigError::Exposed { setting, address, host }
+                    }
+                    false => ConfigError::JoinExposed { setting, address },
                 })
             }
             _ => Ok(()),

@@ -19,7 +19,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{Builder, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidelock_core::node::WALK_BYTES_PER_LOG_BYTE;
 use tidelock_core::storage::disk::Disk;
@@ -131,29 +131,42 @@ struct Work<D: Disk, R> {
     failures: SnapshotFailures,
 }
 
+/// Interval between log lines about snapshots of one shard that fail for one reason.
+const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(600);
+
 /// Failing snapshots by shard, so that a full disk is logged once a shard and not at each attempt.
 #[derive(Debug, Default)]
 struct SnapshotFailures {
-    /// The reason, and the number of failures.
-    shards: BTreeMap<ShardId, (String, u64)>,
+    shards: BTreeMap<ShardId, Failing>,
+}
+
+#[derive(Debug, Default)]
+struct Failing {
+    /// The reason, without numbers.
+    kind: String,
+    count: u64,
+    logged: Option<Instant>,
 }
 
 impl SnapshotFailures {
     /// Records a failed step. Returns whether to log it: the shard's first failure since its last
-    /// success, or one with another reason.
-    fn failed(&mut self, shard: ShardId, reason: &str) -> bool {
+    /// success, one with another reason, or one after [`FAILURE_LOG_INTERVAL`].
+    fn failed(&mut self, shard: ShardId, reason: &str, now: Instant) -> bool {
         // File names in the reason contain the number of the attempt.
         let kind: String = reason.chars().filter(|character| !character.is_ascii_digit()).collect();
-        let (known, count) = self.shards.entry(shard).or_default();
-        *count += 1;
-        let is_news = *known != kind;
-        *known = kind;
-        is_news
+        let failing = self.shards.entry(shard).or_default();
+        failing.count += 1;
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < FAILURE_LOG_INTERVAL;
+        if failing.kind == kind && failing.logged.is_some_and(is_recent) {
+            return false;
+        }
+        (failing.kind, failing.logged) = (kind, Some(now));
+        true
     }
 
     /// Records a finished snapshot. Returns how many steps had failed before.
     fn succeeded(&mut self, shard: ShardId) -> u64 {
-        self.shards.remove(&shard).map_or(0, |(_, count)| count)
+        self.shards.remove(&shard).map_or(0, |failing| failing.count)
     }
 }
 
@@ -279,7 +292,7 @@ impl<D: Disk, R: Fn(SnapshotDone)> Work<D, R> {
                 let failures = self.failures.succeeded(id.shard);
                 tracing::info!(shard, index, bytes = file_bytes, failures, "snapshot received and loaded");
             }
-            SnapshotDone::Failed { reason, .. } if self.failures.failed(id.shard, reason) => {
+            SnapshotDone::Failed { reason, .. } if self.failures.failed(id.shard, reason, Instant::now()) => {
                 tracing::warn!(
                     shard,
                     index,
@@ -318,18 +331,20 @@ mod tests {
     #[test]
     fn failures_are_news_once_until_a_snapshot_succeeds() {
         let mut failures = SnapshotFailures::default();
+        let (now, later) = (Instant::now(), Instant::now() + FAILURE_LOG_INTERVAL);
         let (one, other) = (ShardId(1), ShardId(2));
         let said = [
-            failures.failed(one, "create snap-1-70: no room"),
-            failures.failed(one, "create snap-1-71: no room"),
-            failures.failed(other, "create snap-2-9: no room"),
-            failures.failed(one, "create snap-1-72: read-only"),
-            failures.failed(one, "create snap-1-73: read-only"),
+            failures.failed(one, "create snap-1-70: no room", now),
+            failures.failed(one, "create snap-1-71: no room", now),
+            failures.failed(other, "create snap-2-9: no room", now),
+            failures.failed(one, "create snap-1-72: read-only", now),
+            failures.failed(one, "create snap-1-73: read-only", now),
         ];
         assert_eq!(said, [true, false, true, true, false]);
         assert_eq!((failures.succeeded(one), failures.succeeded(one)), (4, 0));
-        assert!(failures.failed(one, "create snap-1-74: read-only"));
-        assert!(!failures.failed(other, "create snap-2-10: no room"));
+        assert!(failures.failed(one, "create snap-1-74: read-only", now));
+        assert!(!failures.failed(other, "create snap-2-10: no room", now));
+        assert!(failures.failed(other, "create snap-2-11: no room", later), "it still fails");
     }
 
     #[test]

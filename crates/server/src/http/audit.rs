@@ -67,7 +67,8 @@ pub(super) async fn announce<S: Store>(call: &Call<'_, S>, action: AdminAction) 
         // The record may be committed, but the action has not begun.
         Err(NoAnswer::Refused(Refusal::UnknownOutcome)) => Err(Problem::new(
             ProblemKind::NoLeader,
-            "nothing was done: the leader of the prime shard has not recorded in time who asks for this",
+            "nothing was done: the record of who asks for this was not committed in time; look whether a majority of the nodes \
+             can write",
         )),
         Err(error) => Err(error.into()),
     }

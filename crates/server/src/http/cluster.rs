@@ -165,6 +165,7 @@ fn host(host: &HostView) -> api::Host {
         created: host.created.0,
         updated: host.updated.0,
         connected: host.connected,
+        disk_stalled: host.disk_stalled,
         clock: host.clock.map(|clock| api::Clock { ahead_ms: clock.ahead_ms, error_ms: clock.error_ms }),
         standing: match host.standing {
             HostRole::Voter => api::HostRole::Voter,

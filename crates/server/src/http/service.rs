@@ -39,6 +39,7 @@ use crate::memory::{CONNECTION_BYTES, MemoryExhausted, Reservation};
 use crate::metrics::{Dialect, Kind, MethodClass, Observation, StatusClass};
 use crate::protocol::ListenerProtocol;
 use crate::requests::{self, TypedRequest};
+use crate::spans::RequestSpan;
 use crate::store::Store;
 
 /// A request, as its route receives it.
@@ -249,10 +250,8 @@ pub(super) async fn answer<S: Store>(
         Ok(route) => {
             // The only place that decides who makes the requests of a handler.
             identity = authentication.identify(&fields, store.access(), context.clock);
-            let as_caller = identity.proof().map(|proof| store.for_caller(proof.caller()));
-            let store = as_caller.as_ref().unwrap_or(store);
-            let traced = span.as_ref().map(|span| store.for_trace(span.context()));
-            let store = traced.as_ref().unwrap_or(store);
+            let own = handle_for(store, &identity, span.as_ref());
+            let store = own.as_ref().unwrap_or(store);
             let is_required = store.access().state().is_required();
             let mut admitted = if is_required || authentication.is_protected_from {
                 authentication.check(route.endpoint, (&identity, store), (&head, context)).await
@@ -305,6 +304,15 @@ pub(super) async fn answer<S: Store>(
         duration: started.elapsed(),
     });
     response
+}
+
+/// The handle for the requests of a caller, or of a traced request; `None` if it is neither.
+fn handle_for<S: Store>(store: &S, identity: &ClientIdentity, span: Option<&RequestSpan>) -> Option<S> {
+    let as_caller = identity.proof().map(|proof| store.for_caller(proof.caller()));
+    match span {
+        Some(span) => Some(as_caller.as_ref().unwrap_or(store).for_trace(span.context())),
+        None => as_caller,
+    }
 }
 
 /// Records a denied request. The detail contains the path, which may name a key, but not the query.

@@ -13,7 +13,7 @@ use tidelock_core::types::NodeId;
 use uuid::Uuid;
 
 use super::is_founder;
-use crate::config::Settings;
+use crate::config::{Address, Settings};
 
 /// A setting, and the different value in the directory.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,6 +82,17 @@ pub enum Contradiction {
         /// The cluster that the directory belongs to.
         cluster: Uuid,
     },
+    /// An address that other machines do not reach, in place of one that they do.
+    #[error(
+        "peer is {given}, which only this machine reaches, and the other nodes know this one at {known}. Give --peer, --http and \
+         --resp as at the first start, on the command line or in the settings file"
+    )]
+    Loopback {
+        /// The address in the settings.
+        given: String,
+        /// The address at which the other nodes know it.
+        known: String,
+    },
     /// A certificate for another host than that of the data directory.
     #[error(
         "the certificate in --tls-dir is for host {certified}, but the data directory belongs to host {held}. Use the \
@@ -115,6 +126,26 @@ pub enum Contradiction {
         /// The cluster that the directory belongs to.
         cluster: Uuid,
     },
+}
+
+/// Checks that the other nodes can still reach this one, if they could before. A node that was
+/// started again without its addresses would tell them to dial it on their own machines.
+///
+/// # Errors
+/// When it would advertise a loopback address, and advertised another one before.
+pub fn check_address(settings: &Settings, identity: &Identity) -> Result<(), Contradiction> {
+    let given = &settings.advertise.peer;
+    let known = identity.hosts.get(&identity.node).map(|host| host.peer_address.as_str());
+    let is_lost = |known: &&str| {
+        given.is_loopback() && Address::parse("peer", known).is_ok_and(|known| !known.is_loopback())
+    };
+    match known.filter(is_lost) {
+        Some(known) if identity.hosts.len() > 1 => {
+            let (given, known) = (given.as_str().to_owned(), known.to_owned());
+            Err(Contradiction::Loopback { given, known })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Compares the host in the certificate with that of a directory.
@@ -177,6 +208,7 @@ pub fn check(settings: &Settings, identity: &Identity) -> Result<(), Contradicti
 mod tests {
     use super::*;
     use crate::config::RawSettings;
+    use tidelock_core::storage::control_file::KnownHost;
 
     fn identity(node: u64) -> Identity {
         Identity {
@@ -188,6 +220,31 @@ mod tests {
             replicas: Some(3),
             ..Identity::joining(Uuid::from_u128(1))
         }
+    }
+
+    #[test]
+    fn a_node_that_others_reach_does_not_move_to_loopback() {
+        let host = |address: &str| KnownHost { uuid: Uuid::nil(), peer_address: address.to_owned() };
+        let identity = |own, others: &[&str]| Identity {
+            hosts: (1..).map(NodeId).zip([own].iter().chain(others).map(|address| host(address))).collect(),
+            ..identity(1)
+        };
+        let text = |toml: &str, identity: &Identity| {
+            let raw: RawSettings = toml::from_str(toml).unwrap();
+            let checked = check_address(&Settings::new(raw).unwrap(), identity);
+            checked.map_err(|contradiction| contradiction.to_string())
+        };
+        let cluster = identity("10.0.0.1:9001", &["10.0.0.2:9001"]);
+        let refused = text("", &cluster).unwrap_err();
+        assert!(
+            refused.starts_with("peer is 127.0.0.1:9001,") && refused.contains("10.0.0.1:9001"),
+            "{refused}"
+        );
+        for toml in ["peer = '10.0.0.1:9001'", "peer = '10.0.0.9:9001'", "advertise_peer = '10.0.0.1'"] {
+            assert_eq!(text(toml, &cluster), Ok(()), "{toml}");
+        }
+        assert_eq!(text("", &identity("127.0.0.2:9001", &["127.0.0.3:9001"])), Ok(()), "all on one machine");
+        assert_eq!(text("", &identity("10.0.0.1:9001", &[])), Ok(()), "nobody dials it");
     }
 
     fn checked(toml: &str, identity: &Identity) -> Result<(), String> {

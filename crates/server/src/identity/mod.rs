@@ -108,6 +108,9 @@ pub async fn identify(
         (_, Some(_)) => return Err(IdentityError::ForceNothing),
         (known, None) => identify_member(known, disk, (settings, tls)).await?,
     };
+    if is_known && settings.force_new_cluster().is_none() {
+        contradiction::check_address(settings, &identity)?;
+    }
     if let Some(tls) = tls {
         contradiction::check_name(tls.host(), &identity.cluster_name)?;
     }

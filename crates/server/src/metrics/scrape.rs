@@ -51,6 +51,8 @@ pub struct Scrape<'a> {
     pub audit_log: &'a AuditLog,
     /// Number of requests and commands that were over a limit of their principal.
     pub limited_requests: u64,
+    /// Bytes that the file system of the data directory has free, if the system says so.
+    pub free_bytes: Option<u64>,
     /// Counts the spans of traced requests.
     pub tracer: &'a Tracer,
     /// The budget of memory for clients, and its use.
@@ -286,6 +288,11 @@ impl Scrape<'_> {
                 "Those of them whose slots no shard serves at the moment",
                 self.status.moves.iter().filter(|a_move| a_move.is_frozen).count() as u64,
             ),
+            (
+                "data_free_bytes",
+                "Bytes that are free in the file system of the data directory",
+                self.free_bytes.unwrap_or(u64::MAX),
+            ),
             ("wal_held_bytes", "Bytes of full log segments that are kept", self.disk.held().bytes),
             ("wal_file_bytes", "Bytes of all files of the log", load(&self.disk.file_bytes)),
             ("snapshot_file_bytes", "Bytes of all files of snapshots", load(&self.snapshots.file_bytes)),
@@ -516,6 +523,7 @@ mod tests {
             insecure_listeners: 0,
             audit_log: &AuditLog::default(),
             limited_requests: 0,
+            free_bytes: Some(7 << 30),
             tracer: &Tracer::default(),
             memory: &Memory::new(0),
             turns: &TurnGauges::default(),

@@ -53,7 +53,7 @@ use crate::clock::WallClock;
 use crate::config::{Address, ConfigError, RESP_CLUSTER_OFF, Settings};
 use crate::consensus_log::ConsensusLog;
 use crate::descriptors::{self, ClientDescriptors, TooFewDescriptors};
-use crate::disk::{DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
+use crate::disk::{DiskRoom, DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
 use crate::http::AllowedHosts;
 use crate::identity::{self, IdentityError};
 use crate::identity_store::IdentityStore;
@@ -106,9 +106,15 @@ pub enum ServeError {
     /// The node's identity is unknown or invalid.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// The contents of log and snapshots are inconsistent.
+    /// The log and the snapshots cannot be read or written now.
     #[error("data directory: {0}")]
-    Recovery(#[from] StorageRecoveryError),
+    Recovery(StorageRecoveryError),
+    /// The contents of log and snapshots are damaged, incomplete or inconsistent.
+    #[error(
+        "data directory: {0}. Nothing was changed. In a cluster the other nodes have what is missing: look at the disk's own \
+         errors, and replace this node (docs/how-to/replace-a-node.md). Of a cluster of one, restore a backup"
+    )]
+    Damaged(StorageRecoveryError),
     /// The log can no longer be written: the node stopped, because it could not keep what it
     /// acknowledges.
     #[error("stopped: the write-ahead log failed: {0}")]
@@ -161,6 +167,12 @@ pub enum ServeError {
     Worker(usize),
 }
 
+impl From<StorageRecoveryError> for ServeError {
+    fn from(error: StorageRecoveryError) -> ServeError {
+        if error.is_damage() { ServeError::Damaged(error) } else { ServeError::Recovery(error) }
+    }
+}
+
 impl ServeError {
     /// Whether the settings are the cause: another start with them fails in the same way.
     pub fn is_usage(&self) -> bool {
@@ -179,13 +191,14 @@ impl ServeError {
         )
     }
 
-    /// Whether the node must not be started again before a person has looked: its directory is an
-    /// old copy, or that of a removed node, or two replicas contradict each other.
+    /// Whether the node must not be started again before a person has looked: its directory is
+    /// damaged, an old copy, or that of a removed node, or two replicas contradict each other.
     pub fn needs_a_person(&self) -> bool {
         matches!(
             self,
             ServeError::Superseded { .. }
                 | ServeError::Contradiction(_)
+                | ServeError::Damaged(_)
                 | ServeError::Identity(IdentityError::Superseded(_) | IdentityError::Removed)
         )
     }
@@ -241,19 +254,14 @@ async fn serve(
     let (removal, removal_seen) = watch::channel(false);
     let (supersede, superseded_seen) = watch::channel(None);
     let notices = Notices { removal: removal.clone(), supersede };
-    let (tracer, exporter) =
-        spans::start(settings.traces.as_ref(), resource(&recovered.identity.identity()))?;
     let parts = NodeParts::start((&settings, tls.clone(), &audit_log), recovered, notices, listeners.peer)?;
     let (worker, identity) = (&parts.worker, &parts.identity);
     let (stop, stopping) = watch::channel(false);
     if let Some(tls) = &tls {
-        worker.leaders().use_https();
-        tokio::task::spawn_local(reload_certificate(tls.clone(), signal(SignalKind::hangup())?));
-        tokio::task::spawn_local(secure::keep_renewed(settings.clone(), worker.clone(), tls.clone()));
+        keep_certificate(&settings, worker, tls)?;
     }
     let shared = parts.shared_context(&settings, descriptors, stopping);
-    let shared =
-        SharedContext { tls, audit_log: audit_log.clone(), secret_keys, tracer: tracer.clone(), ..shared };
+    let shared = SharedContext { tls, audit_log: audit_log.clone(), secret_keys, ..shared };
     let clients = shared.clients.clone();
     if !settings.audit_writes.is_empty() {
         worker.audit_writes(AuditedWrites::new(&settings.audit_writes, (audit_log.clone(), clients.clone())));
@@ -264,7 +272,7 @@ async fn serve(
     let own = contexts.next().expect("invariant: there is a context for each worker");
     let spanning = SpanningWatch { counters: own.resp_counters(), told: 0 };
     parts.spawn_periodic(&settings, removal, spanning);
-    let mut driving = parts.drive(&settings, tracer);
+    let mut driving = parts.drive(&settings);
     // A new cluster must require authentication before it serves clients.
     let established = tokio::select! {
         biased;
@@ -303,7 +311,14 @@ async fn serve(
     drop(worker_pool);
     audit_log.stop();
     finish(driving, parts).await;
-    exporter.map(Exporter::stop);
+    Ok(())
+}
+
+/// Reads the certificate again when its files change, and renews it if the cluster signs it.
+fn keep_certificate(settings: &Settings, worker: &Worker, tls: &TlsAcceptor) -> Result<(), ServeError> {
+    worker.leaders().use_https();
+    tokio::task::spawn_local(reload_certificate(tls.clone(), signal(SignalKind::hangup())?));
+    tokio::task::spawn_local(secure::keep_renewed(settings.clone(), worker.clone(), tls.clone()));
     Ok(())
 }
 
@@ -376,13 +391,14 @@ async fn prepare(
     } else {
         "starting"
     });
+    // Before anything is made in the directory: a start that fails here leaves no authority behind.
+    let mut ports = Ports::bind(settings).await?;
     tokio::select! {
         biased;
         provided = secure::provide(settings, &disk) => provided?,
         () = signalled(signals.clone()) => return Ok(None),
     }
     let tls = if settings.secure { open_tls()? } else { given_tls };
-    let mut ports = Ports::bind(settings).await?;
     if identity::is_founding(&disk, settings).map_err(IdentityError::from)? {
         // Another process may have bound the same ports; only the first one to listen gets them.
         ports = ports.listening()?;
@@ -420,6 +436,8 @@ struct NodeParts {
     identity: Rc<IdentityStore>,
     backup: Arc<BackupSource>,
     pub_sub: Arc<PubSub>,
+    tracer: Tracer,
+    exporter: Option<Exporter>,
 }
 
 impl NodeParts {
@@ -431,6 +449,7 @@ impl NodeParts {
         peers: TcpListener,
     ) -> Result<NodeParts, ServeError> {
         let Recovered { disk, opened, identity, instance, seed } = recovered;
+        let (tracer, exporter) = spans::start(settings.traces.as_ref(), resource(&identity.identity()))?;
         let reports = Arc::new(DiskReports::default());
         let (log_report, snapshot_report) = (reports.clone(), reports.clone());
         let log =
@@ -451,7 +470,8 @@ impl NodeParts {
             Arc::new(BackupSource::new(disk, readers, own.cluster_id, own.node))
         };
         let (log, snapshots) = (Rc::new(log), Rc::new(snapshots));
-        Ok(NodeParts { worker, log, snapshots, transport, identity, backup, pub_sub: Arc::default() })
+        let pub_sub = Arc::default();
+        Ok(NodeParts { worker, log, snapshots, transport, identity, backup, pub_sub, tracer, exporter })
     }
 
     /// What the servers of clients use of the node, on all workers.
@@ -487,7 +507,8 @@ impl NodeParts {
             throttle: Arc::default(),
             audit_log: AuditLog::default(),
             secret_keys: SecretKeys::default(),
-            tracer: Tracer::default(),
+            tracer: self.tracer.clone(),
+            room: DiskRoom::of(&settings.data_dir),
             stopping,
         }
     }
@@ -506,7 +527,7 @@ impl NodeParts {
 
     /// Drives the node in a separate task, scheduled after the tasks that have work for it. In the
     /// `select!` that waits for the end, each drive would poll all the rare events there again.
-    fn drive(&self, settings: &Settings, tracer: Tracer) -> JoinHandle<WorkerFailure> {
+    fn drive(&self, settings: &Settings) -> JoinHandle<WorkerFailure> {
         let worker = self.worker.clone();
         let sinks = ActionSink {
             disk: VersionGate::new(self.log.clone(), self.snapshots.clone(), self.identity.clone()),
@@ -514,18 +535,21 @@ impl NodeParts {
             pub_sub: self.pub_sub.clone(),
             slow: SlowRequestLog::new(settings.tick()),
             consensus: ConsensusLog::new(self.identity.identity().node),
-            spans: NodeSpans::new(tracer),
+            spans: NodeSpans::new(self.tracer.clone()),
         };
         tokio::task::spawn_local(async move { worker.run(sinks).await })
     }
 
-    /// Flushes the peers' queues, and then lets the threads of the disk finish.
+    /// Flushes the peers' queues, and then lets the threads of the disk and of traces finish.
     async fn stop(self) {
-        let NodeParts { log, snapshots, transport, .. } = self;
+        let NodeParts { log, snapshots, transport, exporter, .. } = self;
         transport.stop().await;
         drop(transport);
         Rc::into_inner(log).expect("invariant: the worker has let go of it").stop();
         Rc::into_inner(snapshots).expect("invariant: the worker has let go of it").stop();
+        if let Some(exporter) = exporter {
+            exporter.stop();
+        }
     }
 }
 

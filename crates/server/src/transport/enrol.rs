@@ -102,7 +102,8 @@ pub enum EnrolError {
     },
     /// The node that answers belongs to a cluster with another CA.
     #[error(
-        "{0} is not a node of the cluster of the join token: no authority of its certificate has the token's fingerprint"
+        "{0} is not a node of the cluster of the join token: no authority of its certificate has the token's fingerprint. \
+         Look whether this is the peer address of a node of that cluster, port 9001 by default"
     )]
     OtherAuthority(String),
 }

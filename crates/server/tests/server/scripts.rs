@@ -426,6 +426,7 @@ fn cluster() -> ClusterView {
         created: LogIndex(4),
         updated: LogIndex(5),
         connected: node == 1,
+        disk_stalled: false,
         clock: None,
         standing: HostRole::Voter,
         draining: false,

@@ -71,6 +71,7 @@ pub(in crate::clients) mod fixture {
             created: LogIndex(1),
             updated: LogIndex(1),
             connected: true,
+            disk_stalled: false,
             clock: None,
             standing: HostRole::Voter,
             draining: false,

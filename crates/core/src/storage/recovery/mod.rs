@@ -117,6 +117,22 @@ pub enum StorageRecoveryError {
     },
 }
 
+impl StorageRecoveryError {
+    /// Whether the contents of the directory are damaged or incomplete, so that another start would
+    /// fail in the same way. Not so if the disk or the release is the cause.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            StorageRecoveryError::Log(error) => {
+                !matches!(error, WalRecoveryError::Disk(_) | WalRecoveryError::Version { .. })
+            }
+            StorageRecoveryError::LogWrite(_)
+            | StorageRecoveryError::Disk(_)
+            | StorageRecoveryError::Snapshot(_) => false,
+            _ => true,
+        }
+    }
+}
+
 fn found_text(found: LogIndex) -> alloc::string::String {
     match found {
         LogIndex(0) => "no snapshot is there".into(),

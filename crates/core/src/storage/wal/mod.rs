@@ -156,10 +156,7 @@ pub enum WalRecoveryError {
     Disk(#[from] DiskError),
     /// The log is missing although one was begun. No new one is created: the next start would take
     /// it for a log that was always empty.
-    #[error(
-        "the write-ahead log is missing; without it this node has forgotten what it acknowledged. Restore it, or empty \
-         the directory: the other nodes will then refuse it, and go on without"
-    )]
+    #[error("the write-ahead log is missing; without it this node has forgotten what it acknowledged")]
     Lost,
     /// Content that was durable once is damaged: acknowledged writes may be missing.
     #[error("{file} is damaged at byte offset {offset}: {reason}; what was there was durable once")]

@@ -351,6 +351,7 @@ fn cluster() -> ClusterView {
         created: LogIndex(1),
         updated: LogIndex(1),
         connected: node != 3,
+        disk_stalled: false,
         clock: None,
         standing: HostRole::Voter,
         draining: false,
