@@ -2,7 +2,7 @@
 //
 // usage: java Config.java NODE,NODE,… NAMESPACE FILE
 //
-// A program reads `now`, the documents (JSON) by container. It starts with the copy in FILE if no node is reachable.
+// A program reads `now`, the documents (JSON) by container. It starts with the copy in FILE if no node answers.
 // Prints `copy` or `current` with the documents, and again whenever they change. The standard library cannot parse
 // JSON: a program that has a parser uses it in place of `member`.
 

@@ -2,7 +2,7 @@
 //
 // usage: config NODE,NODE,… NAMESPACE FILE
 //
-// A program reads `now`, the documents by container. It starts with the copy in FILE if no node is reachable. Prints
+// A program reads `now`, the documents by container. It starts with the copy in FILE if no node answers. Prints
 // `copy` or `current` with the documents, and again whenever they change.
 package main
 

@@ -40,7 +40,7 @@ pub fn run(args: &WatchKeysArgs) -> Result<(), CliError> {
                 continue;
             }
             Err(CliError::Unreachable(reason)) if has_begun => {
-                eprintln!("no node is reachable, trying again\n{reason}");
+                eprintln!("no node answers, trying again\n{reason}");
                 thread::sleep(PAUSE);
                 continue;
             }

@@ -367,7 +367,16 @@ fn reason(error: &ureq::Error) -> String {
         ureq::Error::Timeout(_) => {
             "no answer in time; its process may hang, or the network loses packets".to_owned()
         }
-        error => error.to_string(),
+        error => {
+            let text = error.to_string();
+            let is_untrusted = text.contains("UnknownIssuer");
+            let hint = if is_untrusted {
+                "; name the authority of its cluster with --ca, or log in there"
+            } else {
+                ""
+            };
+            text + hint
+        }
     }
 }
 

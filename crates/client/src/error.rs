@@ -46,7 +46,7 @@ pub enum CliError {
     #[error("{0}")]
     Unavailable(String),
     /// No node could be asked. Nothing was done.
-    #[error("no node is reachable; nothing was done\n{0}")]
+    #[error("no node answers; nothing was done\n{0}")]
     Unreachable(String),
     /// A write was sent and its answer was lost.
     #[error(
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn programs_see_the_kind_of_an_error() {
         let unreachable = CliError::Unreachable("  http://a:1: connection refused".to_owned());
-        let message = "no node is reachable; nothing was done\n  http://a:1: connection refused";
+        let message = "no node answers; nothing was done\n  http://a:1: connection refused";
         let expected = json!({ "error": "unavailable", "exit_code": 5, "message": message });
         assert_eq!(unreachable.to_json(), expected);
         let unfinished = CliError::Unfinished("not within 1 s".to_owned());

@@ -12,8 +12,8 @@ use tidelock_core::formats::FramePayload;
 /// Longest frame that is kept: long ones repeat what short ones contain.
 const FRAME_BYTES_MAX: usize = 512;
 
-/// Most frames of one kind that are kept. Messages of Raft contain the commands of clients, so their
-/// names have no end.
+/// Most frames of one kind that are kept. Messages of Raft contain the commands of clients, so
+/// their names have no end.
 const FRAMES_MAX: usize = 120;
 
 /// The frames that are kept so far.

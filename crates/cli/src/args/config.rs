@@ -747,7 +747,7 @@ pub struct ReadersArgs {
     mode = \"0640\"                    # by default 0600\n  \
     exec = \"kill -HUP $(cat /run/app.pid)\"\n  \
     delete = false                   # whether the file goes with the container\n\n\
-    SIGHUP reads that file again; SIGTERM ends the agent. If no node is reachable, the files stay as they\n\
+    SIGHUP reads that file again; SIGTERM ends the agent. If no node answers, the files stay as they\n\
     are, and the agent goes on trying.")]
 pub struct AgentArgs {
     /// A container and the file that holds its document; may be repeated. The format is json, yaml,

@@ -95,7 +95,7 @@ pub(crate) fn leaderless(cluster: &Cluster) -> Option<String> {
 fn render(cluster: &Cluster) -> String {
     let hosts = cluster.hosts.iter().map(|host| {
         let connected = match host.connected {
-            _ if host.node == cluster.node => "answers",
+            _ if host.node == cluster.node => "itself",
             true => "yes",
             false => "no",
         };
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(
             render(&cluster),
             "NODE  HTTP            RESP            PEER            CONNECTED  STANDING        ID    TAGS\n\
-             1     127.0.0.1:8001  127.0.0.1:7001  127.0.0.1:9001  answers    voter,draining  6f1c  \
+             1     127.0.0.1:8001  127.0.0.1:7001  127.0.0.1:9001  itself     voter,draining  6f1c  \
              geo:region=r geo:zone=a\n\
              2     127.0.0.1:8002  127.0.0.1:7002  127.0.0.1:9002  yes        learner         a2b0  -\n\
              3     -               -               127.0.0.1:9003  no         voter           -     -\n\

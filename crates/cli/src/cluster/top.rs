@@ -309,7 +309,7 @@ mod tests {
                     "keys":[{"key":"a","requests":640,"error":0},{"key_b64":"/w==","requests":64,"error":0}],
                     "prefixes":[{"key":"user:","requests":2000,"error":0}]}"#,
             ),
-            (3, Err("no node is reachable".to_owned())),
+            (3, Err("no node answers".to_owned())),
         ];
         let top = sum(&cluster, &answers, 2);
         assert_eq!(
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(top.clients[0].node, 2, "the busiest first");
         let text = render(&top);
         for part in [
-            "3     -           0      -            no node is reachable",
+            "3     -           0      -            no node answers",
             "user:   100",
             "1      2       12",
             "1 data shard, 2 wanted by hosts. Not divided: 2 transactions. To divide",

@@ -47,7 +47,7 @@ pub fn run(session: &Session, args: &WatchArgs) -> Result<(), CliError> {
                 continue;
             }
             Err(CliError::Unreachable(reason)) if has_begun => {
-                eprintln!("no node is reachable, trying again\n{reason}");
+                eprintln!("no node answers, trying again\n{reason}");
                 thread::sleep(PAUSE);
                 continue;
             }

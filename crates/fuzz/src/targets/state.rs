@@ -83,12 +83,13 @@ fn snapshot_blocks(input: &[u8]) {
     let mut scan = SnapshotScan::default();
     let scanned: Result<Vec<BlockKind>, _> = blocks.iter().map(|block| scan.block(block)).collect();
     let restored = restore(&blocks);
-    assert_eq!(scanned.is_ok() && !blocks.is_empty(), restored.is_some(), "{scanned:?}");
+    assert_eq!(scanned.is_ok() && scan.finish().is_ok(), restored.is_some(), "{scanned:?}");
     if let Some(first) = blocks.first() {
         let _ = without_secrets(first);
     }
     let Some(Restored { mut machine, membership }) = restored else { return };
-    assert_eq!(scan.records(), machine.record_count());
+    // Keys of slots on their way are in the snapshot, and not counted.
+    assert!(scan.records() >= machine.record_count());
     assert_eq!(scan.is_registry(), Some(matches!(machine, Machine::Registry(_))));
     let again = self::blocks(&mut machine, &membership);
     assert!(again.iter().all(|block| block.len() <= SNAPSHOT_BLOCK_BYTES_MAX));

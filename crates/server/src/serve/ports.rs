@@ -1,9 +1,11 @@
 //! The ports of a node: bound at its start, listened on when it serves.
 
+use std::io;
+
 use tokio::net::TcpListener;
 
 use super::ServeError;
-use crate::config::Settings;
+use crate::config::{Address, Settings};
 use crate::listen::{self, BoundPort};
 
 /// Bound ports, by protocol.
@@ -22,16 +24,22 @@ pub(super) struct Listeners {
     pub(super) peer: TcpListener,
 }
 
+/// Binds the port of a setting, which an error names.
+async fn bind(setting: &str, address: &Address) -> Result<BoundPort, ServeError> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{setting}: {error}"));
+    Ok(listen::bind(address.as_str()).await.map_err(named)?)
+}
+
 impl Ports {
     pub(super) async fn bind(settings: &Settings) -> Result<Ports, ServeError> {
         let addresses = &settings.listen;
-        let http = listen::bind(addresses.http.as_str()).await?;
-        let resp = listen::bind(addresses.resp.as_str()).await?;
+        let http = bind("http", &addresses.http).await?;
+        let resp = bind("resp", &addresses.resp).await?;
         let resp_cluster = match &addresses.resp_cluster {
-            Some(address) => Some(listen::bind(address.as_str()).await?),
+            Some(address) => Some(bind("resp_cluster", address).await?),
             None => None,
         };
-        Ok(Ports { http, resp, resp_cluster, peer: listen::bind(addresses.peer.as_str()).await? })
+        Ok(Ports { http, resp, resp_cluster, peer: bind("peer", &addresses.peer).await? })
     }
 
     /// Starts to listen on these ports.

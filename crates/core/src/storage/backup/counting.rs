@@ -30,6 +30,11 @@ impl Counting {
         Ok(kind)
     }
 
+    /// Checks what only the end of the shard shows.
+    pub fn finish(&self) -> Result<(), RestoreError> {
+        self.scan.finish()
+    }
+
     /// The totals so far.
     pub fn summary(&self) -> ShardSummary {
         ShardSummary {

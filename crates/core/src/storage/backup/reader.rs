@@ -194,6 +194,9 @@ impl BackupReader {
         if is_empty != (id.index == LogIndex(0)) {
             return Err(self.damaged("a shard has a state, and only then, if it has entries"));
         }
+        if !is_empty && open.finish().is_err() {
+            return Err(self.damaged("the keys of the shard are not those that its first block states"));
+        }
         if !is_empty && open.is_registry() != Some(id.shard == ShardId::PRIME) {
             return Err(self.damaged("it is the state of another kind of shard"));
         }
