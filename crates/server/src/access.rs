@@ -55,8 +55,8 @@ impl AccessState {
     }
 
     /// Whether the rows may be older than the start of the node, so that authentication may be
-    /// required without its knowledge.
-    fn is_unconfirmed(self) -> bool {
+    /// required, or a token be valid, without its knowledge.
+    pub(crate) fn is_unconfirmed(self) -> bool {
         self.0 & 2 != 0
     }
 

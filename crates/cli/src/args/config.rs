@@ -710,9 +710,9 @@ pub struct ExportArgs {
     /// This container's document; without it, all of the namespace
     #[arg(long, value_name = "KEY")]
     pub container: Option<String>,
-    /// The format
-    #[arg(long, value_enum, default_value_t = Format::Json)]
-    pub format: Format,
+    /// The format [default: by the extension of FILE, or json]
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
     /// Read this revision instead of the newest
     #[arg(long, value_name = "N")]
     pub revision: Option<u64>,

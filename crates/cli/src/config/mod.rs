@@ -32,6 +32,7 @@ use tidelock_api::config::{
 use tidelock_client::http::Method;
 use tidelock_client::{Call, CliError, Client, Response, keys, output};
 
+use self::agent::format_of;
 use crate::args::{
     ChangeArgs, ConfigArgs, ConfigCommand, ContainerCommand, Datatype, ExportArgs, Format, HistoryArgs,
     ImportArgs, ItemArgs, ItemKind, NsCommand, Output, PairCommand, PublishArgs, RollbackArgs, SchemaCommand,
@@ -418,12 +419,10 @@ impl Session {
     }
 
     fn import(&self, args: &ImportArgs) -> Result<(), CliError> {
-        let extension = args.file.extension().and_then(|extension| extension.to_str());
-        let by_name = match extension {
-            Some("yaml" | "yml") => Format::Yaml,
-            Some("toml") => Format::Toml,
-            Some("properties") => Format::Properties,
-            _ => Format::Json,
+        let by_name = match format_of(&args.file) {
+            // It is only written.
+            Format::Env => Format::Json,
+            format => format,
         };
         let target = match &args.container {
             Some(key) => {
@@ -441,7 +440,9 @@ impl Session {
             Some(key) => Target::of(&[&args.namespace, "containers", key, "dl"]),
             None => Target::of(&[&args.namespace, "export"]),
         };
-        let target = target.with("format", Some(name_of(args.format))).with("revision", args.revision);
+        let by_name = || args.file.as_deref().map_or(Format::Json, format_of);
+        let format = name_of(args.format.unwrap_or_else(by_name));
+        let target = target.with("format", Some(format)).with("revision", args.revision);
         let file = self.download(target)?;
         match &args.file {
             Some(path) => std::fs::write(path, file).map_err(CliError::io(path.display().to_string())),

@@ -174,6 +174,27 @@ fn rotated_deleted_and_expired_tokens_end() {
 }
 
 #[test]
+fn a_restarted_node_does_not_call_a_token_wrong_that_it_may_not_know_yet() {
+    let mut guarded = Guarded::start(3);
+    assert_eq!(guarded.cluster.terminate(3).code(), Some(0));
+    let (token, _) = guarded.principal("late", &["read keys:"]);
+    guarded.cluster.kill(1);
+    guarded.cluster.kill(2);
+    guarded.cluster.spawn(3);
+    let header = format!("Authorization: Bearer {token}");
+    let ask =
+        |guarded: &Guarded| guarded.cluster.try_send(3, "GET /v1/keys/absent?stale=true", &[&header], b"");
+    let answer = eventually("node 3 answers", || ask(&guarded));
+    assert!(answer.is_problem("permissions-unknown"), "{}", answer.text());
+    let reply = guarded.redis(3).ask(&format!("AUTH {token}"));
+    assert!(reply.starts_with("-MASTERDOWN "), "{reply}");
+    guarded.cluster.spawn(1);
+    guarded.cluster.spawn(2);
+    eventually("node 3 knows the token", || ask(&guarded).filter(|answer| answer.status == 404));
+    assert_eq!(guarded.redis(3).ask(&format!("AUTH {token}")), "+OK");
+}
+
+#[test]
 fn an_event_stream_ends_with_its_permission_and_the_author_is_the_principal() {
     let guarded = Guarded::start(3);
     let (watcher, id) = guarded.principal("watcher", &["read config:web"]);

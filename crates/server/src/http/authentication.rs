@@ -370,6 +370,10 @@ impl Authentication {
             });
         }
         let ClientIdentity::Proved(proof) = identity else {
+            if matches!(identity, ClientIdentity::Refuted) && state.is_unconfirmed() {
+                // The token may have been made after the last entry that this node has applied.
+                return Err(Refusal::PermissionsUnknown.into());
+            }
             if matches!(identity, ClientIdentity::Refuted) {
                 context.throttle.failed(self.address).await;
             }

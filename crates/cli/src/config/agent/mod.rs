@@ -15,6 +15,8 @@ mod managed_file;
 mod settings;
 mod source;
 
+pub(super) use settings::format_of;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

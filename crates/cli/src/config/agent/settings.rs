@@ -166,11 +166,13 @@ impl AgentSettings {
     }
 }
 
-/// Parses `NAMESPACE/CONTAINER=PATH[:FORMAT]`.
+/// Parses `NAMESPACE/CONTAINER=PATH[:FORMAT]`. The last slash before the equals sign separates.
+/// A container whose name contains one needs a settings file.
 fn parse_file(text: &str) -> Result<(String, String, PathBuf, Format), String> {
     let malformed = || format!("{text:?} is not NAMESPACE/CONTAINER=PATH[:FORMAT]");
     let (source, target) = text.split_once('=').ok_or_else(malformed)?;
-    let (namespace, container) = source.split_once('/').ok_or_else(malformed)?;
+    // Names of namespaces often contain slashes, names of containers hardly ever.
+    let (namespace, container) = source.rsplit_once('/').ok_or_else(malformed)?;
     let named = target.rsplit_once(':').and_then(|(path, name)| Some((path, format_named(name)?)));
     let (path, format) = named.unwrap_or_else(|| (target, format_of(Path::new(target))));
     if namespace.is_empty() || container.is_empty() || path.is_empty() {
@@ -191,7 +193,7 @@ fn format_named(name: &str) -> Option<Format> {
 }
 
 /// The format that the name of a file states; JSON if it states none.
-fn format_of(path: &Path) -> Format {
+pub fn format_of(path: &Path) -> Format {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("yml") => Format::Yaml,
         Some(extension) => format_named(extension).unwrap_or(Format::Json),
@@ -216,6 +218,8 @@ mod tests {
         };
         let expected = |path: &str, format| ("shop".into(), "app".into(), path.into(), format);
         assert_eq!(parsed("shop/app=/etc/app.conf"), expected("/etc/app.conf", Format::Json));
+        let deep = ("{shop}/prod".to_owned(), "app".to_owned(), "app.env".to_owned(), Format::Env);
+        assert_eq!(parsed("{shop}/prod/app=app.env"), deep);
         assert_eq!(parsed("shop/app=/etc/app.yml"), expected("/etc/app.yml", Format::Yaml));
         assert_eq!(parsed("shop/app=/etc/app:env"), expected("/etc/app", Format::Env));
         assert_eq!(parsed("shop/app=a:b.toml"), expected("a:b.toml", Format::Toml));

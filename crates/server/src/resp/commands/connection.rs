@@ -1,10 +1,12 @@
 //! The connection: its setup, its settings and its end.
 
 use bytes::Bytes;
+use tidelock_core::command::Refusal;
 
 use super::super::encode::{Encoder, Protocol};
 use super::super::executor::Executor;
 use super::super::frame::CommandArguments;
+use super::super::replies::refusal_text;
 use super::super::session::{Action, Session};
 use super::super::tracking::TrackingMode;
 use super::node::{ModeAndRole, REDIS_VERSION, mode_and_role};
@@ -118,12 +120,16 @@ fn authenticate(session: &mut Session, user: Option<&[u8]>, token: &[u8]) -> std
         session.adopt_caller();
         return Ok(());
     }
-    if !session.authentication.is_required() {
-        return match user {
-            Some(b"default") => Ok(()),
-            Some(_) => Err(Err(WRONG_PASSWORD.into())),
-            None => Err(Err(NO_PASSWORD.into())),
-        };
+    let is_required = session.authentication.is_required();
+    if !is_required && user == Some(b"default") {
+        return Ok(());
+    }
+    if store.access().state().is_unconfirmed() {
+        // The token may have been made after the last entry that this node has applied.
+        return Err(Err(refusal_text(&Refusal::PermissionsUnknown).into()));
+    }
+    if !is_required {
+        return Err(Err(user.map_or(NO_PASSWORD, |_| WRONG_PASSWORD).into()));
     }
     let (context, address, protocol) = (session.context.clone(), session.address, session.protocol);
     Err(Ok(Action::Wait(Box::pin(async move {
