@@ -199,12 +199,8 @@ docs-site: ## Build the documents as a site with search, target/docs-site
 	@scripts/docs-site
 
 .PHONY: deny
-deny: ## Licences, advisories and sources of the dependencies, if cargo-deny is installed
-	@if cargo deny --version >/dev/null 2>&1; then \
-		cargo deny --workspace check; \
-	else \
-		echo "cargo-deny is not installed: dependencies not checked (cargo install cargo-deny)"; \
-	fi
+deny: tools ## Licences, duplicates and sources of the dependencies, and advisories where their list can be fetched
+	@scripts/check-dependencies
 
 .PHONY: tools
 tools: ## Install what the checks need beyond a Rust toolchain
