@@ -3,9 +3,9 @@
 use tidelock_api::config::NamespaceDiff;
 use tidelock_api::environments::{Inheritance, ParentsRequest, PromoteRequest, ProtectionRequest};
 use tidelock_client::http::Method;
-use tidelock_client::{CliError, output};
+use tidelock_client::{Call, CliError, output};
 
-use super::{Session, Target, diff, encode, show};
+use super::{Session, Target, data, diff, encode, show};
 use crate::args::{CompareArgs, PromoteArgs, TermsArgs};
 
 /// Shows the relations of a namespace.
@@ -26,7 +26,7 @@ pub fn set_parents(
     session.change(Method::POST, target, &encode(&body))
 }
 
-/// Protects a namespace, or ends its protection.
+/// Protects a namespace, or ends its protection. Names parents that are not protected.
 pub fn protect(
     session: &Session,
     namespace: &str,
@@ -35,7 +35,23 @@ pub fn protect(
 ) -> Result<(), CliError> {
     let target = Target::of(&[namespace, "protection"]).with_terms(terms);
     let body = ProtectionRequest { is_protected, ..ProtectionRequest::default() };
-    session.change(Method::POST, target, &encode(&body))
+    session.change(Method::POST, target, &encode(&body))?;
+    if is_protected {
+        for parent in related(session, namespace).map(|namespace| namespace.parents).unwrap_or_default() {
+            if related(session, &parent).is_some_and(|parent| !parent.is_protected) {
+                output::progress(&format!(
+                    "note: changes of {parent}, which is not protected, arrive here at once"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The relations of a namespace; `None` if the caller may not see them.
+fn related(session: &Session, namespace: &str) -> Option<Inheritance> {
+    let target = Target::of(&[namespace, "inheritance"]).into_text();
+    data(&session.client.ask(&Call::get(target)).ok()?).ok()
 }
 
 /// Shows what differs between two namespaces.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::config::post;
 use crate::harness::client::TIMEOUT;
 use crate::harness::guarded::Guarded;
+use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
 
 fn done(cluster: &Cluster, node: usize, target: &str, body: &Value) -> u64 {
@@ -177,4 +178,21 @@ fn a_second_principal_approves_and_a_parent_must_be_readable() {
         "{}",
         refused.text()
     );
+}
+
+#[test]
+fn protecting_a_namespace_names_parents_that_are_not_protected() {
+    let cluster = Cluster::start(1);
+    let shell = Shell::of(&cluster);
+    for name in ["{s}base", "{s}other", "{s}prod"] {
+        shell.done(&["config", "ns", "create", name]);
+    }
+    shell.done(&["config", "ns", "parents", "{s}prod", "{s}base", "{s}other"]);
+    let said = |name: &str| {
+        let output = shell.run(&["config", "ns", "protect", name]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).expect("text")
+    };
+    assert_eq!(said("{s}other"), "");
+    assert_eq!(said("{s}prod"), "note: changes of {s}base, which is not protected, arrive here at once\n");
 }

@@ -17,11 +17,12 @@ use super::config;
 use super::data::Data;
 use super::kv::ownership::Ownership;
 use super::kv::{Ending, KeyValue, Record};
+use super::locks::Locks;
 use super::outcomes::Outcomes;
 use crate::audit::AuditTrail;
 use crate::codec::{DecodeError, Decoder};
 use crate::command::config::block::check_block;
-use crate::command::{check_lease_block, end, is_lease_block};
+use crate::command::{end, for_each_lease_record, is_lease_block};
 use crate::control::registry::Registry;
 use crate::deliberate::Fault;
 use crate::membership::Membership;
@@ -249,7 +250,8 @@ impl BlockKind {
 }
 
 /// Verifies a snapshot block by block. It refuses what [`Restore`] refuses. Of a data shard it
-/// keeps one key instead of the state; of the prime shard it keeps the audit records.
+/// keeps one key and the locks instead of the state; of the prime shard it keeps the audit
+/// records.
 #[derive(Debug, Default)]
 pub struct SnapshotScan {
     state: Option<Scanned>,
@@ -266,6 +268,7 @@ enum Scanned {
         records: u64,
         ownership: Option<Ownership>,
         hidden: u64,
+        locks: Locks,
     },
 }
 
@@ -291,21 +294,22 @@ impl SnapshotScan {
                             records: 0,
                             ownership,
                             hidden: 0,
+                            locks: Locks::default(),
                         }
                     }
                 });
                 decoder.finish()?;
                 Ok(BlockKind::First)
             }
-            Some(Scanned::Data { .. }) if is_lease_block(block) => {
-                check_lease_block(block)?;
+            Some(Scanned::Data { locks, .. }) if is_lease_block(block) => {
+                for_each_lease_record(block, |record| locks.take(record))?;
                 Ok(BlockKind::Leases)
             }
             Some(Scanned::Data { .. }) if config::is_block(block) => {
                 check_block(block)?;
                 Ok(BlockKind::Config)
             }
-            Some(Scanned::Data { revision, last, records, ownership, hidden }) => {
+            Some(Scanned::Data { revision, last, records, ownership, hidden, .. }) => {
                 let mut newest = None;
                 while !decoder.is_empty() {
                     let behind = (newest.or(last.as_deref()), *revision);
