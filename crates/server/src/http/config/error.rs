@@ -168,6 +168,10 @@ impl From<ConfigError> for ApiError {
                 *wanted as u8,
                 wanted.name()
             )),
+            // Not what makes it readable.
+            ConfigError::FieldRetyped { now: Datatype::Secret, .. } => errmsg.push_str(
+                "; leave ******** in the document, and set the secret by its pair (\"type\":\"secret\", `tidelock config pair set NAMESPACE PAIR - --type secret`)",
+            ),
             ConfigError::FieldRetyped { .. } => {
                 errmsg.push_str("; to change its datatype, ask for retype=true (--retype)");
             }
