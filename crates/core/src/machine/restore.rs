@@ -214,6 +214,10 @@ fn record<'a>(
     let version = Version(decoder.varint()?);
     let value = decoder.bytes()?;
     let (expires, lease) = end(decoder)?;
+    if key.is_empty() {
+        // No client can write it, and a walk over the keys would pass over it.
+        return Err(DecodeError::Invalid("empty key"));
+    }
     if last.is_some_and(|last| last >= key) {
         return Err(DecodeError::Invalid("order of keys"));
     }
