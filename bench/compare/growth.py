@@ -11,10 +11,10 @@ import re
 import shutil
 import statistics
 import subprocess
-import textwrap
 import time
 
 from machine import ROOT, machine
+from results import described, write_page
 from servers import Cluster, get
 
 NODES = (1, 3, 5, 7, 9)
@@ -119,10 +119,8 @@ def run(settings):
     return {key: [statistics.median(column) for column in zip(*found)] for key, found in rounds.items()}
 
 
-def markdown(settings, described, figures):
-    lines = ["# What a request costs larger clusters", "", "Made by `bench/compare/growth`; do not edit. How to read and repeat it: [README.md](README.md).", ""]
-    lines.append("- " + "; ".join(described[name] if name == "machine" else f"{name} {described[name]}" for name in described))
-    lines += ["- Microseconds of processor time per request: of all nodes together / of the busiest node."]
+def tables(settings, figures):
+    lines = ["- Microseconds of processor time per request: of all nodes together / of the busiest node."]
     if not settings.options:
         lines += ["- Each cluster had divided its data shard as far as it does by itself: one shard for each three nodes, rounded up."]
     lines += ["- Bytes logged: what all nodes write to their logs per byte of key and value, during HTTP writes.", ""]
@@ -131,20 +129,14 @@ def markdown(settings, described, figures):
     for size in settings.sizes:
         cells = [f"{figures[name, size][0]:.1f} / {figures[name, size][1]:.1f}" for name, _ in LOADS]
         lines.append(f"| {size} | " + " | ".join(cells) + f" | {figures[LOADS[0][0], size][2] / payload:.1f} |")
-    wrapped = [textwrap.fill(line, 120, subsequent_indent="  ") if line.startswith("- ") else line for line in lines]
-    return "\n".join(wrapped) + "\n"
+    return lines
 
 
 def main():
     settings = arguments()
     os.makedirs(settings.work, exist_ok=True)
-    described = machine(settings)
-    figures = run(settings)
-    text = markdown(settings, described, figures)
-    os.makedirs(settings.out, exist_ok=True)
-    with open(os.path.join(settings.out, "growth.md"), "w", encoding="utf-8") as out:
-        out.write(text)
-    print(text)
+    first = described(machine(settings))
+    print(write_page(settings, "What a request costs larger clusters", "growth", [first, *tables(settings, run(settings))]))
 
 
 if __name__ == "__main__":

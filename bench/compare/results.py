@@ -23,8 +23,7 @@ class Results:
         # Ten thousand watchers of three nodes, and their clients.
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-        described = machine(self.settings)
-        self.say("- " + "; ".join(described[name] if name == "machine" else f"{name} {described[name]}" for name in described))
+        self.say(described(machine(self.settings)))
         self.say("")
         for name in self.settings.only:
             busy = others_share()
@@ -33,10 +32,22 @@ class Results:
 
     def write(self, title, name):
         """Writes the document `name`.md, made by bench/compare/`name`."""
-        os.makedirs(self.settings.out, exist_ok=True)
-        head = f"# {title}\n\nMade by `bench/compare/{name}`; do not edit. How to repeat it: [README.md](README.md).\n\n"
-        with open(os.path.join(self.settings.out, f"{name}.md"), "w", encoding="utf-8") as out:
-            out.write(head + "\n".join(map(wrapped, self.lines)).rstrip() + "\n")
+        write_page(self.settings, title, name, self.lines)
+
+
+def described(found):
+    """The first line of a page: machine, versions and times."""
+    return "- " + "; ".join(text if name == "machine" else f"{name} {text}" for name, text in found.items())
+
+
+def write_page(settings, title, name, lines):
+    """Writes the document `name`.md, made by bench/compare/`name`, and returns its text."""
+    head = [f"# {title}", "", f"Made by `bench/compare/{name}`; do not edit. How to read and repeat it: [README.md](README.md).", ""]
+    text = "\n".join(map(wrapped, head + lines)).rstrip() + "\n"
+    os.makedirs(settings.out, exist_ok=True)
+    with open(os.path.join(settings.out, f"{name}.md"), "w", encoding="utf-8") as out:
+        out.write(text)
+    return text
 
 
 def wrapped(line):

@@ -14,9 +14,9 @@ import re
 import shutil
 import statistics
 import subprocess
-import textwrap
 
 from machine import ROOT, machine
+from results import described, write_page
 from servers import Cluster, get
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -208,11 +208,11 @@ def simulated(figures, load):
     return rates
 
 
-def markdown(described, figures):
-    lines = ["# What the threads of a node do", "", "Made by `bench/compare/workers`; do not edit. How to read and repeat it: [README.md](README.md).", ""]
-    lines.append("- " + "; ".join(described[name] if name == "machine" else f"{name} {described[name]}" for name in described))
-    lines.append("- Microseconds of processor time a request: of the first worker, which drives all shards; of the other one; of the thread of the log. Nodes and clients share the two processors.")
-    lines.append("- *Two nodes* share nothing, and have half of the clients each: no arrangement of the shards of one node can do better on two cores.")
+def tables(figures):
+    lines = [
+        "- Microseconds of processor time a request: of the first worker, which drives all shards; of the other one; of the thread of the log. Nodes and clients share the two processors.",
+        "- *Two nodes* share nothing, and have half of the clients each: no arrangement of the shards of one node can do better on two cores.",
+    ]
     lines += ["", "| load | shape | requests/s | first worker | other worker | log |", "|---|---|---|---|---|---|"]
     for load, _, _ in LOADS:
         for shape, _, _ in SHAPES:
@@ -228,20 +228,14 @@ def markdown(described, figures):
         own, serve, drive = costs(figures, load)
         cells = " | ".join(f"{one / 1e3:,.0f} / {spread / 1e3:,.0f}" for one, spread in simulated(figures, load).values())
         lines.append(f"| {load} | {own:.1f} µs | {serve:.1f} µs | {drive:.1f} µs | {1e3 / drive:,.0f} | {cells} |")
-    wrapped = [textwrap.fill(line, 120, subsequent_indent="  ") if line.startswith("- ") else line for line in lines]
-    return "\n".join(wrapped) + "\n"
+    return lines
 
 
 def main():
     settings = arguments()
     os.makedirs(settings.work, exist_ok=True)
-    described = machine(settings)
-    figures = run(settings)
-    text = markdown(described, figures)
-    os.makedirs(settings.out, exist_ok=True)
-    with open(os.path.join(settings.out, "workers.md"), "w", encoding="utf-8") as out:
-        out.write(text)
-    print(text)
+    first = described(machine(settings))
+    print(write_page(settings, "What the threads of a node do", "workers", [first, *tables(run(settings))]))
 
 
 if __name__ == "__main__":
