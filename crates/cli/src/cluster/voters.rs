@@ -71,32 +71,35 @@ pub(crate) fn unwritable(cluster: &Cluster) -> Option<String> {
     ))
 }
 
+/// A cluster of three nodes that vote in shard 1, of which these are connected, and the disks of
+/// those take no writes.
 #[cfg(test)]
-mod tests {
+pub(crate) fn cluster_of_three(connected: &[u64], stalled: &[u64]) -> Cluster {
     use tidelock_api::cluster::{Host, Replica, Shard};
 
-    use super::*;
-
-    /// A cluster of three nodes that vote in shard 1.
-    fn cluster(connected: &[u64], stalled: &[u64]) -> Cluster {
-        let host = |node| Host {
-            node,
-            connected: connected.contains(&node),
-            disk_stalled: stalled.contains(&node),
-            ..Host::default()
-        };
-        let replica = |node| Replica { node, shard: 1, voter: true, ..Replica::default() };
-        Cluster {
-            hosts: (1..=3).map(host).collect(),
-            shards: vec![Shard { id: 1, ..Shard::default() }],
-            replicas: (1..=3).map(replica).collect(),
-            ..Cluster::default()
-        }
+    let host = |node| Host {
+        node,
+        connected: connected.contains(&node),
+        disk_stalled: stalled.contains(&node),
+        ..Host::default()
+    };
+    let replica = |node| Replica { node, shard: 1, voter: true, ..Replica::default() };
+    Cluster {
+        hosts: (1..=3).map(host).collect(),
+        shards: vec![Shard { id: 1, ..Shard::default() }],
+        replicas: (1..=3).map(replica).collect(),
+        ..Cluster::default()
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn a_voter_counts_if_it_can_be_reached_and_can_write() {
-        let spare = |connected: &[u64], stalled: &[u64]| voters(&cluster(connected, stalled))[0].spare();
+        let spare =
+            |connected: &[u64], stalled: &[u64]| voters(&cluster_of_three(connected, stalled))[0].spare();
         assert_eq!(spare(&[1, 2, 3], &[]), Some(1));
         assert_eq!(spare(&[1, 2], &[]), Some(0));
         assert_eq!(spare(&[1, 2, 3], &[3]), Some(0));
@@ -106,16 +109,17 @@ mod tests {
 
     #[test]
     fn an_outage_is_named_with_its_causes() {
-        assert_eq!(unwritable(&cluster(&[1, 2], &[])), None);
+        assert_eq!(unwritable(&cluster_of_three(&[1, 2], &[])), None);
         assert_eq!(
-            unwritable(&cluster(&[1, 3], &[3])).as_deref(),
+            unwritable(&cluster_of_three(&[1, 3], &[3])).as_deref(),
             Some(
                 "no majority of the voters can write of 1 of 1 shards (1), with no connection to node 2, and a disk that takes \
                  no writes at node 3: their writes are refused"
             )
         );
         assert!(
-            unwritable(&cluster(&[1], &[])).is_some_and(|text| text.contains("no connection to nodes 2, 3:"))
+            unwritable(&cluster_of_three(&[1], &[]))
+                .is_some_and(|text| text.contains("no connection to nodes 2, 3:"))
         );
     }
 }

@@ -183,7 +183,7 @@ fn page_about(line: &str) -> &'static str {
         ("--insecure", SECURE),
         ("protected mode", SECURE),
         ("certificate", SECURE),
-        ("room", DISK_FULL),
+        ("free for the data directory", DISK_FULL),
     ];
     PAGES.iter().find(|(words, _)| line.contains(words)).map_or(MONITOR, |(_, page)| page)
 }
@@ -191,19 +191,10 @@ fn page_about(line: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidelock_api::cluster::Replica;
+    use crate::cluster::voters::cluster_of_three;
 
-    /// What is found of three nodes that vote in shard 1.
     fn found(connected: &[u64], stalled: &[u64]) -> Finding {
-        let host = |node| Host {
-            node,
-            connected: connected.contains(&node),
-            disk_stalled: stalled.contains(&node),
-            ..Host::default()
-        };
-        let replica = |node| Replica { node, shard: 1, voter: true, ..Replica::default() };
-        let (hosts, replicas) = ((1..=3).map(host).collect(), (1..=3).map(replica).collect());
-        failures(&Cluster { hosts, replicas, ..Cluster::default() })
+        failures(&cluster_of_three(connected, stalled))
     }
 
     #[test]
@@ -221,13 +212,18 @@ mod tests {
 
     #[test]
     fn failed_checks_and_warnings_of_a_node_are_found() {
-        let text =
-            "[+]disk ok\n[-]shard 1 failed: no leader is known\n[!]no connection to node 2\nnot ready\n";
+        let text = "[+]disk ok\n[-]shard 1 failed: no leader is known\n[!]no connection to node 2\n\
+             [!]only 31 MiB are free for the data directory, 3 % of its file system\nnot ready\n";
         assert_eq!(
             readiness("node 1", text),
             [
                 Finding::failure("node 1", "shard 1 failed: no leader is known", LOST_MAJORITY),
                 Finding::warning("node 1", "no connection to node 2", REPLACE),
+                Finding::warning(
+                    "node 1",
+                    "only 31 MiB are free for the data directory, 3 % of its file system",
+                    DISK_FULL
+                ),
             ]
         );
     }

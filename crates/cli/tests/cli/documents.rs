@@ -202,6 +202,9 @@ fn recipes() {
     let shown = run_page(include_str!("../../../../docs/how-to/idempotent-retry.md"));
     let answers: Vec<&str> = shown.lines().filter(|line| line.contains("succeeded")).collect();
     assert!(answers.len() == 2 && answers[0] == answers[1], "{shown}");
+    let shown = run_page(include_str!("../../../../docs/how-to/trace-requests.md"));
+    let is_trace = |line: &&str| line.len() == 32 && line.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert_eq!(shown.lines().filter(is_trace).count(), 1, "{shown}");
 }
 
 /// Namespaces inherit, are compared and promoted.
