@@ -12,7 +12,7 @@ use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{HostLoad, Write};
 use crate::membership::MembershipChange;
 use crate::peer::{
-    self, About, DiskState, Position, PublicationMessage, ReadMessage, RequestMessage, SnapshotPart,
+    self, DiskState, Metadata, Position, PublicationMessage, ReadMessage, RequestMessage, SnapshotPart,
 };
 use crate::raft::{self as consensus};
 use crate::storage::snapshot::SnapshotId;
@@ -126,14 +126,14 @@ fn put_request(message: &RequestMessage, out: &mut Vec<u8>) {
         RequestMessage::Forward { request, shard, write } => peer::put_forward(out, *request, *shard, write),
         RequestMessage::Outcome { request, outcome } => peer::put_outcome(out, *request, outcome),
         RequestMessage::Transfer { shard, to } => peer::put_transfer(out, *shard, *to),
-        RequestMessage::About(about) => put_about(about, out),
+        RequestMessage::Metadata(metadata) => put_metadata(metadata, out),
     }
 }
 
-fn put_about(about: &About, out: &mut Vec<u8>) {
-    match about {
-        About::Caller(caller) => peer::put_caller(out, caller),
-        About::Trace(context) => peer::put_trace(out, *context),
+fn put_metadata(metadata: &Metadata, out: &mut Vec<u8>) {
+    match metadata {
+        Metadata::Caller(caller) => peer::put_caller(out, caller),
+        Metadata::Trace(context) => peer::put_trace(out, *context),
     }
 }
 
@@ -145,7 +145,7 @@ fn put_read(message: &ReadMessage, out: &mut Vec<u8>) {
         ReadMessage::Answer { request, shard, answer } => {
             peer::put_read_answer(out, (*request, *shard), answer);
         }
-        ReadMessage::About(about) => put_about(about, out),
+        ReadMessage::Metadata(metadata) => put_metadata(metadata, out),
     }
 }
 

@@ -446,7 +446,8 @@ pub const CLOCK_OFFSET_MS_MAX: i64 = 500;
 pub const SLOW_REQUESTS_MAX: usize = 16;
 
 /// Maximum number of spans that are open on a node at once. Further requests are not traced: so
-/// many show where time goes, and exporting more would take it from the requests.
+/// many are enough to see where time is spent, and exporting more costs processor time that the
+/// requests need.
 pub const SPANS_OPEN_MAX: usize = 1_024;
 
 /// Maximum number of trace events that one drive reports for a shard. Further ones are dropped:

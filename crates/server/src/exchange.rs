@@ -19,13 +19,13 @@ use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::Token;
 use tokio::sync::{Notify, oneshot};
 
-use crate::store::Submitter;
+use crate::store::RequestContext;
 
 /// A message from another worker to the node.
 #[derive(Debug)]
 pub(crate) enum WorkerRequest {
     /// A request; exactly one [`WorkerMessage::Reply`] will carry the token.
-    Request { submitter: Submitter, token: Token, request: Request },
+    Request { context: RequestContext, token: Token, request: Request },
     /// Asks for the node's status, which goes to this channel.
     Status(oneshot::Sender<NodeStatus>),
 }

@@ -29,17 +29,17 @@ use crate::watch::WatchRegistry;
 
 /// On whose behalf a handle submits requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Submitter {
+pub(crate) struct RequestContext {
     pub client: ClientId,
     pub caller: Caller,
     /// Set if the requests are traced.
     pub trace: Option<TraceContext>,
 }
 
-impl Default for Submitter {
+impl Default for RequestContext {
     /// The node, without a proof of who it is.
-    fn default() -> Submitter {
-        Submitter { client: ClientId::NODE, caller: Caller::Anonymous, trace: None }
+    fn default() -> RequestContext {
+        RequestContext { client: ClientId::NODE, caller: Caller::Anonymous, trace: None }
     }
 }
 

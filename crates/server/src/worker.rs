@@ -52,7 +52,7 @@ use crate::clock::{LeaderClocks, WallClock};
 use crate::exchange::{Exchange, WorkerMessage, WorkerRequest};
 use crate::leaders::LeaderUrls;
 use crate::remote::WorkerLink;
-use crate::store::{Mailbox, Store, Submitter};
+use crate::store::{Mailbox, RequestContext, Store};
 use crate::turns::{Turn, TurnGauges, Turns};
 use crate::waiting::{Crossing, Waiting};
 use crate::watch::WatchRegistry;
@@ -160,7 +160,7 @@ pub enum WorkerFailure {
 
 /// A handle to the worker of this thread.
 #[derive(Clone)]
-pub struct Worker(Rc<WorkerState>, Submitter);
+pub struct Worker(Rc<WorkerState>, RequestContext);
 
 struct WorkerState {
     node: RefCell<Node>,
@@ -212,7 +212,7 @@ impl Worker {
             events_since_drive: Cell::new(0),
             disk_error: Arc::default(),
         };
-        Worker(Rc::new(inner), Submitter::default())
+        Worker(Rc::new(inner), RequestContext::default())
     }
 
     /// Connects one more worker with the node; that worker uses the returned [`WorkerLink`].
@@ -276,7 +276,7 @@ impl Worker {
     /// Submits a request, now or at its client's turn. The drive follows soon, if there is
     /// something to do.
     fn request(&self, token: Token, request: Request) {
-        let Submitter { client, caller, trace } = self.1.clone();
+        let RequestContext { client, caller, trace } = self.1.clone();
         let turn = Turn { token, caller, request, trace };
         if self.offer(client, turn) || self.0.turns.is_ready() {
             self.0.events_since_drive.set(self.0.events_since_drive.get() + 1);
@@ -412,9 +412,9 @@ impl Worker {
             other.exchange.requests().take(requests);
             for request in requests.drain(..) {
                 match request {
-                    WorkerRequest::Request { submitter, token, request } => {
+                    WorkerRequest::Request { context, token, request } => {
                         let token = Token(self.0.waiting.at_worker(worker, token));
-                        let Submitter { client, caller, trace } = submitter;
+                        let RequestContext { client, caller, trace } = context;
                         self.offer(client, Turn { token, caller, request, trace });
                     }
                     // The requester may be gone.
@@ -544,15 +544,15 @@ impl Worker {
 
 impl Store for Worker {
     fn for_client(&self, client: ClientId) -> Worker {
-        Worker(self.0.clone(), Submitter { client, ..self.1.clone() })
+        Worker(self.0.clone(), RequestContext { client, ..self.1.clone() })
     }
 
     fn for_caller(&self, caller: Caller) -> Worker {
-        Worker(self.0.clone(), Submitter { caller, ..self.1.clone() })
+        Worker(self.0.clone(), RequestContext { caller, ..self.1.clone() })
     }
 
     fn for_trace(&self, context: TraceContext) -> Worker {
-        Worker(self.0.clone(), Submitter { trace: Some(context), ..self.1.clone() })
+        Worker(self.0.clone(), RequestContext { trace: Some(context), ..self.1.clone() })
     }
 
     fn submit(&self, request: Request) -> impl Future<Output = Reply> {

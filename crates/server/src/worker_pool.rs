@@ -25,7 +25,7 @@ use crate::clients::Clients;
 use crate::clock::WallClock;
 use crate::counters::PerWorker;
 use crate::descriptors;
-use crate::disk::DiskRoom;
+use crate::disk::DiskSpace;
 use crate::http::{self, AllowedHosts, Documents, HttpContext, HttpOptions, NodeAddresses};
 use crate::memory::Memory;
 use crate::metrics::history::MetricsHistory;
@@ -76,7 +76,7 @@ pub(crate) struct SharedContext {
     pub audit_log: AuditLog,
     pub secret_keys: SecretKeys,
     pub tracer: Tracer,
-    pub room: DiskRoom,
+    pub space: DiskSpace,
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -152,7 +152,7 @@ impl WorkerContext {
             audit_log: shared.audit_log,
             secret_keys: shared.secret_keys,
             tracer: shared.tracer,
-            room: shared.room,
+            space: shared.space,
             backup: Some(shared.backup),
         };
         let (for_http, for_resp) = self.acceptors;

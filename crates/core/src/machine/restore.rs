@@ -120,8 +120,9 @@ impl Restore {
     pub fn finish(self) -> Result<Restored, RestoreError> {
         let mut restored = self.restored.ok_or(RestoreError::Empty)?;
         if let Machine::Data(data) = &mut restored.machine {
-            let ownership = data.kv.ownership.as_deref();
-            check_hidden(ownership, || hidden_among(ownership, self.records.iter().map(Record::key)))?;
+            if let Some(ownership) = data.kv.ownership.as_deref().filter(|ownership| ownership.hides()) {
+                check_hidden(ownership, hidden_among(ownership, self.records.iter().map(Record::key)))?;
+            }
             data.kv.fill(self.records);
         }
         Ok(restored)
@@ -129,14 +130,14 @@ impl Restore {
 }
 
 /// Number of keys that the ownership hides.
-fn hidden_among<'a>(ownership: Option<&Ownership>, keys: impl Iterator<Item = &'a [u8]>) -> u64 {
-    ownership.map_or(0, |ownership| keys.filter(|key| !ownership.owns(key)).count() as u64)
+fn hidden_among<'a>(ownership: &Ownership, keys: impl Iterator<Item = &'a [u8]>) -> u64 {
+    keys.filter(|key| !ownership.owns(key)).count() as u64
 }
 
 /// Checks the number of hidden keys that the first block states.
-fn check_hidden(ownership: Option<&Ownership>, count: impl FnOnce() -> u64) -> Result<(), RestoreError> {
-    match ownership.filter(|ownership| ownership.hides()).and_then(Ownership::hidden) {
-        Some(stated) if stated != count() => Err(DecodeError::Invalid("number of hidden keys").into()),
+fn check_hidden(ownership: &Ownership, count: u64) -> Result<(), RestoreError> {
+    match ownership.hidden() {
+        Some(stated) if stated != count => Err(DecodeError::Invalid("number of hidden keys").into()),
         _ => Ok(()),
     }
 }
@@ -270,7 +271,9 @@ enum Scanned {
         revision: Version,
         last: Option<Box<[u8]>>,
         records: u64,
+        /// Which slots the shard owns, while a move of slots hides keys.
         ownership: Option<Ownership>,
+        /// Number of hidden keys.
         hidden: u64,
         locks: Locks,
     },
@@ -291,12 +294,12 @@ impl SnapshotScan {
                         Scanned::Registry { hosts: registry.record_count(), audit: AuditTrail::default() }
                     }
                     Machine::Data(data) => {
-                        let ownership = data.kv.ownership.as_deref().cloned();
+                        let ownership = data.kv.ownership.as_deref().filter(|ownership| ownership.hides());
                         Scanned::Data {
                             revision: data.kv.revision,
                             last: None,
                             records: 0,
-                            ownership,
+                            ownership: ownership.cloned(),
                             hidden: 0,
                             locks: Locks::default(),
                         }
@@ -319,7 +322,8 @@ impl SnapshotScan {
                     let behind = (newest.or(last.as_deref()), *revision);
                     let key = record(behind, &mut decoder)?.key;
                     *records += 1;
-                    *hidden += hidden_among(ownership.as_ref(), core::iter::once(key));
+                    let is_hidden = ownership.as_ref().is_some_and(|ownership| !ownership.owns(key));
+                    *hidden += u64::from(is_hidden);
                     newest = Some(key);
                 }
                 *last = newest.map(Box::from).or(last.take());
@@ -339,8 +343,10 @@ impl SnapshotScan {
     pub fn finish(&self) -> Result<(), RestoreError> {
         match &self.state {
             None => Err(RestoreError::Empty),
-            Some(Scanned::Data { ownership, hidden, .. }) => check_hidden(ownership.as_ref(), || *hidden),
-            Some(Scanned::Registry { .. }) => Ok(()),
+            Some(Scanned::Data { ownership: Some(ownership), hidden, .. }) => {
+                check_hidden(ownership, *hidden)
+            }
+            Some(Scanned::Data { .. } | Scanned::Registry { .. }) => Ok(()),
         }
     }
 

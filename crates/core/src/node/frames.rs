@@ -8,7 +8,7 @@ use super::Node;
 use crate::codec::{DecodeError, Decoder};
 use crate::command::Request;
 use crate::deliberate::Fault;
-use crate::peer::{self, Preamble, ReadMessage, RequestMessage};
+use crate::peer::{self, ReadMessage, RequestMessage, RequestMetadata};
 use crate::raft;
 use crate::types::{NodeId, ShardId};
 
@@ -84,20 +84,20 @@ impl Node {
         from: NodeId,
         (decoder, payload): (&mut Decoder<'_>, &Bytes),
     ) -> Result<(), DecodeError> {
-        let mut preamble = Preamble::default();
+        let mut metadata = RequestMetadata::default();
         while !decoder.is_empty() {
             match peer::request_message(decoder, payload)? {
-                RequestMessage::About(about) => preamble.note(about),
+                RequestMessage::Metadata(more) => metadata.note(more),
                 RequestMessage::Forward { request, shard, write } => {
-                    let about = self.take_preamble(&mut preamble);
-                    self.router.forwarded((from, request), about, (shard, &write), &mut self.groups);
+                    let metadata = self.take_metadata(&mut metadata);
+                    self.router.forwarded((from, request), metadata, (shard, &write), &mut self.groups);
                 }
                 RequestMessage::Outcome { request, outcome } => {
                     self.router.own_outcome(request, from, outcome);
                 }
                 RequestMessage::Transfer { shard, to } => {
                     let request = Request::Transfer { shard, to };
-                    let caller = core::mem::take(&mut preamble).caller;
+                    let caller = core::mem::take(&mut metadata).caller;
                     if self.router.may_ask(caller.as_ref(), &request) {
                         self.groups.with(shard, |group| group.transfer_to(to));
                     }
@@ -108,10 +108,10 @@ impl Node {
     }
 
     /// Takes what was said about the request that comes now.
-    fn take_preamble(&self, preamble: &mut Preamble) -> Preamble {
-        let taken = core::mem::take(preamble);
+    fn take_metadata(&self, metadata: &mut RequestMetadata) -> RequestMetadata {
+        let taken = core::mem::take(metadata);
         if self.options.faults.has(Fault::TraceOfEarlierRequest) {
-            preamble.trace = taken.trace;
+            metadata.trace = taken.trace;
         }
         taken
     }
@@ -122,13 +122,13 @@ impl Node {
         from: NodeId,
         (decoder, payload): (&mut Decoder<'_>, &Bytes),
     ) -> Result<(), DecodeError> {
-        let mut preamble = Preamble::default();
+        let mut metadata = RequestMetadata::default();
         while !decoder.is_empty() {
             match peer::read_message(decoder, payload)? {
-                ReadMessage::About(about) => preamble.note(about),
+                ReadMessage::Metadata(more) => metadata.note(more),
                 message => {
-                    let about = self.take_preamble(&mut preamble);
-                    self.router.read_message((from, about), message, &mut self.groups);
+                    let metadata = self.take_metadata(&mut metadata);
+                    self.router.read_message((from, metadata), message, &mut self.groups);
                 }
             }
         }

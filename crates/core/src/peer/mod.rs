@@ -72,12 +72,12 @@ pub(crate) enum RequestMessage {
     /// Asks the receiver to transfer leadership to `to`. There is no reply.
     Transfer { shard: ShardId, to: NodeId },
     /// Says something about the next request of the same frame.
-    About(About),
+    Metadata(Metadata),
 }
 
 /// What precedes a request in its frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum About {
+pub(crate) enum Metadata {
     /// Who makes it.
     Caller(Caller),
     /// It is traced.
@@ -86,17 +86,17 @@ pub(crate) enum About {
 
 /// What a frame said about its next request.
 #[derive(Debug, Default)]
-pub(crate) struct Preamble {
+pub(crate) struct RequestMetadata {
     pub(crate) caller: Option<Caller>,
     pub(crate) trace: Option<TraceContext>,
 }
 
-impl Preamble {
+impl RequestMetadata {
     /// Takes note of one more message about the next request.
-    pub(crate) fn note(&mut self, about: About) {
-        match about {
-            About::Caller(caller) => self.caller = Some(caller),
-            About::Trace(context) => self.trace = Some(context),
+    pub(crate) fn note(&mut self, metadata: Metadata) {
+        match metadata {
+            Metadata::Caller(caller) => self.caller = Some(caller),
+            Metadata::Trace(context) => self.trace = Some(context),
         }
     }
 }
@@ -294,8 +294,8 @@ pub(crate) fn request_message(
             let shard = ShardId(decoder.varint()?);
             Ok(RequestMessage::Transfer { shard, to: NodeId(decoder.varint()?) })
         }
-        TAG_CALLER => Ok(RequestMessage::About(About::Caller(Caller::decode(decoder)?))),
-        TAG_TRACE => Ok(RequestMessage::About(About::Trace(TraceContext::decode(decoder)?))),
+        TAG_CALLER => Ok(RequestMessage::Metadata(Metadata::Caller(Caller::decode(decoder)?))),
+        TAG_TRACE => Ok(RequestMessage::Metadata(Metadata::Trace(TraceContext::decode(decoder)?))),
         _ => Err(DecodeError::UnknownTag("request message")),
     }
 }

@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::{About, RequestId, TAG_CALLER, TAG_TRACE};
+use super::{Metadata, RequestId, TAG_CALLER, TAG_TRACE};
 use crate::auth::Caller;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{
@@ -26,7 +26,7 @@ pub(crate) enum ReadMessage {
     /// Asks the receiver to read a shard of which it has a replica.
     Ask { question: Question, read: Read, consistency: Consistency },
     /// Says something about the next read of the same frame.
-    About(About),
+    Metadata(Metadata),
     /// The answer to a read of a shard.
     Answer { request: RequestId, shard: ShardId, answer: Result<ShardAnswer, ShardError> },
 }
@@ -208,8 +208,8 @@ pub(crate) fn read_message(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<R
     let is_question = match decoder.u8()? {
         TAG_ASK => true,
         TAG_ANSWER => false,
-        TAG_CALLER => return Ok(ReadMessage::About(About::Caller(Caller::decode(decoder)?))),
-        TAG_TRACE => return Ok(ReadMessage::About(About::Trace(TraceContext::decode(decoder)?))),
+        TAG_CALLER => return Ok(ReadMessage::Metadata(Metadata::Caller(Caller::decode(decoder)?))),
+        TAG_TRACE => return Ok(ReadMessage::Metadata(Metadata::Trace(TraceContext::decode(decoder)?))),
         _ => return Err(DecodeError::UnknownTag("read message")),
     };
     let (request, shard) = (RequestId(decoder.varint()?), ShardId(decoder.varint()?));

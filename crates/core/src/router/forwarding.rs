@@ -3,7 +3,7 @@
 use super::{Open, Router, Work, WriteProgress, audit};
 use crate::command::{Reply, Write};
 use crate::deliberate::Fault;
-use crate::peer::{self, Origin, Outcome, Preamble, RequestId};
+use crate::peer::{self, Origin, Outcome, RequestId, RequestMetadata};
 use crate::raft::{Groups, ProposeError};
 use crate::types::{NodeId, ShardId};
 
@@ -49,7 +49,7 @@ impl Router {
     pub(crate) fn forwarded(
         &mut self,
         (from, request): (NodeId, RequestId),
-        Preamble { caller, trace }: Preamble,
+        RequestMetadata { caller, trace }: RequestMetadata,
         (shard, write): (ShardId, &Write),
         groups: &mut Groups,
     ) {

@@ -18,7 +18,7 @@ use crate::command::{
 };
 use crate::deliberate::Fault;
 use crate::limits;
-use crate::peer::{self, LinkNumber, Preamble, Question, ReadMessage, RequestId};
+use crate::peer::{self, LinkNumber, Question, ReadMessage, RequestId, RequestMetadata};
 use crate::raft::{Groups, ReadDone};
 use crate::slots;
 use crate::slots::slot_set::SlotSet;
@@ -461,12 +461,12 @@ impl Router {
     /// Handles a read of a peer, or a reply.
     pub(crate) fn read_message(
         &mut self,
-        (from, Preamble { caller, trace }): (NodeId, Preamble),
+        (from, RequestMetadata { caller, trace }): (NodeId, RequestMetadata),
         message: ReadMessage,
         groups: &mut Groups,
     ) {
         match message {
-            ReadMessage::About(_) => {}
+            ReadMessage::Metadata(_) => {}
             ReadMessage::Ask { question: Question { request, shard, since }, read, consistency } => {
                 let Some(peer) = self.peers.iter().find(|peer| peer.node == from) else { return };
                 let served = PeerRead { node: from, link: peer.link, request, shard };

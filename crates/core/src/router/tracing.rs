@@ -88,16 +88,15 @@ impl Tracing {
     /// Ends the spans of peers' writes that arrived before `due`: their fate is not known here, and
     /// the peers have answered their clients.
     fn expire(&mut self, due: Ticks) {
-        let expired = |(span, arrived): &mut (OpenSpan, Ticks)| (*arrived < due).then_some(*span);
-        let ended: Vec<(Origin, OpenSpan)> = self
-            .of_peers
-            .iter_mut()
-            .filter_map(|(origin, entry)| expired(entry).map(|span| (*origin, span)))
-            .collect();
-        for (origin, span) in ended {
-            self.of_peers.remove(&origin);
-            self.end(Some(span), SpanEnd::Unknown);
-        }
+        let mut expired = Vec::new();
+        self.of_peers.retain(|_, (span, arrived)| {
+            let waits = *arrived >= due;
+            if !waits {
+                expired.push(*span);
+            }
+            waits
+        });
+        expired.into_iter().for_each(|span| self.end(Some(span), SpanEnd::Unknown));
     }
 }
 

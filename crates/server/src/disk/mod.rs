@@ -7,14 +7,14 @@
 mod commit_loop;
 mod files;
 mod pace;
-mod room;
 mod slow;
 mod snapshot_thread;
+mod space;
 mod thread;
 
 pub use files::{FsDisk, FsFile};
 pub use pace::Pace;
-pub use room::{DiskRoom, FreeRoom};
 pub use slow::SlowDiskWatch;
 pub use snapshot_thread::{SnapshotPaces, SnapshotThread};
+pub use space::DiskSpace;
 pub use thread::DiskThread;

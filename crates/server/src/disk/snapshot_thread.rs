@@ -134,14 +134,15 @@ struct Work<D: Disk, R> {
 /// Interval between log lines about snapshots of one shard that fail for one reason.
 const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Failing snapshots by shard, so that a full disk is logged once a shard and not at each attempt.
+/// Failures since the last snapshot of each shard, so that a full disk is logged once a shard and
+/// not at each attempt.
 #[derive(Debug, Default)]
 struct SnapshotFailures {
-    shards: BTreeMap<ShardId, Failing>,
+    shards: BTreeMap<ShardId, FailureStreak>,
 }
 
 #[derive(Debug, Default)]
-struct Failing {
+struct FailureStreak {
     /// The reason, without numbers.
     kind: String,
     count: u64,

@@ -104,7 +104,7 @@ async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
         audit_log: &context.audit_log,
         limited_requests: call.store().access().limiters().refused(),
         tracer: &context.tracer,
-        free_bytes: context.room.free().map(|room| room.free),
+        free_bytes: context.space.free_bytes(),
         turns: &context.turns,
         busiest_open_requests: context.clients.most_open_requests(),
         version: env!("CARGO_PKG_VERSION"),
@@ -164,7 +164,7 @@ impl Readiness {
         let mut warnings = context.warnings.clone();
         warnings.extend(context.tls.iter().flat_map(|tls| tls.warnings(SystemTime::now())));
         warnings.extend(context.secret_keys.warning());
-        warnings.extend(context.room.warning());
+        warnings.extend(context.space.warning());
         let is_silent = |peer: &NodeId| status.silent.contains(peer);
         let down = status.links.iter().filter(|(peer, connected)| !connected && !is_silent(peer));
         warnings.extend(down.map(|(peer, _)| format!("no connection to node {peer}")));

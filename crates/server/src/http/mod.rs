@@ -104,7 +104,7 @@ use crate::clients::Clients;
 use crate::clock::WallClock;
 use crate::counters::PerWorker;
 pub use crate::descriptors::CONNECTIONS_MAX;
-use crate::disk::DiskRoom;
+use crate::disk::DiskSpace;
 use crate::memory::Memory;
 use crate::metrics::history::MetricsHistory;
 use crate::metrics::{DiskCounters, HttpCounters, RespCounters, SnapshotCounters};
@@ -241,8 +241,8 @@ pub struct HttpContext {
     pub audit_log: AuditLog,
     /// The keys for secrets of configuration.
     pub secret_keys: SecretKeys,
-    /// Says how much room the data directory has.
-    pub room: DiskRoom,
+    /// How much space the data directory has.
+    pub space: DiskSpace,
     /// Decides which requests are traced, and takes their spans.
     pub tracer: Tracer,
     /// The source of backups; `None` if backups are not available.

@@ -91,7 +91,7 @@ impl Scrape<'_> {
             denied: self.audit_log.denied_counts(),
             commands: Family::ALL.map(|family| (family.text(), self.resp.commands.of(family))),
             totals: self.totals(),
-            gauges: [self.gauges(), self.division_gauges()].concat(),
+            gauges: [self.gauges(), self.division_gauges(), self.space_gauges()].concat(),
             fsyncs: self.disk.fsyncs.totals(),
             resp_durations: self.resp.durations.totals(),
             snapshot_seconds: self.snapshots.making_micros.load(Ordering::Relaxed) as f64 / 1e6,
@@ -288,11 +288,6 @@ impl Scrape<'_> {
                 "Those of them whose slots no shard serves at the moment",
                 self.status.moves.iter().filter(|a_move| a_move.is_frozen).count() as u64,
             ),
-            (
-                "data_free_bytes",
-                "Bytes that are free in the file system of the data directory",
-                self.free_bytes.unwrap_or(u64::MAX),
-            ),
             ("wal_held_bytes", "Bytes of full log segments that are kept", self.disk.held().bytes),
             ("wal_file_bytes", "Bytes of all files of the log", load(&self.disk.file_bytes)),
             ("snapshot_file_bytes", "Bytes of all files of snapshots", load(&self.snapshots.file_bytes)),
@@ -323,6 +318,12 @@ impl Scrape<'_> {
             ("http_connections_open", "HTTP connections open", self.http.connections_open.get()),
             ("resp_connections_open", "Redis connections open", self.resp.connections_open.get()),
         ]
+    }
+
+    /// Nothing while the system does not say.
+    fn space_gauges(&self) -> Vec<NamedValue> {
+        let help = "Bytes that are free in the file system of the data directory";
+        self.free_bytes.map(|bytes| ("data_free_bytes", help, bytes)).into_iter().collect()
     }
 
     fn division_gauges(&self) -> Vec<NamedValue> {

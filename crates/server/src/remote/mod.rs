@@ -30,7 +30,7 @@ use crate::clock::LeaderClocks;
 use crate::counters::{Counter, PerWorker};
 use crate::exchange::{Exchange, WorkerMessage, WorkerRequest};
 use crate::leaders::LeaderUrls;
-use crate::store::{Mailbox, Store, Submitter};
+use crate::store::{Mailbox, RequestContext, Store};
 use crate::waiting::Waiting;
 use crate::watch::WatchRegistry;
 
@@ -62,7 +62,7 @@ pub struct HandoverCounters {
 
 /// A handle to the node for the tasks of a worker that does not own it.
 #[derive(Clone)]
-pub struct Remote(Rc<RemoteState>, Submitter);
+pub struct Remote(Rc<RemoteState>, RequestContext);
 
 struct RemoteState {
     link: WorkerLink,
@@ -80,7 +80,7 @@ impl Remote {
         let slots = RefCell::new(link.slots.clone());
         let (waiting, requests) = (Waiting::default(), RefCell::default());
         let inner = RemoteState { link, waiting, requests, slots, is_closed: Cell::new(false), counters };
-        Remote(Rc::new(inner), Submitter::default())
+        Remote(Rc::new(inner), RequestContext::default())
     }
 
     /// Passes batches in both directions until the owning worker is gone.
@@ -133,21 +133,21 @@ impl Remote {
     }
 
     fn request(&self, number: u64, request: Request) {
-        self.send(WorkerRequest::Request { submitter: self.1.clone(), token: Token(number), request });
+        self.send(WorkerRequest::Request { context: self.1.clone(), token: Token(number), request });
     }
 }
 
 impl Store for Remote {
     fn for_client(&self, client: ClientId) -> Remote {
-        Remote(self.0.clone(), Submitter { client, ..self.1.clone() })
+        Remote(self.0.clone(), RequestContext { client, ..self.1.clone() })
     }
 
     fn for_caller(&self, caller: Caller) -> Remote {
-        Remote(self.0.clone(), Submitter { caller, ..self.1.clone() })
+        Remote(self.0.clone(), RequestContext { caller, ..self.1.clone() })
     }
 
     fn for_trace(&self, context: TraceContext) -> Remote {
-        Remote(self.0.clone(), Submitter { trace: Some(context), ..self.1.clone() })
+        Remote(self.0.clone(), RequestContext { trace: Some(context), ..self.1.clone() })
     }
 
     fn submit(&self, request: Request) -> impl Future<Output = Reply> {

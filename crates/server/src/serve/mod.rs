@@ -53,7 +53,7 @@ use crate::clock::WallClock;
 use crate::config::{Address, ConfigError, RESP_CLUSTER_OFF, Settings};
 use crate::consensus_log::ConsensusLog;
 use crate::descriptors::{self, ClientDescriptors, TooFewDescriptors};
-use crate::disk::{DiskRoom, DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
+use crate::disk::{DiskSpace, DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
 use crate::http::AllowedHosts;
 use crate::identity::{self, IdentityError};
 use crate::identity_store::IdentityStore;
@@ -78,7 +78,8 @@ use options::{
     addresses, insecure_listeners, node_options, own_identity, protected_mode, transport_options, warnings,
 };
 use periodic::{
-    LogWatch, SpanningWatch, log_changes, reload_certificate, reload_secret_keys, remember_hosts, tick,
+    LogWatch, SpanningWatch, log_changes, measure_space, reload_certificate, reload_secret_keys,
+    remember_hosts, tick,
 };
 use ports::{Listeners, Ports};
 use tidelock_core::handshake::HandshakeRefusal;
@@ -262,6 +263,7 @@ async fn serve(
     }
     let shared = parts.shared_context(&settings, descriptors, stopping);
     let shared = SharedContext { tls, audit_log: audit_log.clone(), secret_keys, ..shared };
+    tokio::task::spawn_local(measure_space(shared.space.clone(), settings.data_dir.clone()));
     let clients = shared.clients.clone();
     if !settings.audit_writes.is_empty() {
         worker.audit_writes(AuditedWrites::new(&settings.audit_writes, (audit_log.clone(), clients.clone())));
@@ -508,7 +510,7 @@ impl NodeParts {
             audit_log: AuditLog::default(),
             secret_keys: SecretKeys::default(),
             tracer: self.tracer.clone(),
-            room: DiskRoom::of(&settings.data_dir),
+            space: DiskSpace::default(),
             stopping,
         }
     }

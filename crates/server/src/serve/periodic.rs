@@ -1,6 +1,7 @@
 //! What a running node does periodically: ticks, log lines about the cluster, and the record of
 //! hosts.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::clock::Ticker;
 use crate::counters::PerWorker;
-use crate::disk::SlowDiskWatch;
+use crate::disk::{DiskSpace, SlowDiskWatch};
 use crate::identity_store::IdentityStore;
 use crate::metrics::{DiskCounters, RespCounters};
 use crate::secrets::{KeyReload, SecretKeys};
@@ -155,6 +156,32 @@ pub(super) async fn reload_secret_keys(keys: SecretKeys, mut hangups: tokio::sig
                     refused = Some(reason);
                 }
             }
+        }
+    }
+}
+
+/// How often the free space of the data directory is measured. Metrics are seldom read more often.
+const SPACE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Measures the space of the data directory regularly.
+pub(super) async fn measure_space(space: DiskSpace, directory: PathBuf) {
+    let mut interval = tokio::time::interval(SPACE_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut has_failed = false;
+    loop {
+        interval.tick().await;
+        // On another thread: the file system may hang, and the node must not.
+        let measuring = {
+            let (space, directory) = (space.clone(), directory.clone());
+            tokio::task::spawn_blocking(move || space.measure(&directory))
+        };
+        match measuring.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
+            Ok(()) => has_failed = false,
+            // Later errors repeat every few seconds while the cause lasts.
+            Err(error) if !std::mem::replace(&mut has_failed, true) => {
+                tracing::warn!(%error, "the free space of the data directory is not known");
+            }
+            Err(_) => {}
         }
     }
 }

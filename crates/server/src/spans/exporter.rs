@@ -5,8 +5,6 @@
 //! next seconds show the same.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -38,8 +36,6 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 pub struct Exporter {
     tracer: Tracer,
     thread: JoinHandle<()>,
-    /// Set when the node stops: the collector gets what there is, once.
-    is_stopping: Arc<AtomicBool>,
 }
 
 /// Why the collector did not take a batch.
@@ -63,8 +59,6 @@ impl Exporter {
     pub(super) fn start(endpoint: TraceEndpoint, tracer: Tracer, resource: Resource) -> io::Result<Exporter> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let state = tracer.0.clone().expect("invariant: a tracer with a collector");
-        let is_stopping = Arc::new(AtomicBool::new(false));
-        let stopping = is_stopping.clone();
         let thread = std::thread::Builder::new().name("spans".into()).spawn(move || {
             let mut log = ExportLog::default();
             loop {
@@ -74,18 +68,18 @@ impl Exporter {
                 }
                 let exported = runtime.block_on(export(&endpoint, &resource, &batch));
                 settle(&state, batch.len(), exported, &mut log);
-                if stopping.load(Ordering::Relaxed) && log.is_failing {
+                // Another batch would take as long to fail, and the node waits for this thread.
+                if log.is_failing && state.is_closed() {
                     return;
                 }
             }
         })?;
-        Ok(Exporter { tracer, thread, is_stopping })
+        Ok(Exporter { tracer, thread })
     }
 
     /// Sends what is left, and ends the thread. Takes no longer than one batch if the collector
     /// does not answer.
     pub fn stop(self) {
-        self.is_stopping.store(true, Ordering::Relaxed);
         self.tracer.close();
         if self.thread.join().is_err() {
             tracing::error!("the thread that exports spans had panicked");

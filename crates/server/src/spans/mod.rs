@@ -200,6 +200,11 @@ impl TracerState {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the node stops.
+    fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
     /// The next batch, once it is full or due. Empty once the queue is closed and empty.
     fn next_batch(&self) -> Vec<FinishedSpan> {
         let mut queue = self.lock();

@@ -48,14 +48,14 @@ impl NodeSpans {
                         self.tracer.put(ended.finished(span, end, clock));
                     }
                 }
-                SpanStep::Held | SpanStep::Forwarded { .. } | SpanStep::Logged { .. } => {
-                    if let Some(open) = open.get_mut(&span)
-                        && open.events.len() < EVENTS_MAX
-                    {
-                        let (name, attributes) = described(step);
-                        let at = open.began.0 + (clock - open.began.1);
-                        open.events.push(FinishedEvent { at, name, attributes });
-                    }
+                SpanStep::Held => note(&mut open, (span, clock), "waits for a leader", Vec::new()),
+                SpanStep::Forwarded { to, shard } => {
+                    let attributes = vec![number("tidelock.to_node", to.0), of_shard(shard.0)];
+                    note(&mut open, (span, clock), "sent to another node", attributes);
+                }
+                SpanStep::Logged { shard, index } => {
+                    let attributes = vec![of_shard(shard.0), number("tidelock.log_index", index.0)];
+                    note(&mut open, (span, clock), "in the leader's log", attributes);
                 }
             }
         }
@@ -101,17 +101,18 @@ impl OpenSpan {
     }
 }
 
-/// Name and attributes of an event.
-fn described(step: SpanStep) -> (&'static str, Vec<Attribute>) {
-    match step {
-        SpanStep::Held => ("waits for a leader", Vec::new()),
-        SpanStep::Forwarded { to, shard } => {
-            ("sent to another node", vec![number("tidelock.to_node", to.0), of_shard(shard.0)])
-        }
-        SpanStep::Logged { shard, index } => {
-            ("in the leader's log", vec![of_shard(shard.0), number("tidelock.log_index", index.0)])
-        }
-        SpanStep::Begun { .. } | SpanStep::Ended(_) => ("", Vec::new()),
+/// Adds an event to an open span.
+fn note(
+    open: &mut HashMap<SpanId, OpenSpan>,
+    (span, clock): (SpanId, Instant),
+    name: &'static str,
+    attributes: Vec<Attribute>,
+) {
+    if let Some(open) = open.get_mut(&span)
+        && open.events.len() < EVENTS_MAX
+    {
+        let at = open.began.0 + (clock - open.began.1);
+        open.events.push(FinishedEvent { at, name, attributes });
     }
 }
 

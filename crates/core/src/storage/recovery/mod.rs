@@ -128,7 +128,10 @@ impl StorageRecoveryError {
             StorageRecoveryError::LogWrite(_)
             | StorageRecoveryError::Disk(_)
             | StorageRecoveryError::Snapshot(_) => false,
-            _ => true,
+            StorageRecoveryError::Damaged { .. }
+            | StorageRecoveryError::SnapshotMissing { .. }
+            | StorageRecoveryError::EntriesMissing { .. }
+            | StorageRecoveryError::Contradiction { .. } => true,
         }
     }
 }

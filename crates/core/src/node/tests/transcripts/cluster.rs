@@ -450,7 +450,7 @@ fn describe_request(decoder: &mut Decoder<'_>, payload: &Bytes) -> Option<String
         RequestMessage::Forward { .. }
         | RequestMessage::Transfer { .. }
         | RequestMessage::Outcome { .. }
-        | RequestMessage::About(_) => None,
+        | RequestMessage::Metadata(_) => None,
     }
 }
 
