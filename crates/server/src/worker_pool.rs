@@ -42,7 +42,7 @@ use crate::spans::Tracer;
 use crate::store::Store;
 use crate::throttle::FailureThrottle;
 use crate::tls::TlsAcceptor;
-use crate::transport::TransportCounters;
+use crate::transport::{PeerRefusals, TransportCounters};
 use crate::turns::TurnGauges;
 use crate::worker::Worker;
 use uuid::Uuid;
@@ -65,6 +65,7 @@ pub(crate) struct SharedContext {
     pub history: Arc<MetricsHistory>,
     pub snapshots: SnapshotCounters,
     pub transport: Arc<TransportCounters>,
+    pub refusals: Arc<PeerRefusals>,
     pub backup: Arc<BackupSource>,
     pub offload: Offload,
     pub scripts: Scripts,
@@ -144,6 +145,7 @@ impl WorkerContext {
             history: shared.history,
             snapshots: shared.snapshots,
             transport: shared.transport,
+            refusals: shared.refusals,
             documents: Documents::for_one_of(workers),
             offload: shared.offload,
             tls: shared.tls,

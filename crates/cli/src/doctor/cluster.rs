@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use tidelock_api::auth::Authentication;
 use tidelock_api::cluster::{Cluster, Host};
 use tidelock_api::version::Version;
-use tidelock_client::{Call, CliError, Client};
+use tidelock_client::{Call, CliError, Client, NodeUrl};
 
 use super::Finding;
 use crate::args::ClientArgs;
 use crate::cluster::leaderless;
-use crate::cluster::voters::voters;
+use crate::cluster::voters::{node_list, voters};
 
 /// The page about a majority that is lost.
 const LOST_MAJORITY: &str = "docs/how-to/lost-majority.md";
@@ -38,16 +38,46 @@ const MONITOR: &str = "docs/how-to/monitor.md";
 /// All checks. Fails if no node answers: then there is nothing to check.
 pub(super) fn check(args: &ClientArgs) -> Result<Vec<Finding>, CliError> {
     let client = args.client()?;
-    let answer = client.ask_for(200, &Call::get("/v1/cluster"))?;
-    let cluster: Cluster = answer.json()?;
+    let cluster = best_view(&client)?;
     let mut findings = vec![shards(&cluster), failures(&cluster)];
     findings.extend(diverged(&cluster));
     findings.push(versions(&client.ask_for(200, &Call::get("/v1/cluster/version"))?.json()?));
     findings.extend(authentication(&client)?);
     for host in &cluster.hosts {
-        findings.extend(node(&client, host));
+        findings.extend(node(&client, host, leaderless(&cluster).is_none()));
     }
+    findings.extend(shared_addresses(&cluster));
     Ok(findings)
+}
+
+/// The cluster as the first node sees it that knows all leaders. A node that lost its data
+/// directory, or is cut off, knows none while the others serve. If every node misses a leader, the
+/// view of the one that is asked first.
+fn best_view(client: &Client) -> Result<Cluster, CliError> {
+    let call = Call::get("/v1/cluster");
+    let first: Cluster = client.ask_for(200, &call)?.json()?;
+    if leaderless(&first).is_none() {
+        return Ok(first);
+    }
+    let view = |url: &NodeUrl| client.of(vec![url.clone()]).ask_for(200, &call).ok()?.json::<Cluster>().ok();
+    let mut others = client.nodes().iter().filter_map(view);
+    Ok(others.find(|view| leaderless(view).is_none()).unwrap_or(first))
+}
+
+/// Nodes that tell the others the same address, of which at most one can be reached.
+fn shared_addresses(cluster: &Cluster) -> Vec<Finding> {
+    let mut nodes: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for host in &cluster.hosts {
+        for address in [&host.peer_address, &host.http_address].into_iter().filter(|text| !text.is_empty()) {
+            nodes.entry(address).or_default().push(host.node);
+        }
+    }
+    nodes.retain(|_, nodes| nodes.len() > 1);
+    let findings = nodes.iter().map(|(address, nodes)| {
+        let message = format!("{} have the same address {address}", node_list(nodes));
+        Finding::failure("addresses", message, ADDRESSES)
+    });
+    findings.collect()
 }
 
 fn shards(cluster: &Cluster) -> Finding {
@@ -109,6 +139,10 @@ fn versions(version: &Version) -> Finding {
         let release = host.release.as_deref().unwrap_or("unknown");
         releases.entry(release).or_default().push(host.node.to_string());
     }
+    if let Some(nodes) = releases.remove("unknown") {
+        let message = format!("no release is known yet of node {}", nodes.join(", "));
+        return Finding::warning("releases", message, UPGRADE);
+    }
     if releases.len() > 1 {
         let nodes = releases.iter().map(|(release, nodes)| format!("{release} at node {}", nodes.join(", ")));
         let message = format!("nodes run different releases: {}", nodes.collect::<Vec<_>>().join("; "));
@@ -137,11 +171,16 @@ fn authentication(client: &Client) -> Result<Option<Finding>, CliError> {
     }))
 }
 
-/// The readiness checks and warnings of one node.
-fn node(client: &Client, host: &Host) -> Vec<Finding> {
+/// The readiness checks and warnings of one node. `has_leaders`: another node knows the leaders of
+/// all shards.
+fn node(client: &Client, host: &Host, has_leaders: bool) -> Vec<Finding> {
     let name = format!("node {}", host.node);
     let Some(Ok(url)) = client.nodes().first().map(|asked| asked.at(&host.http_address)) else {
-        return vec![Finding::warning(name, "it has no address for clients", ADDRESSES)];
+        return vec![Finding::warning(
+            name,
+            "it has not told the cluster its address for clients",
+            ADDRESSES,
+        )];
     };
     let answer = match client.of(vec![url.clone()]).ask(&Call::get("/readyz?verbose=true")) {
         Ok(answer) => answer,
@@ -151,7 +190,7 @@ fn node(client: &Client, host: &Host) -> Vec<Finding> {
         return vec![Finding::failure(name, answer.refusal().to_string(), MONITOR)];
     }
     let text = String::from_utf8_lossy(&answer.body);
-    let mut findings = readiness(&name, &text);
+    let mut findings = readiness(&name, &text, has_leaders);
     if answer.status == 200 {
         findings.insert(0, Finding::ok(name, format!("{url} is ready")));
     }
@@ -159,7 +198,12 @@ fn node(client: &Client, host: &Host) -> Vec<Finding> {
 }
 
 /// The lines of `/readyz?verbose` that are not well.
-fn readiness(name: &str, text: &str) -> Vec<Finding> {
+fn readiness(name: &str, text: &str, has_leaders: bool) -> Vec<Finding> {
+    let page_about = |line: &str| match page_about(line) {
+        // The node alone knows of none: it is cut off, or its data directory is not its own.
+        LOST_MAJORITY if has_leaders => REPLACE,
+        page => page,
+    };
     let findings = text.lines().filter_map(|line| {
         if let Some(failed) = line.strip_prefix("[-]") {
             Some(Finding::failure(name, failed, page_about(failed)))
@@ -211,11 +255,28 @@ mod tests {
     }
 
     #[test]
+    fn nodes_with_one_address_are_found() {
+        let host = |node, peer: &str, http: &str| Host {
+            node,
+            peer_address: peer.into(),
+            http_address: http.into(),
+            ..Host::default()
+        };
+        let hosts =
+            vec![host(1, "a:1", "a:2"), host(2, "b:1", ""), host(3, "c:1", "a:2"), host(4, "d:1", "")];
+        let found = shared_addresses(&Cluster { hosts, ..Cluster::default() });
+        let same = "nodes 1, 3 have the same address a:2";
+        assert_eq!(found, [Finding::failure("addresses", same, ADDRESSES)]);
+    }
+
+    #[test]
     fn failed_checks_and_warnings_of_a_node_are_found() {
         let text = "[+]disk ok\n[-]shard 1 failed: no leader is known\n[!]no connection to node 2\n\
              [!]only 31 MiB are free for the data directory, 3 % of its file system\nnot ready\n";
+        let alone = readiness("node 1", "[-]shard 1 failed: no leader is known", true);
+        assert_eq!(alone, [Finding::failure("node 1", "shard 1 failed: no leader is known", REPLACE)]);
         assert_eq!(
-            readiness("node 1", text),
+            readiness("node 1", text, false),
             [
                 Finding::failure("node 1", "shard 1 failed: no leader is known", LOST_MAJORITY),
                 Finding::warning("node 1", "no connection to node 2", REPLACE),

@@ -167,7 +167,10 @@ impl Readiness {
         warnings.extend(context.space.warning());
         let is_silent = |peer: &NodeId| status.silent.contains(peer);
         let down = status.links.iter().filter(|(peer, connected)| !connected && !is_silent(peer));
-        warnings.extend(down.map(|(peer, _)| format!("no connection to node {peer}")));
+        warnings.extend(down.map(|(peer, _)| match context.refusals.of(*peer) {
+            Some(refusal) => format!("no connection to node {peer}, which refuses this node: {refusal}"),
+            None => format!("no connection to node {peer}"),
+        }));
         let silent = status.silent.iter();
         warnings.extend(silent.map(|peer| format!("node {peer} is connected and does not answer")));
         let stalled = status.peers_stalled.iter();

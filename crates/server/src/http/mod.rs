@@ -114,7 +114,7 @@ use crate::secrets::SecretKeys;
 use crate::spans::Tracer;
 use crate::throttle::FailureThrottle;
 use crate::tls::TlsAcceptor;
-use crate::transport::TransportCounters;
+use crate::transport::{PeerRefusals, TransportCounters};
 use crate::turns::TurnGauges;
 use uuid::Uuid;
 
@@ -227,6 +227,8 @@ pub struct HttpContext {
     pub snapshots: SnapshotCounters,
     /// Counters of the peer transport.
     pub transport: Arc<TransportCounters>,
+    /// Which peers refuse this node.
+    pub refusals: Arc<PeerRefusals>,
     /// The memory budget of the node for its clients.
     pub memory: Memory,
     /// Cache of encoded containers of configuration.

@@ -499,6 +499,7 @@ impl NodeParts {
             history: Arc::default(),
             snapshots: self.snapshots.counters(),
             transport: self.transport.counters(),
+            refusals: self.transport.refusals(),
             backup: self.backup.clone(),
             offload: Offload::default(),
             scripts: Scripts::default(),

@@ -34,12 +34,14 @@ use super::counters::TransportCounters;
 use super::frame::assert_valid_payload;
 use super::handshake::{HandshakeError, Judge};
 use super::queue::{EnqueueResult, OutgoingQueue};
+use super::refusals::PeerRefusals;
 
 /// What all tasks of a transport share.
 pub struct Links {
     /// The options that the owner gave.
     pub options: TransportOptions,
     pub counters: Arc<TransportCounters>,
+    pub refusals: Arc<PeerRefusals>,
     /// Turns true once, when the transport stops.
     stopping: watch::Receiver<bool>,
     /// The peers, and removed peers whose link still exists.
@@ -171,6 +173,7 @@ impl Links {
             was_superseded: Cell::new(false),
             options,
             counters: Arc::default(),
+            refusals: Arc::default(),
             stopping,
             peers: RefCell::default(),
             numbers: RefCell::default(),
@@ -252,6 +255,9 @@ impl Links {
         if error.is_of_tls() {
             self.counters.tls_failures.add(1);
         }
+        if let HandshakeError::RefusedByPeer { refusal, peer } = error {
+            self.refusals.refused(*peer, *refusal);
+        }
         if let HandshakeError::RefusedByPeer { refusal: HandshakeRefusal::Removed, peer } = error
             && !self.was_removed.replace(true)
         {
@@ -331,6 +337,7 @@ impl Links {
         });
         *peer.link.borrow_mut() = Some(link.clone());
         peer.is_up.send_replace(true);
+        self.refusals.accepted(node);
         if peer.was_up.replace(true) {
             self.counters.reconnects.add(1);
         }

@@ -50,6 +50,7 @@ pub mod join;
 mod links;
 pub mod listener;
 pub mod queue;
+mod refusals;
 mod secure;
 #[cfg(test)]
 mod tests;
@@ -76,6 +77,7 @@ use enrol::EnrolHandler;
 use join::JoinHandler;
 use links::Links;
 use queue::QueueLimits;
+pub use refusals::PeerRefusals;
 
 use crate::audit_log::AuditLog;
 use crate::tls::TlsAcceptor;
@@ -230,6 +232,11 @@ impl Transport {
     /// Totals since the start.
     pub fn counters(&self) -> Arc<TransportCounters> {
         self.links.counters.clone()
+    }
+
+    /// Which peers refuse this node; kept up to date.
+    pub fn refusals(&self) -> Arc<PeerRefusals> {
+        self.links.refusals.clone()
     }
 
     /// Stops listening and dialing, writes what is queued, closes all links and raises their
