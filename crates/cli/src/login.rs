@@ -1,7 +1,8 @@
 //! `tidelock login`: stores an address and a token or the path of a certificate once, so that all
 //! other commands need neither.
 //!
-//! Owns asking for the token. Token or certificate are checked at a node before anything is stored.
+//! Owns asking for the token, and which nodes are stored: the given ones, and with TLS the other
+//! members of the cluster. Token or certificate are checked at a node before anything is stored.
 //! Invariant: a terminal shows what is typed again after the command, also if a signal ends it.
 
 use std::io::{self, BufRead, IsTerminal, Read};
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use tidelock_api::auth::Whoami;
+use tidelock_api::cluster::{Cluster, Host, HostRole};
 use tidelock_client::profiles::{self, Credential, DEFAULT_PROFILE, Login, Profile, Profiles};
 use tidelock_client::{Call, CliError, Client, ClientOptions, DEFAULT_URL, NodeUrl, Token, output};
 use tokio::runtime;
@@ -46,12 +48,54 @@ pub fn run(args: LoginArgs) -> Result<(), CliError> {
         let text = format!("{} does not know this {kind}; nothing was stored", answer.url);
         return Err(CliError::NotPermitted(text));
     }
+    let (urls, missing) = with_members(&client, urls);
+    let nodes = urls.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let path = Login::new(name, urls, ca.as_deref(), credential)?.store(&directory)?;
     output::answer(args.output, &answer, || Ok(auth::describe(&whoami)))?;
     if args.output == Output::Text {
-        output::progress(&format!("Stored as the profile `{name}`; the {kind} is in {}.", path.display()));
+        let path = path.display();
+        output::progress(&format!("Stored as the profile `{name}`, with {nodes}; the {kind} is in {path}."));
+        if let Some(why) = missing {
+            output::progress(&why);
+        }
     }
     Ok(())
+}
+
+/// The given nodes, and behind them the other members of the cluster; or else why these are left
+/// out. They are stored only if all nodes are reached with TLS, so that the authorities of the
+/// profile vouch for them. Without it, what a node calls 127.0.0.1 may be something else here.
+fn with_members(client: &Client, given: Vec<NodeUrl>) -> (Vec<NodeUrl>, Option<String>) {
+    if !given.iter().all(NodeUrl::is_https) {
+        return (given, None);
+    }
+    let answer = client.ask_for(200, &Call::get("/v1/cluster"));
+    let listed = answer.and_then(|answer| Ok((answer.json::<Cluster>()?, answer.url)));
+    match listed {
+        Ok((cluster, by)) => {
+            let by = by.parse().expect("invariant: what was asked is a URL of a node");
+            (members(given, &by, &cluster), None)
+        }
+        Err(error) => {
+            let text =
+                format!("The other nodes of the cluster are not stored, because none named them: {error}");
+            (given, Some(text))
+        }
+    }
+}
+
+/// The given nodes, and behind them the hosts that `by`, one of the given nodes, names. A host that
+/// leaves, or has not registered its address, is none to ask.
+fn members(mut nodes: Vec<NodeUrl>, by: &NodeUrl, cluster: &Cluster) -> Vec<NodeUrl> {
+    let stays = |host: &&Host| host.node != cluster.node && host.standing != HostRole::Leaving;
+    for host in cluster.hosts.iter().filter(stays) {
+        if let Ok(url) = by.at(&host.http_address)
+            && !nodes.contains(&url)
+        {
+            nodes.push(url);
+        }
+    }
+    nodes
 }
 
 /// The certificate of the flags, or else a token that is asked for.
@@ -158,5 +202,46 @@ impl Drop for HiddenInput {
     fn drop(&mut self) {
         // A terminal that is gone needs no restoring.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> NodeUrl {
+        text.parse().expect("a URL")
+    }
+
+    #[test]
+    fn members_come_behind_the_given_nodes_once() {
+        let host = |node, address: &str| Host { node, http_address: address.to_owned(), ..Host::default() };
+        let leaving = Host { standing: HostRole::Leaving, ..host(5, "10.0.0.5:8001") };
+        // The first one answers, at another address than it tells; the fourth has not registered.
+        let hosts = vec![
+            host(1, "10.0.0.1:8001"),
+            host(2, "10.0.0.2:8001"),
+            host(3, "10.0.0.3:8001"),
+            host(4, ""),
+            leaving,
+        ];
+        let cluster = Cluster { node: 1, hosts, ..Cluster::default() };
+        let by = url("https://kv.example.org:443");
+        let stored = |given: &[&str]| {
+            let nodes = members(given.iter().map(|text| url(text)).collect(), &by, &cluster);
+            nodes.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let (lb, two, three) =
+            ("https://kv.example.org:443", "https://10.0.0.2:8001", "https://10.0.0.3:8001");
+        assert_eq!(stored(&[lb]), [lb, two, three]);
+        assert_eq!(stored(&[lb, three]), [lb, three, two]);
+    }
+
+    #[test]
+    fn without_tls_no_node_is_asked_for_the_others() {
+        let given = vec![url("http://127.0.0.1:1")];
+        let options = ClientOptions::new(given.clone(), None).expect("options");
+        let (nodes, missing) = with_members(&Client::new(options, Duration::from_millis(1)), given.clone());
+        assert_eq!((nodes, missing), (given, None), "an unreachable node would be a reason");
     }
 }

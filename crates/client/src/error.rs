@@ -27,6 +27,9 @@ pub enum CliError {
     /// The key does not exist.
     #[error("not found")]
     NotFound,
+    /// The cluster does not have what the command names; the message lists what it has.
+    #[error("{0}")]
+    Unknown(String),
     /// A node refused the request.
     #[error("{0}")]
     Refused(Box<Refusal>),
@@ -120,7 +123,7 @@ impl CliError {
     pub fn class(&self) -> ErrorClass {
         match self {
             CliError::Usage(_) => ErrorClass::Invalid,
-            CliError::NotFound => ErrorClass::NotFound,
+            CliError::NotFound | CliError::Unknown(_) => ErrorClass::NotFound,
             CliError::Refused(refusal) => refusal.class,
             CliError::ConditionFailed(_) => ErrorClass::ConditionFailed,
             CliError::NotPermitted(_) => ErrorClass::NotPermitted,

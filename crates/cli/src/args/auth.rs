@@ -18,8 +18,8 @@ use super::{ClientArgs, Output};
     With a certificate instead of a token:\n  \
     tidelock login https://10.0.0.1:8001 --ca ca.crt --client-cert ann.crt --client-key ann.key")]
 pub struct LoginArgs {
-    /// The nodes' HTTP endpoints, separated by commas [default: those of the profile, or
-    /// http://127.0.0.1:8001]
+    /// The nodes' HTTP endpoints, separated by commas; with https:// one is enough, which names the
+    /// others [default: those of the profile, or http://127.0.0.1:8001]
     #[arg(env = "TIDELOCK_URL", value_name = "URL", value_delimiter = ',')]
     pub urls: Vec<NodeUrl>,
     /// File with the certificates, PEM, of the authorities that may have signed those of the nodes;

@@ -1,10 +1,11 @@
 //! The command line of `cluster`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-
 use tidelock_client::CliError;
+use tidelock_server::config::Address;
 
 use super::ClientArgs;
 
@@ -12,7 +13,9 @@ use super::ClientArgs;
 #[derive(Debug, Args)]
 #[command(after_help = "Replace node 3 by a new one, which takes over its votes:\n  \
     tidelock serve --join 10.0.0.1:9001 --data-dir DIR --http ADDR --peer ADDR\n  \
-    tidelock cluster remove 3")]
+    tidelock cluster remove 3\n\n\
+    The same, by an address of node 3:\n  \
+    tidelock cluster remove 10.0.0.3:8001")]
 pub struct ClusterArgs {
     /// How to reach the cluster.
     #[command(flatten)]
@@ -253,17 +256,36 @@ pub struct StatusArgs {
     pub wait_s: u64,
 }
 
-fn node_number(text: &str) -> Result<u64, String> {
-    let wanted = "a node's number is wanted, as in the first column of `tidelock cluster status`";
-    text.parse().map_err(|_| wanted.to_owned())
+/// A node, as an operator names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeName {
+    /// By its number.
+    Number(u64),
+    /// By one of its addresses, `HOST:PORT`. Without a port it would name every node of a machine,
+    /// and a misspelt number or command could pass for a host.
+    Address(String),
+}
+
+impl FromStr for NodeName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<NodeName, String> {
+        if let Ok(number) = text.parse() {
+            return Ok(NodeName::Number(number));
+        }
+        let address = Address::parse("node", text).map_err(|_| {
+            "a node's number is wanted, or one of its addresses with the port, such as 3 or 10.0.0.3:8001, as \
+             `tidelock cluster status` shows them"
+        })?;
+        Ok(NodeName::Address(address.to_string()))
+    }
 }
 
 /// Arguments of `cluster` commands about one node.
 #[derive(Debug, Args)]
 pub struct HostArgs {
-    /// The node's number, as in the first column of `cluster status`
-    #[arg(value_parser = node_number)]
-    pub node: u64,
+    /// The node: its number, or one of its addresses (HOST:PORT), as `cluster status` shows them
+    pub node: NodeName,
     /// How long to wait.
     #[command(flatten)]
     pub wait: WaitArgs,
@@ -272,9 +294,8 @@ pub struct HostArgs {
 /// Arguments of `cluster drain`.
 #[derive(Debug, Args)]
 pub struct DrainArgs {
-    /// The node's number, as in the first column of `cluster status`
-    #[arg(value_parser = node_number)]
-    pub node: u64,
+    /// The node: its number, or one of its addresses (HOST:PORT), as `cluster status` shows them
+    pub node: NodeName,
     /// End the drain: the node may lead again
     #[arg(long)]
     pub undo: bool,
@@ -288,8 +309,8 @@ pub struct DrainArgs {
 pub struct TransferArgs {
     /// The shard's number
     pub shard: u64,
-    /// The number of the node that should lead it, one that votes
-    pub node: u64,
+    /// The node that should lead it, one that votes: its number, or one of its addresses
+    pub node: NodeName,
     /// How long to wait.
     #[command(flatten)]
     pub wait: WaitArgs,

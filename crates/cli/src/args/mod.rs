@@ -32,7 +32,7 @@ pub use auth::{
 pub use backup::{BackupArgs, BackupCommand, FileArgs, RestoreArgs, SaveArgs};
 pub use cluster::{
     AddShardArgs, ClientsArgs, ClusterArgs, ClusterCommand, ExplainArgs, JoinTokenArgs, MoveSlotsArgs,
-    RemoveShardArgs, SetArgs, StatusArgs, TagTarget, TopArgs, VersionArgs, WaitArgs, WaitForMoves,
+    NodeName, RemoveShardArgs, SetArgs, StatusArgs, TagTarget, TopArgs, VersionArgs, WaitArgs, WaitForMoves,
 };
 pub use config::{
     AgentArgs, ChangeArgs, CompareArgs, ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs,
@@ -158,12 +158,15 @@ pub enum Command {
         tidelock> kv get app/<Tab>\n\n\
         A script:\n  printf 'kv put a 1\\nkv put b 2\\n' | tidelock shell")]
     Shell(ShellArgs),
-    /// Store the address of a cluster and your token, so that other commands need neither
+    /// Store the addresses of a cluster and your token, so that other commands need neither
     ///
     /// Without --client-cert, asks for the token, or reads one line of standard input if that is no
     /// terminal, checks it, and stores both in ~/.config/tidelock: the profile in config.toml, the
     /// token in PROFILE.token, which only you may read. There is no flag for the token, because a
     /// list of processes would show it.
+    ///
+    /// With https://, the profile also gets the other nodes that the cluster names, so that
+    /// commands work while a node is down.
     Login(LoginArgs),
     /// Show who you are, and change roles, principals, tokens and whether they are required
     Auth(Box<AuthArgs>),
@@ -342,6 +345,9 @@ mod tests {
         "tidelock cluster drain 2 --undo --no-wait",
         "tidelock cluster remove 3 --output json",
         "tidelock cluster transfer 1 2",
+        "tidelock cluster remove 10.0.0.3:8001 --no-wait",
+        "tidelock cluster drain [::1]:9001 --undo",
+        "tidelock cluster transfer 1 kv-2:7001",
         "tidelock txn f --url http://127.0.0.1:1 --output json",
         "tidelock kv put k v --lease {k}:1f --fence jobs=12 --if-version 3",
         "tidelock kv del k --fence a=b=12",
@@ -441,6 +447,9 @@ mod tests {
             "tidelock cluster add",
             "tidelock cluster add four",
             "tidelock cluster add -1",
+            "tidelock cluster remove kv-3",
+            "tidelock cluster remove http://kv-3:8001",
+            "tidelock cluster remove kv-3:port",
             "tidelock cluster add 4 --undo",
             "tidelock cluster remove 3 --wait-s 0",
             "tidelock cluster remove 3 --wait-s 10 --no-wait",

@@ -1,14 +1,16 @@
 //! `tidelock cluster`: what one node knows of its cluster, as tables or as the node's own JSON, and
 //! changes of it.
 //!
-//! Owns the tables. `goal` names what a command requests, `change` requests it, and `watch` polls
-//! the nodes until they say that it is done. `tidelock_api` has the types of answers, and the rules
-//! by which commands and nodes of different releases understand each other.
+//! Owns the tables. `node_name` finds the node that an operator names, `goal` names what a command
+//! requests, `change` requests it, and `watch` polls the nodes until they say that it is done.
+//! `tidelock_api` has the types of answers, and the rules by which commands and nodes of different
+//! releases understand each other.
 
 mod change;
 mod clients;
 mod goal;
 mod join_token;
+mod node_name;
 mod placement;
 mod retry;
 mod slots;
@@ -31,30 +33,33 @@ use crate::args::{ClientArgs, ClusterArgs, ClusterCommand, Output, StatusArgs};
 
 /// Runs one of the `cluster` commands.
 pub fn run(args: ClusterArgs) -> Result<(), CliError> {
-    let (goal, wait) = match args.command {
-        ClusterCommand::Status(of) => return look(&of, &args.client),
-        ClusterCommand::JoinToken(of) => return join_token::run(&of, &args.client),
-        ClusterCommand::Dump => return placement::dump(&args.client),
-        ClusterCommand::Explain(of) => return placement::explain(&of, &args.client),
-        ClusterCommand::Set(tags) => return placement::set(&tags, &args.client),
-        ClusterCommand::AddShard(shard) => return slots::add_shard(shard, &args.client),
-        ClusterCommand::RemoveShard(shard) => return slots::remove_shard(&shard, &args.client),
-        ClusterCommand::Rebalance(wait) => return slots::rebalance(&wait, &args.client),
-        ClusterCommand::MoveSlots(moved) => return slots::move_slots(&moved, &args.client),
-        ClusterCommand::Version(of) => return version::run(&of, &args.client),
-        ClusterCommand::Slots => return slots::show(&args.client),
-        ClusterCommand::Top(most) => return top::show(&most, &args.client),
-        ClusterCommand::Clients(most) => return clients::show(&most, &args.client),
-        ClusterCommand::Add(host) => (Goal::Votes(host.node), host.wait),
-        ClusterCommand::Follow(host) => (Goal::Follows(host.node), host.wait),
-        ClusterCommand::Drain(drain) if drain.undo => (Goal::MayLead(drain.node), drain.wait),
-        ClusterCommand::Drain(drain) => (Goal::LeadsNothing(drain.node), drain.wait),
-        ClusterCommand::Remove(host) => (Goal::Gone(host.node), host.wait),
-        ClusterCommand::Transfer(transfer) => {
-            (Goal::Leads { shard: transfer.shard, node: transfer.node }, transfer.wait)
+    let client = args.client;
+    match args.command {
+        ClusterCommand::Status(of) => look(&of, &client),
+        ClusterCommand::JoinToken(of) => join_token::run(&of, &client),
+        ClusterCommand::Dump => placement::dump(&client),
+        ClusterCommand::Explain(of) => placement::explain(&of, &client),
+        ClusterCommand::Set(tags) => placement::set(&tags, &client),
+        ClusterCommand::AddShard(shard) => slots::add_shard(shard, &client),
+        ClusterCommand::RemoveShard(shard) => slots::remove_shard(&shard, &client),
+        ClusterCommand::Rebalance(wait) => slots::rebalance(&wait, &client),
+        ClusterCommand::MoveSlots(moved) => slots::move_slots(&moved, &client),
+        ClusterCommand::Version(of) => version::run(&of, &client),
+        ClusterCommand::Slots => slots::show(&client),
+        ClusterCommand::Top(most) => top::show(&most, &client),
+        ClusterCommand::Clients(most) => clients::show(&most, &client),
+        ClusterCommand::Add(host) => Change::new(client, &host.node, Goal::Votes)?.run(host.wait),
+        ClusterCommand::Follow(host) => Change::new(client, &host.node, Goal::Follows)?.run(host.wait),
+        ClusterCommand::Drain(drain) => {
+            let goal = if drain.undo { Goal::MayLead } else { Goal::LeadsNothing };
+            Change::new(client, &drain.node, goal)?.run(drain.wait)
         }
-    };
-    Change::new(goal, args.client)?.run(wait)
+        ClusterCommand::Remove(host) => Change::new(client, &host.node, Goal::Gone)?.run(host.wait),
+        ClusterCommand::Transfer(transfer) => {
+            let goal = |node| Goal::Leads { shard: transfer.shard, node };
+            Change::new(client, &transfer.node, goal)?.run(transfer.wait)
+        }
+    }
 }
 
 fn look(args: &StatusArgs, client: &ClientArgs) -> Result<(), CliError> {
@@ -93,9 +98,16 @@ pub(crate) fn leaderless(cluster: &Cluster) -> Option<String> {
 /// Two tables: the hosts, and the shards with each node's applied index. Then what is wrong with
 /// hosts, as far as the node that answers knows.
 fn render(cluster: &Cluster) -> String {
-    let hosts = cluster.hosts.iter().map(|host| {
+    let hosts = host_table(cluster.node, &cluster.hosts);
+    let shards = render_shards(cluster);
+    format!("{hosts}\n\n{shards}\n{}{}", render_hosts(cluster), render_clocks(cluster))
+}
+
+/// A table of hosts, as the node `by` knows them.
+fn host_table<'a>(by: u64, hosts: impl IntoIterator<Item = &'a Host>) -> String {
+    let row = |host: &Host| {
         let connected = match host.connected {
-            _ if host.node == cluster.node => "itself",
+            _ if host.node == by => "itself",
             true => "yes",
             false => "no",
         };
@@ -110,13 +122,9 @@ fn render(cluster: &Cluster) -> String {
             or_dash(host.id.as_deref().unwrap_or_default()),
             or_dash(&tags.collect::<Vec<_>>().join(" ")),
         ]
-    });
-    let hosts = output::table(
-        &["NODE", "HTTP", "RESP", "PEER", "CONNECTED", "STANDING", "ID", "TAGS"],
-        hosts.collect(),
-    );
-    let shards = render_shards(cluster);
-    format!("{hosts}\n\n{shards}\n{}{}", render_hosts(cluster), render_clocks(cluster))
+    };
+    let header = ["NODE", "HTTP", "RESP", "PEER", "CONNECTED", "STANDING", "ID", "TAGS"];
+    output::table(&header, hosts.into_iter().map(row).collect())
 }
 
 /// One word, so that columns can be cut.

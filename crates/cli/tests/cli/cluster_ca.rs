@@ -226,6 +226,14 @@ fn three_commands_make_a_cluster_with_certificates_and_an_administrator() {
         .output()
         .expect("a shell");
     assert!(logged_in.status.success(), "{login}: {logged_in:?}");
+    // One address was given, and that node may be down from now on.
+    cluster.stop(0);
+    eventually("another node of the profile answers", || {
+        let mut command = tidelock();
+        command.args(["kv", "get", "a"]).env("XDG_CONFIG_HOME", cluster.directory.path());
+        let output = command.output().expect("the binary starts");
+        (output.status.success() && output.stdout.trim_ascii() == b"1").then_some(())
+    });
     let secret = fs::read_to_string(cluster.root_token()).expect("a token");
     for node in 0..HOSTS {
         let log = cluster.log(node);

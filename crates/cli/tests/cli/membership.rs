@@ -226,6 +226,32 @@ fn a_removal_that_would_leave_no_majority_waits_and_says_why() {
 }
 
 #[test]
+fn a_node_is_named_by_any_of_its_addresses() {
+    let mut cluster = Cluster::start(3);
+    cluster.await_registered();
+    let shell = Shell::by_way_of(&cluster, &[1]);
+    let view = cluster.view(1);
+    let host = view["hosts"].as_array().expect("hosts").iter().find(|host| host["node"] == 3);
+    let host = host.expect("node 3");
+    let [http, resp, peer] = ["http_address", "resp_address", "peer_address"]
+        .map(|address| host[address].as_str().expect("an address").to_owned());
+    let drained = shell.run(&["cluster", "drain", &http]);
+    assert_eq!(text(drained.stdout), "node 3 leads nothing\n");
+    assert!(text(drained.stderr).starts_with(&format!("{http} is node 3\n")));
+    assert_eq!(shell.json(&["cluster", "drain", &resp, "--undo"])["node"], 3);
+    let unknown = shell.run(&["cluster", "remove", "kv-9:8001"]);
+    assert_eq!(unknown.status.code(), Some(3), "{unknown:?}");
+    let said = text(unknown.stderr);
+    assert!(said.contains("no node has the address kv-9:8001; nothing was done"), "{said}");
+    assert!(
+        cluster.numbers().iter().all(|&node| said.contains(&cluster.address(node).to_string())),
+        "{said}"
+    );
+    assert_eq!(text(shell.done(&["cluster", "remove", &peer])), "node 3 is removed\n");
+    assert_gone(&mut cluster, 3);
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let cluster = Cluster::start(1);
     let shell = Shell::of(&cluster);
