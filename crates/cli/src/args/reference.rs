@@ -2,14 +2,15 @@
 //! to them.
 //!
 //! Owns what those pages show: every command with its flags, variables and defaults, and every
-//! setting of a node. The text around the markers of the page on settings is written by people.
+//! setting of a node with its range. The text around the markers of the page on settings is written
+//! by people.
 //! `UPDATE_GOLDENFILES=1` writes both pages anew.
 
 use std::path::Path;
 use std::{env, fs};
 
 use clap::{Arg, Args, Command, CommandFactory};
-use tidelock_server::config::RawSettings;
+use tidelock_server::config::{self, RawSettings};
 
 use super::{Cli, ClientArgs};
 
@@ -191,16 +192,17 @@ fn paragraphs(text: &str) -> String {
 
 /// The table of the settings of a node.
 fn settings() -> String {
-    let mut table = "\n| flag | variable | key of the file | default | |\n|---|---|---|---|---|\n".to_owned();
+    let mut table =
+        "\n| flag | variable | key of the file | default | allowed | |\n|---|---|---|---|---|---|\n"
+            .to_owned();
     let command = RawSettings::augment_args(Command::new("settings"));
     for setting in command.get_arguments() {
         let (help, default) = help_and_default(setting);
         let (variable, default) = (code(&variable(setting)), shown(&default));
-        table += &format!(
-            "| `{}` | {variable} | `{}` | {default} | {help} |\n",
-            spelling(setting),
-            setting.get_id()
-        );
+        let key = setting.get_id();
+        let allowed = config::range(key.as_str()).map(|range| range.to_string()).unwrap_or_default();
+        let flag = spelling(setting);
+        table += &format!("| `{flag}` | {variable} | `{key}` | {default} | {allowed} | {help} |\n");
     }
     table + "\n"
 }

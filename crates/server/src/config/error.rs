@@ -224,18 +224,33 @@ pub enum ConfigError {
     /// `data_dir` is an empty path.
     #[error("data_dir: the path is empty; write a directory, such as ./tidelock-data")]
     DataDir,
-    /// An element of `tags` is not a tag.
+    /// An element of `tags` or `shard_tags` is not a tag.
     #[error(
-        "tags: `{0}` is not a tag; write K=V of at most {TAG_BYTES_MAX} bytes, such as geo:zone=us-west-1a; names \
+        "{setting}: `{text}` is not a tag; write K=V of at most {TAG_BYTES_MAX} bytes, such as geo:zone=us-west-1a; names \
          that begin with tidelock: are taken"
     )]
-    Tag(String),
+    Tag {
+        /// Name of the setting.
+        setting: &'static str,
+        /// The element as it was given.
+        text: String,
+    },
     /// A tag is given more than once.
-    #[error("tags: `{0}` is given more than once; give each tag one value")]
-    TagTwice(String),
-    /// `tags` lists more than [`TAGS_MAX`] tags.
-    #[error("tags: {0} are too many; give at most {TAGS_MAX}")]
-    TooManyTags(usize),
+    #[error("{setting}: `{name}` is given more than once; give each tag one value")]
+    TagTwice {
+        /// Name of the setting.
+        setting: &'static str,
+        /// Name of the tag.
+        name: String,
+    },
+    /// `tags` or `shard_tags` lists more than [`TAGS_MAX`] tags.
+    #[error("{setting}: {count} are too many; give at most {TAGS_MAX}")]
+    TooManyTags {
+        /// Name of the setting.
+        setting: &'static str,
+        /// How many were given.
+        count: usize,
+    },
     /// Not a number of bytes, or too small.
     #[error("memory_limit: `{text}` is not a limit; write at least {min_mib}MiB, such as 512MiB or 2GiB")]
     MemoryLimit {

@@ -1,11 +1,11 @@
 //! The settings of a node: raw values from flags, environment and file, validated once into
 //! [`Settings`].
 //!
-//! Owns defaults, precedence and validation; `raw` owns names and help texts. It does not parse the
-//! command line: the binary does that, and passes flags and environment as [`RawSettings`]. It does
-//! not own what the data directory stores either: once a node has founded or joined its cluster,
-//! `identity` compares `peers`, `join`, `cluster_name`, `shards`,
-//! `replicas` and `shard_tags` with the stored values.
+//! Owns defaults, precedence and validation; `raw` owns names and help texts, `ranges` the ranges
+//! of values. It does not parse the command line: the binary does that, and passes flags and
+//! environment as [`RawSettings`]. It does not own what the data directory stores either: once a
+//! node has founded or joined its cluster, `identity` compares `peers`, `join`, `cluster_name`,
+//! `shards`, `replicas` and `shard_tags` with the stored values.
 //!
 //! Precedence: flag, environment, file, default. A setting is replaced as a whole: tags given by
 //! flags replace those of the file. Invariants: each default is defined once, here; nothing is
@@ -18,6 +18,7 @@ mod error;
 mod founders;
 mod join;
 mod listeners;
+mod ranges;
 mod raw;
 mod secure;
 mod srv;
@@ -32,6 +33,7 @@ pub use error::ConfigError;
 pub use founders::{FOUNDERS_MAX, FoundingTerms, cluster_id};
 pub use join::JOIN_ADDRESSES_MAX;
 pub use listeners::ListenerAddresses;
+pub use ranges::{REPLICAS_MAX, Range, WORKERS_MAX, range};
 pub use raw::RawSettings;
 pub use srv::SrvFounders;
 pub use traces::{DEFAULT_TRACE_RATIO, TraceEndpoint, TraceSettings};
@@ -41,11 +43,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidelock_core::event::{DivisionTiming, Timing};
-use tidelock_core::limits::SHARDS_MAX;
 use tidelock_core::placement_policy::{self, PlacementPolicy};
 use tidelock_core::types::NodeId;
 use uuid::Uuid;
 
+use self::ranges::in_range;
 use crate::memory;
 
 /// Default of `data_dir`, below the working directory.
@@ -68,8 +70,6 @@ pub const DEFAULT_CLUSTER_NAME: &str = "tidelock";
 pub const DEFAULT_SHARDS: u64 = 1;
 /// Default of `replicas`, the number of voters of each data shard of a new cluster: one may fail.
 pub const DEFAULT_REPLICAS: u64 = 3;
-/// Largest `replicas`: three hosts may fail. With more votes, every write waits for more disks.
-pub const REPLICAS_MAX: u64 = 7;
 /// Default of `secure`.
 pub const DEFAULT_SECURE: bool = false;
 /// Default of `insecure`: other machines do not reach a node without TLS by mistake.
@@ -101,25 +101,6 @@ pub const TICKS_PER_HEARTBEAT: u64 = TICKS_PER_ELECTION_TIMEOUT / 10;
 /// Shortest tick, in milliseconds. Below it, the 1 ms resolution of the kernel's and the event
 /// loop's timers is a large part of a tick.
 pub const TICK_MS_MIN: u64 = 5;
-/// Shortest election timeout, in milliseconds: with a shorter one, a tick would be below its
-/// minimum.
-pub const ELECTION_TIMEOUT_MS_MIN: u64 = TICKS_PER_ELECTION_TIMEOUT * TICK_MS_MIN;
-/// Longest election timeout. A longer one is taken for a mistake in the unit.
-pub const ELECTION_TIMEOUT_MS_MAX: u64 = 60_000;
-/// Shortest request timeout. With a shorter one, a healthy cluster on a slow disk would refuse
-/// requests.
-pub const REQUEST_TIMEOUT_MS_MIN: u64 = 100;
-/// Longest request timeout: waiting requests hold memory.
-pub const REQUEST_TIMEOUT_MS_MAX: u64 = 60_000;
-/// Largest `slow_request_ms`: no request takes longer.
-pub const SLOW_REQUEST_MS_MAX: u64 = REQUEST_TIMEOUT_MS_MAX;
-/// Longest `dead_after`, in seconds. A longer one is taken for a mistake in the unit.
-pub const DEAD_AFTER_S_MAX: u64 = 30 * 86_400;
-/// Shortest `auth_stale`, in seconds. A node confirms the permissions eight times within it, and an
-/// election must not stop its requests.
-pub const AUTH_STALE_S_MIN: u64 = 10;
-/// Longest `auth_stale`, in seconds. A longer one is taken for a mistake in the unit.
-pub const AUTH_STALE_S_MAX: u64 = 86_400;
 /// Minimum time between two leaderships that are transferred for balance. Long, because each
 /// transfer costs clients of the shard some milliseconds.
 const BALANCE_INTERVAL: Duration = Duration::from_secs(60);
@@ -141,8 +122,6 @@ const DIVISION_REST: Duration = Duration::from_secs(15);
 /// Largest default number of workers. The first worker drives the node, which is a third of the
 /// work; with more workers it becomes the bottleneck.
 pub const DEFAULT_WORKERS_MAX: usize = 4;
-/// Most workers. The one thread that drives the node is saturated long before.
-pub const WORKERS_MAX: u64 = 64;
 /// Longest cluster name, in bytes.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 /// Most tags of a node. Every node stores the tags of all nodes.
@@ -192,7 +171,7 @@ pub struct Settings {
     pub audit_writes: Vec<String>,
     /// Whether other machines may reach this node without TLS.
     pub insecure: bool,
-    /// Data shards that a new cluster is founded with, 1 to [`SHARDS_MAX`].
+    /// Data shards that a new cluster is founded with, 1 to [`tidelock_core::limits::SHARDS_MAX`].
     pub shards: u64,
     /// Voters of each data shard of a new cluster: an odd number up to [`REPLICAS_MAX`].
     pub replicas: u64,
@@ -276,7 +255,7 @@ impl Settings {
         let given_name = raw.cluster_name.map(|name| name.trim().to_owned());
         let cluster_name = given_name.as_deref().unwrap_or(DEFAULT_CLUSTER_NAME);
         check_cluster_name(cluster_name)?;
-        let shards = in_range("shards", raw.shards.unwrap_or(DEFAULT_SHARDS), 1..=SHARDS_MAX)?;
+        let shards = in_range("shards", raw.shards.unwrap_or(DEFAULT_SHARDS))?;
         let replicas = parse_replicas(raw.replicas)?;
         let shard_tags = parse_shard_tags(raw.shard_tags.unwrap_or_default())?;
         let srv_founders = raw.peers.as_deref().map(srv::founders).transpose()?.flatten();
@@ -297,17 +276,14 @@ impl Settings {
             election_timeout: Duration::from_millis(in_range(
                 "election_timeout_ms",
                 raw.election_timeout_ms.unwrap_or(DEFAULT_ELECTION_TIMEOUT_MS),
-                ELECTION_TIMEOUT_MS_MIN..=ELECTION_TIMEOUT_MS_MAX,
             )?),
             request_timeout: Duration::from_millis(in_range(
                 "request_timeout_ms",
                 raw.request_timeout_ms.unwrap_or(DEFAULT_REQUEST_TIMEOUT_MS),
-                REQUEST_TIMEOUT_MS_MIN..=REQUEST_TIMEOUT_MS_MAX,
             )?),
             dead_after: Duration::from_secs(in_range(
                 "dead_after_s",
                 raw.dead_after_s.unwrap_or(DEFAULT_DEAD_AFTER_S),
-                1..=DEAD_AFTER_S_MAX,
             )?),
             auth_stale: parse_auth_stale(raw.auth_stale_s)?,
             slow_request: parse_slow_request(raw.slow_request_ms)?,
@@ -327,7 +303,7 @@ impl Settings {
             shards,
             replicas,
             shard_tags,
-            tags: parse_tags(&raw.tags.unwrap_or_default())?,
+            tags: parse_tags("tags", &raw.tags.unwrap_or_default())?,
             sync: raw.sync.unwrap_or(DEFAULT_SYNC),
             workers: parse_workers(raw.workers)?,
             memory_limit: parse_memory_limit(raw.memory_limit.as_deref())?,
@@ -474,17 +450,6 @@ impl Settings {
     }
 }
 
-fn in_range(
-    setting: &'static str,
-    given: u64,
-    range: std::ops::RangeInclusive<u64>,
-) -> Result<u64, ConfigError> {
-    if range.contains(&given) {
-        return Ok(given);
-    }
-    Err(ConfigError::OutOfRange { setting, given, min: *range.start(), max: *range.end() })
-}
-
 fn check_cluster_name(name: &str) -> Result<(), ConfigError> {
     let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     if name.is_empty() || name.len() > CLUSTER_NAME_BYTES_MAX || !is_plain {
@@ -501,9 +466,9 @@ fn parse_data_dir(given: Option<PathBuf>) -> Result<PathBuf, ConfigError> {
     }
 }
 
-fn parse_tags(list: &[String]) -> Result<BTreeMap<String, String>, ConfigError> {
+fn parse_tags(setting: &'static str, list: &[String]) -> Result<BTreeMap<String, String>, ConfigError> {
     if list.len() > TAGS_MAX {
-        return Err(ConfigError::TooManyTags(list.len()));
+        return Err(ConfigError::TooManyTags { setting, count: list.len() });
     }
     let mut tags = BTreeMap::new();
     for tag in list {
@@ -515,10 +480,10 @@ fn parse_tags(list: &[String]) -> Result<BTreeMap<String, String>, ConfigError> 
             {
                 let name = name.trim().to_owned();
                 if tags.insert(name.clone(), value.trim().to_owned()).is_some() {
-                    return Err(ConfigError::TagTwice(name));
+                    return Err(ConfigError::TagTwice { setting, name });
                 }
             }
-            _ => return Err(ConfigError::Tag(tag.clone())),
+            _ => return Err(ConfigError::Tag { setting, text: tag.clone() }),
         }
     }
     Ok(tags)
@@ -534,7 +499,7 @@ fn parse_replicas(given: Option<u64>) -> Result<u64, ConfigError> {
 
 /// The tags of founding shards. Their policies are checked as those of running clusters are.
 fn parse_shard_tags(list: Vec<String>) -> Result<BTreeMap<String, String>, ConfigError> {
-    let tags = parse_tags(&list)?;
+    let tags = parse_tags("shard_tags", &list)?;
     PlacementPolicy::parse(&tags).map_err(|error| ConfigError::ShardTag(error.to_string()))?;
     if let Some(name) = tags.keys().find(|name| placement_policy::is_misspelt(name)) {
         return Err(ConfigError::ShardTag(format!("`{name}` looks like a policy that is misspelt")));
@@ -544,17 +509,17 @@ fn parse_shard_tags(list: Vec<String>) -> Result<BTreeMap<String, String>, Confi
 
 fn parse_auth_stale(raw: Option<u64>) -> Result<Duration, ConfigError> {
     let raw_s = raw.unwrap_or(DEFAULT_AUTH_STALE_S);
-    in_range("auth_stale_s", raw_s, AUTH_STALE_S_MIN..=AUTH_STALE_S_MAX).map(Duration::from_secs)
+    in_range("auth_stale_s", raw_s).map(Duration::from_secs)
 }
 
 fn parse_slow_request(raw: Option<u64>) -> Result<Duration, ConfigError> {
     let raw_ms = raw.unwrap_or(DEFAULT_SLOW_REQUEST_MS);
-    in_range("slow_request_ms", raw_ms, 1..=SLOW_REQUEST_MS_MAX).map(Duration::from_millis)
+    in_range("slow_request_ms", raw_ms).map(Duration::from_millis)
 }
 
 fn parse_workers(given: Option<u64>) -> Result<usize, ConfigError> {
     match given {
-        Some(given) => Ok(in_range("workers", given, 1..=WORKERS_MAX)? as usize),
+        Some(given) => Ok(in_range("workers", given)? as usize),
         // If the system does not report the number of cores, use one worker.
         None => Ok(workers_of_cores(std::thread::available_parallelism().map_or(1, usize::from))),
     }

@@ -3,6 +3,7 @@
 use hyper::Uri;
 
 use super::ConfigError;
+use super::ranges::SHARES;
 
 /// Default of `trace_ratio`: only what clients ask for.
 pub const DEFAULT_TRACE_RATIO: f64 = 0.0;
@@ -72,7 +73,7 @@ pub(super) fn parse(
     ratio: Option<f64>,
 ) -> Result<Option<TraceSettings>, ConfigError> {
     let ratio = ratio.unwrap_or(DEFAULT_TRACE_RATIO);
-    if !(0.0..=1.0).contains(&ratio) {
+    if !SHARES.contains(&ratio) {
         return Err(ConfigError::TraceRatio(ratio));
     }
     match endpoint {
