@@ -322,7 +322,7 @@ pub struct WaitArgs {
     /// Return as soon as the cluster has recorded the request
     #[arg(long)]
     pub no_wait: bool,
-    /// How long to wait, in seconds; after that, exit 1 and print what is missing
+    /// How long to wait, in seconds; after that, exit with 8 and print what is missing
     #[arg(long, value_name = "SECONDS", default_value_t = 60, conflicts_with = "no_wait")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub wait_s: u64,
