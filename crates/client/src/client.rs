@@ -13,7 +13,8 @@
 //! A node that answers for a key names the leader of its shard if that is another node. The client
 //! asks that node first from then on, which saves a forward; the given nodes follow in their order.
 //! A client with a token does so only if that node was given too. It follows no redirects, so the
-//! token reaches only nodes that were given to it, with TLS or on this machine.
+//! token reaches only nodes that were given to it or to [`Client::of`], with TLS or on this
+//! machine.
 
 use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

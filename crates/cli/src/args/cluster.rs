@@ -258,7 +258,7 @@ pub struct StatusArgs {
 
 /// A node, as an operator names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NodeName {
+pub enum NodeSelector {
     /// By its number.
     Number(u64),
     /// By one of its addresses, `HOST:PORT`. Without a port it would name every node of a machine,
@@ -266,18 +266,18 @@ pub enum NodeName {
     Address(String),
 }
 
-impl FromStr for NodeName {
+impl FromStr for NodeSelector {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<NodeName, String> {
+    fn from_str(text: &str) -> Result<NodeSelector, String> {
         if let Ok(number) = text.parse() {
-            return Ok(NodeName::Number(number));
+            return Ok(NodeSelector::Number(number));
         }
         let address = Address::parse("node", text).map_err(|_| {
             "a node's number is wanted, or one of its addresses with the port, such as 3 or 10.0.0.3:8001, as \
              `tidelock cluster status` shows them"
         })?;
-        Ok(NodeName::Address(address.to_string()))
+        Ok(NodeSelector::Address(address.to_string()))
     }
 }
 
@@ -285,7 +285,7 @@ impl FromStr for NodeName {
 #[derive(Debug, Args)]
 pub struct HostArgs {
     /// The node: its number, or one of its addresses (HOST:PORT), as `cluster status` shows them
-    pub node: NodeName,
+    pub node: NodeSelector,
     /// How long to wait.
     #[command(flatten)]
     pub wait: WaitArgs,
@@ -295,7 +295,7 @@ pub struct HostArgs {
 #[derive(Debug, Args)]
 pub struct DrainArgs {
     /// The node: its number, or one of its addresses (HOST:PORT), as `cluster status` shows them
-    pub node: NodeName,
+    pub node: NodeSelector,
     /// End the drain: the node may lead again
     #[arg(long)]
     pub undo: bool,
@@ -310,7 +310,7 @@ pub struct TransferArgs {
     /// The shard's number
     pub shard: u64,
     /// The node that should lead it, one that votes: its number, or one of its addresses
-    pub node: NodeName,
+    pub node: NodeSelector,
     /// How long to wait.
     #[command(flatten)]
     pub wait: WaitArgs,

@@ -32,7 +32,8 @@ pub use auth::{
 pub use backup::{BackupArgs, BackupCommand, FileArgs, RestoreArgs, SaveArgs};
 pub use cluster::{
     AddShardArgs, ClientsArgs, ClusterArgs, ClusterCommand, ExplainArgs, JoinTokenArgs, MoveSlotsArgs,
-    NodeName, RemoveShardArgs, SetArgs, StatusArgs, TagTarget, TopArgs, VersionArgs, WaitArgs, WaitForMoves,
+    NodeSelector, RemoveShardArgs, SetArgs, StatusArgs, TagTarget, TopArgs, VersionArgs, WaitArgs,
+    WaitForMoves,
 };
 pub use config::{
     AgentArgs, ChangeArgs, CompareArgs, ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs,

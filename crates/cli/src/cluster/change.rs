@@ -12,10 +12,10 @@ use tidelock_api::membership::{Progress, WantedOfHost, WantedOfShard};
 use tidelock_client::{Call, CliError, Client, Response, output};
 
 use super::goal::Goal;
-use super::node_name;
+use super::node_selector;
 use super::retry;
 use super::watch::{self, Line, Watch};
-use crate::args::{ClientArgs, NodeName, Output, WaitArgs};
+use crate::args::{ClientArgs, NodeSelector, Output, WaitArgs};
 
 /// A leader abandons a transfer after an election timeout, so the request is repeated at this
 /// interval: a few default election timeouts.
@@ -34,13 +34,13 @@ impl Change {
     /// if the node is named by an address, and changes nothing yet.
     pub fn new(
         args: ClientArgs,
-        node: &NodeName,
+        node: &NodeSelector,
         goal: impl FnOnce(u64) -> Goal,
     ) -> Result<Change, CliError> {
         // Once: a profile may run a program for the token.
         let (options, timeout) = (args.connection.resolve()?, Duration::from_millis(args.timeout_ms));
         let client = Client::new(options.clone(), timeout);
-        let goal = goal(node_name::number(&client, node)?);
+        let goal = goal(node_selector::number(&client, node)?);
         let watch = Watch::new(options, timeout, goal.leaving());
         Ok(Change { goal, client, watch, format: args.output })
     }

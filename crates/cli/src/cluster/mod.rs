@@ -1,16 +1,16 @@
 //! `tidelock cluster`: what one node knows of its cluster, as tables or as the node's own JSON, and
 //! changes of it.
 //!
-//! Owns the tables. `node_name` finds the node that an operator names, `goal` names what a command
-//! requests, `change` requests it, and `watch` polls the nodes until they say that it is done.
-//! `tidelock_api` has the types of answers, and the rules by which commands and nodes of different
-//! releases understand each other.
+//! Owns the tables. `node_selector` finds the node that an operator names, `goal` names what a
+//! command requests, `change` requests it, and `watch` polls the nodes until they say that it is
+//! done. `tidelock_api` has the types of answers, and the rules by which commands and nodes of
+//! different releases understand each other.
 
 mod change;
 mod clients;
 mod goal;
 mod join_token;
-mod node_name;
+mod node_selector;
 mod placement;
 mod retry;
 mod slots;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidelock_api::auth::Authentication;
 use tidelock_api::cluster::{Cluster, Host};
 use tidelock_api::version::Version;
-use tidelock_client::{Call, CliError, Client, NodeUrl};
+use tidelock_client::{Call, CliError, Client};
 
 use super::Finding;
 use crate::args::ClientArgs;
@@ -37,8 +37,7 @@ const MONITOR: &str = "docs/how-to/monitor.md";
 
 /// All checks. Fails if no node answers: then there is nothing to check.
 pub(super) fn check(args: &ClientArgs) -> Result<Vec<Finding>, CliError> {
-    let client = args.client()?;
-    let cluster = best_view(&client)?;
+    let (client, cluster) = best_view(args.client()?)?;
     let mut findings = vec![shards(&cluster), failures(&cluster)];
     findings.extend(diverged(&cluster));
     findings.push(versions(&client.ask_for(200, &Call::get("/v1/cluster/version"))?.json()?));
@@ -50,21 +49,29 @@ pub(super) fn check(args: &ClientArgs) -> Result<Vec<Finding>, CliError> {
     Ok(findings)
 }
 
-/// The cluster as the first node sees it that knows all leaders. A node that lost its data
-/// directory, or is cut off, knows none while the others serve. If every node misses a leader, the
-/// view of the one that is asked first.
-fn best_view(client: &Client) -> Result<Cluster, CliError> {
+/// The cluster as the first node sees it that knows all leaders, and a client of that node. A node
+/// that lost its data directory, or is cut off, knows no leader while the others serve. If every
+/// node misses a leader: the view of the first one that answers, and the given client.
+fn best_view(client: Client) -> Result<(Client, Cluster), CliError> {
     let call = Call::get("/v1/cluster");
-    let first: Cluster = client.ask_for(200, &call)?.json()?;
+    let view = |client: &Client| client.ask_for(200, &call)?.json::<Cluster>();
+    let first = view(&client)?;
     if leaderless(&first).is_none() {
-        return Ok(first);
+        return Ok((client, first));
     }
-    let view = |url: &NodeUrl| client.of(vec![url.clone()]).ask_for(200, &call).ok()?.json::<Cluster>().ok();
-    let mut others = client.nodes().iter().filter_map(view);
-    Ok(others.find(|view| leaderless(view).is_none()).unwrap_or(first))
+    for url in client.nodes() {
+        let other = client.of(vec![url.clone()]);
+        if let Ok(view) = view(&other)
+            && leaderless(&view).is_none()
+        {
+            return Ok((other, view));
+        }
+    }
+    Ok((client, first))
 }
 
-/// Nodes that tell the others the same address, of which at most one can be reached.
+/// Nodes that tell the others the same address. One that joined again on an empty directory, at the
+/// address that it had, is two nodes until its former number is removed.
 fn shared_addresses(cluster: &Cluster) -> Vec<Finding> {
     let mut nodes: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for host in &cluster.hosts {
@@ -75,7 +82,7 @@ fn shared_addresses(cluster: &Cluster) -> Vec<Finding> {
     nodes.retain(|_, nodes| nodes.len() > 1);
     let findings = nodes.iter().map(|(address, nodes)| {
         let message = format!("{} have the same address {address}", node_list(nodes));
-        Finding::failure("addresses", message, ADDRESSES)
+        Finding::warning("addresses", message, ADDRESSES)
     });
     findings.collect()
 }
@@ -134,17 +141,17 @@ fn diverged(cluster: &Cluster) -> impl Iterator<Item = Finding> {
 }
 
 fn versions(version: &Version) -> Finding {
-    let mut releases: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut releases: BTreeMap<Option<&str>, Vec<u64>> = BTreeMap::new();
     for host in &version.hosts {
-        let release = host.release.as_deref().unwrap_or("unknown");
-        releases.entry(release).or_default().push(host.node.to_string());
+        releases.entry(host.release.as_deref()).or_default().push(host.node);
     }
-    if let Some(nodes) = releases.remove("unknown") {
-        let message = format!("no release is known yet of node {}", nodes.join(", "));
+    if let Some(nodes) = releases.get(&None) {
+        let message = format!("the release of {} is not known yet", node_list(nodes));
         return Finding::warning("releases", message, UPGRADE);
     }
+    let mut releases = releases.iter().map(|(release, nodes)| (release.unwrap_or_default(), nodes));
     if releases.len() > 1 {
-        let nodes = releases.iter().map(|(release, nodes)| format!("{release} at node {}", nodes.join(", ")));
+        let nodes = releases.map(|(release, nodes)| format!("{release} at {}", node_list(nodes)));
         let message = format!("nodes run different releases: {}", nodes.collect::<Vec<_>>().join("; "));
         return Finding::warning("releases", message, UPGRADE);
     }
@@ -152,7 +159,7 @@ fn versions(version: &Version) -> Finding {
         let message = format!("the cluster version is held at {}", version.version);
         return Finding::warning("releases", message, UPGRADE);
     }
-    let release = releases.keys().next().copied().unwrap_or("unknown");
+    let release = releases.next().map_or("no release", |(release, _)| release);
     Finding::ok("releases", format!("all nodes run {release}; the cluster version is {}", version.version))
 }
 
@@ -236,6 +243,7 @@ fn page_about(line: &str) -> &'static str {
 mod tests {
     use super::*;
     use crate::cluster::voters::cluster_of_three;
+    use tidelock_api::version::HostRelease;
 
     fn found(connected: &[u64], stalled: &[u64]) -> Finding {
         failures(&cluster_of_three(connected, stalled))
@@ -266,7 +274,27 @@ mod tests {
             vec![host(1, "a:1", "a:2"), host(2, "b:1", ""), host(3, "c:1", "a:2"), host(4, "d:1", "")];
         let found = shared_addresses(&Cluster { hosts, ..Cluster::default() });
         let same = "nodes 1, 3 have the same address a:2";
-        assert_eq!(found, [Finding::failure("addresses", same, ADDRESSES)]);
+        assert_eq!(found, [Finding::warning("addresses", same, ADDRESSES)]);
+    }
+
+    #[test]
+    fn nodes_of_other_or_unknown_releases_are_named() {
+        let host = |node, release: Option<&str>| HostRelease {
+            node,
+            release: release.map(str::to_owned),
+            ..HostRelease::default()
+        };
+        let found = |hosts: Vec<HostRelease>| versions(&Version { version: 11, hosts, ..Version::default() });
+        let (one, two) = (host(1, Some("0.1.0")), host(2, Some("0.2.0")));
+        let same = "all nodes run 0.1.0; the cluster version is 11";
+        assert_eq!(found(vec![one.clone(), host(3, Some("0.1.0"))]), Finding::ok("releases", same));
+        let differ = "nodes run different releases: 0.1.0 at node 1; 0.2.0 at nodes 2, 3";
+        assert_eq!(
+            found(vec![one.clone(), two, host(3, Some("0.2.0"))]),
+            Finding::warning("releases", differ, UPGRADE)
+        );
+        let unknown = "the release of node 4 is not known yet";
+        assert_eq!(found(vec![one, host(4, None)]), Finding::warning("releases", unknown, UPGRADE));
     }
 
     #[test]

@@ -59,7 +59,8 @@ fn a_node_with_an_empty_directory_is_not_taken_for_a_cluster_without_leaders() {
     let urls = [1, 2, 3].map(|number| cluster.url(number, "")).join(",");
     let found = eventually("the others serve, and node 1 does not", || {
         let (code, found) = findings(&shell, &["--url", &urls]);
-        let serve = messages(&found, "ok", "shards").len() == 1;
+        let are_ok = |check: &str| messages(&found, "ok", check).len() == 1;
+        let serve = are_ok("shards") && are_ok("releases");
         let disk = "its number belongs to another disk";
         let says_why = messages(&found, "warning", "node 1").iter().any(|text| text.contains(disk));
         (code == Some(1) && serve && says_why).then_some(found)

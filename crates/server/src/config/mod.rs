@@ -33,7 +33,7 @@ pub use error::ConfigError;
 pub use founders::{FOUNDERS_MAX, FoundingTerms, cluster_id};
 pub use join::JOIN_ADDRESSES_MAX;
 pub use listeners::ListenerAddresses;
-pub use ranges::{REPLICAS_MAX, Range, WORKERS_MAX, range};
+pub use ranges::{AllowedRange, REPLICAS_MAX, WORKERS_MAX, range};
 pub use raw::RawSettings;
 pub use srv::SrvFounders;
 pub use traces::{DEFAULT_TRACE_RATIO, TraceEndpoint, TraceSettings};

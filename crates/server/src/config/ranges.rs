@@ -46,7 +46,7 @@ pub(super) const SHARES: RangeInclusive<f64> = 0.0..=1.0;
 
 /// The values that a setting allows. Both ends are included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Range {
+pub enum AllowedRange {
     /// Numbers from `min` to `max`.
     Numbers {
         /// The smallest.
@@ -71,48 +71,48 @@ pub enum Range {
     Characters(usize),
 }
 
-impl fmt::Display for Range {
+impl fmt::Display for AllowedRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Range::Numbers { min, max } => write!(f, "{min} to {max}"),
-            Range::OddNumbers(max) => write!(f, "odd, 1 to {max}"),
-            Range::Share => write!(f, "{} to {}", SHARES.start(), SHARES.end()),
-            Range::Bytes(min) => write!(f, "at least {}MiB", min >> 20),
-            Range::Elements { min: 0, max } => write!(f, "at most {max} elements"),
-            Range::Elements { min, max } => write!(f, "{min} to {max} elements"),
-            Range::Characters(max) => write!(f, "1 to {max} characters"),
+            AllowedRange::Numbers { min, max } => write!(f, "{min} to {max}"),
+            AllowedRange::OddNumbers(max) => write!(f, "odd, 1 to {max}"),
+            AllowedRange::Share => write!(f, "{} to {}", SHARES.start(), SHARES.end()),
+            AllowedRange::Bytes(min) => write!(f, "at least {}MiB", min >> 20),
+            AllowedRange::Elements { min: 0, max } => write!(f, "at most {max} elements"),
+            AllowedRange::Elements { min, max } => write!(f, "{min} to {max} elements"),
+            AllowedRange::Characters(max) => write!(f, "1 to {max} characters"),
         }
     }
 }
 
 /// The range of a setting, by its key in the file; `None` if it has none.
-pub fn range(setting: &str) -> Option<Range> {
-    let numbers = |min, max| Range::Numbers { min, max };
-    let elements = |min, max| Range::Elements { min, max };
+pub fn range(setting: &str) -> Option<AllowedRange> {
+    let numbers = |min, max| AllowedRange::Numbers { min, max };
+    let elements = |min, max| AllowedRange::Elements { min, max };
     Some(match setting {
         "allowed_hosts" => elements(0, ALLOWED_HOSTS_MAX),
         "audit_writes" => elements(0, AUDIT_PREFIXES_MAX),
         "peers" => elements(1, FOUNDERS_MAX),
         "join" => elements(1, JOIN_ADDRESSES_MAX),
-        "cluster_name" => Range::Characters(CLUSTER_NAME_BYTES_MAX),
+        "cluster_name" => AllowedRange::Characters(CLUSTER_NAME_BYTES_MAX),
         "shards" => numbers(1, SHARDS_MAX),
-        "replicas" => Range::OddNumbers(REPLICAS_MAX),
+        "replicas" => AllowedRange::OddNumbers(REPLICAS_MAX),
         "shard_tags" | "tags" => elements(0, TAGS_MAX),
         "election_timeout_ms" => numbers(ELECTION_TIMEOUT_MS_MIN, ELECTION_TIMEOUT_MS_MAX),
         "request_timeout_ms" => numbers(REQUEST_TIMEOUT_MS_MIN, REQUEST_TIMEOUT_MS_MAX),
         "dead_after_s" => numbers(1, DEAD_AFTER_S_MAX),
         "auth_stale_s" => numbers(AUTH_STALE_S_MIN, AUTH_STALE_S_MAX),
         "slow_request_ms" => numbers(1, SLOW_REQUEST_MS_MAX),
-        "trace_ratio" => Range::Share,
+        "trace_ratio" => AllowedRange::Share,
         "workers" => numbers(1, WORKERS_MAX),
-        "memory_limit" => Range::Bytes(memory::LIMIT_BYTES_MIN),
+        "memory_limit" => AllowedRange::Bytes(memory::LIMIT_BYTES_MIN),
         _ => return None,
     })
 }
 
 /// Checks a number against the range of its setting.
 pub(super) fn in_range(setting: &'static str, given: u64) -> Result<u64, ConfigError> {
-    let Some(Range::Numbers { min, max }) = range(setting) else {
+    let Some(AllowedRange::Numbers { min, max }) = range(setting) else {
         panic!("invariant: {setting} has a range of numbers");
     };
     if (min..=max).contains(&given) {
@@ -149,20 +149,20 @@ mod tests {
     }
 
     /// The values at the ends of a range, and the nearest ones beyond.
-    fn ends(setting: &str, range: Range) -> (Vec<String>, Vec<String>) {
+    fn ends(setting: &str, range: AllowedRange) -> (Vec<String>, Vec<String>) {
         let numbers = |list: &[u64]| list.iter().map(u64::to_string).collect();
         let texts = |list: &[&str]| list.iter().map(ToString::to_string).collect();
         match range {
-            Range::Numbers { min, max } => (numbers(&[min, max]), numbers(&[min - 1, max + 1])),
-            Range::OddNumbers(max) => (numbers(&[1, max]), numbers(&[0, 2, max + 1, max + 2])),
-            Range::Share => (texts(&["0.0", "1.0"]), texts(&["-0.001", "1.001", "nan"])),
-            Range::Bytes(min) => (vec![format!("'{min}'")], vec![format!("'{}'", min - 1)]),
-            Range::Elements { min, max } => {
+            AllowedRange::Numbers { min, max } => (numbers(&[min, max]), numbers(&[min - 1, max + 1])),
+            AllowedRange::OddNumbers(max) => (numbers(&[1, max]), numbers(&[0, 2, max + 1, max + 2])),
+            AllowedRange::Share => (texts(&["0.0", "1.0"]), texts(&["-0.001", "1.001", "nan"])),
+            AllowedRange::Bytes(min) => (vec![format!("'{min}'")], vec![format!("'{}'", min - 1)]),
+            AllowedRange::Elements { min, max } => {
                 let fewer = min.checked_sub(1).map(|count| list(setting, count));
                 let beyond = fewer.into_iter().chain([list(setting, max + 1)]).collect();
                 (vec![list(setting, min), list(setting, max)], beyond)
             }
-            Range::Characters(max) => {
+            AllowedRange::Characters(max) => {
                 let name = |length| format!("'{}'", "n".repeat(length));
                 (vec![name(1), name(max)], vec![name(0), name(max + 1)])
             }
@@ -173,7 +173,7 @@ mod tests {
     fn every_range_is_the_one_that_counts() {
         let command = RawSettings::augment_args(Command::new("settings"));
         let settings = command.get_arguments().map(|flag| flag.get_id().to_string());
-        let ranges: Vec<(String, Range)> =
+        let ranges: Vec<(String, AllowedRange)> =
             settings.filter_map(|setting| range(&setting).map(|range| (setting, range))).collect();
         assert_eq!(ranges.len(), 17, "a range whose setting is misspelt belongs to none: {ranges:?}");
         for (setting, range) in ranges {

@@ -18,12 +18,12 @@ const LITTLE_PERCENT: u64 = 10;
 
 /// The space of the data directory, as it was measured last. Copies share the measurement.
 #[derive(Clone, Debug, Default)]
-pub struct DiskSpace(Arc<Mutex<Option<Space>>>);
+pub struct DiskSpace(Arc<Mutex<Option<Capacity>>>);
 
-/// The space of a file system, in bytes.
+/// The size of a file system, and what is free of it, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Space {
-    /// What a process without privileges may still write.
+struct Capacity {
+    /// Free for processes without privileges, whom the system keeps off its reserve.
     free: u64,
     /// The size of the file system.
     total: u64,
@@ -35,7 +35,7 @@ impl DiskSpace {
     /// # Errors
     /// When the system does not say; the last measurement is forgotten then.
     pub fn measure(&self, directory: &Path) -> io::Result<()> {
-        let found = statvfs(directory).map(|found| Space {
+        let found = statvfs(directory).map(|found| Capacity {
             free: found.f_bavail * found.f_frsize,
             total: found.f_blocks * found.f_frsize,
         });
@@ -53,12 +53,12 @@ impl DiskSpace {
         self.last()?.warning()
     }
 
-    fn last(&self) -> Option<Space> {
+    fn last(&self) -> Option<Capacity> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Space {
+impl Capacity {
     fn warning(self) -> Option<String> {
         let percent = 100 * self.free / self.total.max(1);
         (self.free < LITTLE_BYTES && percent < LITTLE_PERCENT).then(|| {
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn little_space_is_little_in_bytes_and_of_the_whole() {
-        let warning = |free, total| Space { free, total }.warning();
+        let warning = |free, total| Capacity { free, total }.warning();
         let (mib, gib) = (1 << 20, 1 << 30);
         let said = "only 31 MiB are free for the data directory, 3 % of its file system";
         assert_eq!(warning(31 * mib, gib).as_deref(), Some(said));

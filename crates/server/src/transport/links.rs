@@ -255,16 +255,12 @@ impl Links {
         if error.is_of_tls() {
             self.counters.tls_failures.add(1);
         }
-        if let HandshakeError::RefusedByPeer { refusal, peer } = error {
-            self.refusals.refused(*peer, *refusal);
-        }
-        if let HandshakeError::RefusedByPeer { refusal: HandshakeRefusal::Removed, peer } = error
-            && !self.was_removed.replace(true)
-        {
+        let HandshakeError::RefusedByPeer { refusal, peer } = error else { return };
+        self.refusals.refused(*peer, *refusal);
+        if *refusal == HandshakeRefusal::Removed && !self.was_removed.replace(true) {
             (self.options.removed)(*peer);
         }
-        if let HandshakeError::RefusedByPeer { refusal, peer } = error
-            && let Some(of_start) = refusal.of_start()
+        if let Some(of_start) = refusal.of_start()
             && (of_start.is_final() || self.prefers_another(*peer))
             && !self.was_superseded.replace(true)
         {

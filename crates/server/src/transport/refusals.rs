@@ -11,7 +11,8 @@ use tidelock_core::types::NodeId;
 pub struct PeerRefusals(Mutex<BTreeMap<NodeId, HandshakeRefusal>>);
 
 impl PeerRefusals {
-    /// Why this peer refuses this node; `None` if it does not, as far as known.
+    /// With what this peer refused the last handshake; `None` if there was a link since, or no
+    /// answer yet.
     pub fn of(&self, peer: NodeId) -> Option<HandshakeRefusal> {
         self.lock().get(&peer).copied()
     }

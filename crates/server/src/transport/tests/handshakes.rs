@@ -108,6 +108,25 @@ fn a_refused_dialer_tries_on_until_it_is_taken() {
 }
 
 #[test]
+fn a_refusal_is_known_until_there_is_a_link_with_the_peer() {
+    run(async {
+        let mut node = Node::start(options(1, &[(2, String::new())])).await;
+        let refusal = || node.transport.refusals().of(NodeId(2));
+        assert_eq!(refusal(), None);
+        let mut puppet = Puppet::connect(node.address).await;
+        let answers = puppet.introduce(identity(2)).await;
+        puppet.say(Message::Refuse { refusal: HandshakeRefusal::HostMismatch, answers }).await;
+        while refusal().is_none() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(refusal(), Some(HandshakeRefusal::HostMismatch));
+        let _linked = Puppet::link(node.address, identity(2)).await;
+        node.expect_up(2).await;
+        assert_eq!(node.transport.refusals().of(NodeId(2)), None);
+    });
+}
+
+#[test]
 fn strangers_are_told_which_port_this_is_and_the_silent_are_hung_up_on() {
     run(async {
         let mut options = options(1, &[(2, String::new())]);

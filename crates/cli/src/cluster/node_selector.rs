@@ -1,8 +1,8 @@
 //! Which node an operator names by an address: one of those that a node knows of its cluster.
 //!
-//! Owns the comparison, and what is said if no host, or more than one, has the address. It does not
-//! resolve host names: what a name resolves to here need not be what it does for the cluster. So an
-//! address has to be given as `cluster status` shows it.
+//! Owns the comparison, and what is said if no host, or more than one, has the address. Addresses
+//! are compared as text, without resolving host names: a name may resolve to something else on this
+//! machine than on the nodes.
 //!
 //! Invariant: an address that does not name exactly one host changes nothing. A number is not
 //! looked up, because the leader that records the change checks it.
@@ -11,13 +11,13 @@ use tidelock_api::cluster::{Cluster, Host};
 use tidelock_client::{Call, CliError, Client, output};
 
 use super::host_table;
-use crate::args::NodeName;
+use crate::args::NodeSelector;
 
 /// The number of the node that is named.
-pub(super) fn number(client: &Client, name: &NodeName) -> Result<u64, CliError> {
+pub(super) fn number(client: &Client, name: &NodeSelector) -> Result<u64, CliError> {
     let address = match name {
-        NodeName::Number(number) => return Ok(*number),
-        NodeName::Address(address) => address,
+        NodeSelector::Number(number) => return Ok(*number),
+        NodeSelector::Address(address) => address,
     };
     let cluster: Cluster = client.ask_for(200, &Call::get("/v1/cluster"))?.json()?;
     let number = find(&cluster, address)?;
