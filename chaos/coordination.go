@@ -86,9 +86,31 @@ func (l *locks) keep(w *worker, lease string) {
 	l.leases[w.id] = lease
 }
 
-// check: a fence belongs to one lease; fences rise with time; and accepted writes have fences that
-// rise with their versions.
-func (l *locks) check(*worker) error {
+// passesOn acquires the lock, whose holders and waiters no longer renew their leases. These end
+// within seconds, whatever the clocks of former leaders have shown.
+func (l *locks) passesOn(w *worker) error {
+	var granted struct{ ID string }
+	grant := func(c *client) bool {
+		answer := c.ask("POST", "/v1/leases", `{"ttl":"5m","tag":"lock"}`)
+		return answer.outcome == done && answer.into(&granted)
+	}
+	if err := w.until("a lease is granted", grant); err != nil {
+		return err
+	}
+	acquire := func(c *client) bool {
+		answer := c.ask("POST", "/v1/locks/lock/acquire", encode(map[string]any{"lease": granted.ID, "wait": "2s"}))
+		var held struct{ Fence uint64 }
+		return answer.outcome == done && answer.into(&held) && held.Fence > 0
+	}
+	return w.until("the lock passes on from those who do not renew their leases", acquire)
+}
+
+// check: the lock passes on; a fence belongs to one lease; fences rise with time; and accepted
+// writes have fences that rise with their versions.
+func (l *locks) check(w *worker) error {
+	if err := l.passesOn(w); err != nil {
+		return err
+	}
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	holders := map[uint64]string{}

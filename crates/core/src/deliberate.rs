@@ -156,6 +156,8 @@ pub enum Fault {
     LeaseFloorIgnored,
     /// A leader whose clock was set forward ends the leases that end by that time.
     ClockStepIgnored,
+    /// A leader does not shorten leases that a clock ahead of its own has made too long.
+    LeaseNotShortened,
     /// The next holder of a lock gets the fence of the one before.
     FenceUsedTwice,
     /// Leases and locks are not copied when their slots move.
@@ -191,7 +193,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 77] = [
+    pub const ALL: [Fault; 78] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -258,6 +260,7 @@ impl Faults {
         Fault::RenewalNotApplied,
         Fault::LeaseFloorIgnored,
         Fault::ClockStepIgnored,
+        Fault::LeaseNotShortened,
         Fault::FenceUsedTwice,
         Fault::LeasesLeftBehind,
         Fault::EvictedKeyNotInvalidated,

@@ -58,8 +58,10 @@ impl ClusterVersion {
     pub const WITH_SECRETS: ClusterVersion = ClusterVersion(10);
     /// Nodes send the trace of a request along when they forward it.
     pub const WITH_TRACES: ClusterVersion = ClusterVersion(11);
+    /// Leases are shortened that a leader whose clock was ahead has granted or renewed.
+    pub const WITH_SHORTENED_LEASES: ClusterVersion = ClusterVersion(12);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_TRACES;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_SHORTENED_LEASES;
 }
 
 impl Default for ClusterVersion {

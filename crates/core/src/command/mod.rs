@@ -70,7 +70,7 @@ pub use view::{
     ReplicaView, ShardLoad, ShardView, VersionView,
 };
 pub use watch::{ChangedKeys, KeyChange, KeyChanges, KeyContent, KeyScope};
-pub use write::{CheckedWrite, Write};
+pub use write::{CheckedWrite, LeaseExpiry, Write};
 
 /// What a client asks of any node.
 #[derive(Clone, Debug, PartialEq, Eq)]

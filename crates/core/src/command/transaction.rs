@@ -127,7 +127,7 @@ impl OneShard {
 mod tests {
     use super::super::write::fixture::assert_round_trip;
     use super::*;
-    use crate::command::{Condition, Operation, Write};
+    use crate::command::{Condition, LeaseExpiry, Operation, Write};
     use crate::types::UnixMillis;
     use alloc::vec;
 
@@ -144,12 +144,14 @@ mod tests {
     #[test]
     fn commands_on_keys_round_trip() {
         let key = &b"register"[..];
+        let expire = |now, leases| Write::Expire { shard: ShardId(3), now, limit: 9, leases };
         for write in [
             Write::Keys(transaction()),
             Write::of(&Operation::Exchange { key, value: i64::MIN }),
             Write::of(&Operation::CompareExchange { key, expected: -7, new: 7 }),
-            Write::Expire { shard: ShardId(3), now: UnixMillis(1 << 41), limit: 9, led_since: None },
-            Write::Expire { shard: ShardId(3), now: UnixMillis(8), limit: 9, led_since: Some(UnixMillis(7)) },
+            expire(UnixMillis(1 << 41), None),
+            expire(UnixMillis(8), Some(LeaseExpiry { led_since: UnixMillis(7), shortens: false })),
+            expire(UnixMillis(8), Some(LeaseExpiry { led_since: UnixMillis(7), shortens: true })),
         ] {
             assert_round_trip(write);
         }
@@ -177,7 +179,7 @@ mod tests {
         assert!(!validate(&|it| it.operations = puts(8, limits::VALUE_BYTES_MAX)));
         for limit in [0, limits::EXPIRED_KEYS_MAX + 1] {
             let (shard, now) = (ShardId(1), UnixMillis(0));
-            assert!(Write::Expire { shard, now, limit, led_since: None }.validate().is_err());
+            assert!(Write::Expire { shard, now, limit, leases: None }.validate().is_err());
         }
     }
 }

@@ -41,9 +41,8 @@ pub enum Write {
         /// Maximum number of keys, 1 to [`limits::EXPIRED_KEYS_MAX`]. No further lease ends once
         /// this many keys were removed.
         limit: usize,
-        /// When that leader began to lead, by its clock. A lease ends only if the leader has led
-        /// for its time to live, up to [`limits::LEASE_FLOOR_MS`]. `None`: no lease ends.
-        led_since: Option<UnixMillis>,
+        /// How leases end; `None`: none does.
+        leases: Option<LeaseExpiry>,
     },
     /// Removes keys of a shard, of any name. Answered by
     /// [`WriteReply::Flushed`](super::WriteReply::Flushed).
@@ -71,6 +70,18 @@ pub enum Write {
     },
 }
 
+/// How a [`Write::Expire`] ends leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseExpiry {
+    /// When the leader that proposed the write began to lead, by its clock. A lease ends only if
+    /// that leader has led for its time to live, up to [`limits::LEASE_FLOOR_MS`].
+    pub led_since: UnixMillis,
+    /// Whether leases are shortened first that would last for longer than their time to live, by
+    /// more than [`limits::CLOCK_STEP_MS`]. The clock of the leader that granted or renewed them
+    /// was ahead of that of the leader that proposed the write.
+    pub shortens: bool,
+}
+
 /// A write within all limits, with the shard that owns its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedWrite {
@@ -93,6 +104,8 @@ const TAG_LEASE: u8 = 50;
 const TAG_LOCK: u8 = 51;
 /// A removal of keys that also ends leases.
 const TAG_EXPIRE_LEASES: u8 = 52;
+/// A removal of keys that also shortens and ends leases.
+const TAG_SHORTEN_LEASES: u8 = 54;
 const TAG_FLUSH: u8 = 53;
 
 /// Single operations and transactions in logs that were written before [`TAG_KEYS`]; decoded only.
@@ -167,7 +180,10 @@ impl Write {
             Write::Conditional(transaction) => transaction.needed_version(),
             Write::Flush(_) => ClusterVersion::WITH_COORDINATION,
             Write::Keys(transaction) => transaction.operations.needed_version(),
-            Write::Lease(_) | Write::Lock(_) | Write::Expire { led_since: Some(_), .. } => {
+            Write::Expire { leases: Some(LeaseExpiry { shortens: true, .. }), .. } => {
+                ClusterVersion::WITH_SHORTENED_LEASES
+            }
+            Write::Lease(_) | Write::Lock(_) | Write::Expire { leases: Some(_), .. } => {
                 ClusterVersion::WITH_COORDINATION
             }
             Write::Restore(RestoreWrite::Config(restoration)) => restoration.needed_version(),
@@ -235,12 +251,16 @@ impl Write {
                 out.push(TAG_CONDITIONAL);
                 transaction.encode(out);
             }
-            Write::Expire { shard, now, limit, led_since } => {
-                out.push(if led_since.is_some() { TAG_EXPIRE_LEASES } else { TAG_EXPIRE });
+            Write::Expire { shard, now, limit, leases } => {
+                out.push(match leases {
+                    None => TAG_EXPIRE,
+                    Some(LeaseExpiry { shortens: false, .. }) => TAG_EXPIRE_LEASES,
+                    Some(LeaseExpiry { shortens: true, .. }) => TAG_SHORTEN_LEASES,
+                });
                 codec::put_varint(out, shard.0);
                 codec::put_varint(out, now.0);
                 codec::put_varint(out, *limit as u64);
-                led_since.iter().for_each(|since| codec::put_varint(out, since.0));
+                leases.iter().for_each(|leases| codec::put_varint(out, leases.led_since.0));
             }
             Write::Lease(write) => {
                 out.push(TAG_LEASE);
@@ -303,13 +323,17 @@ impl Write {
         Ok(match decoder.u8()? {
             TAG_KEYS => Write::Keys(Transaction::decode(decoder, owner)?),
             TAG_CONDITIONAL => Write::Conditional(Box::new(ConditionalTransaction::decode(decoder, owner)?)),
-            tag @ (TAG_EXPIRE | TAG_EXPIRE_LEASES) => {
+            tag @ (TAG_EXPIRE | TAG_EXPIRE_LEASES | TAG_SHORTEN_LEASES) => {
                 let shard = ShardId(decoder.varint()?);
                 let now = UnixMillis(decoder.varint()?);
                 let limit = decoder.bounded(limits::EXPIRED_KEYS_MAX as u64, "number of keys to expire")?;
-                let has_leases = tag == TAG_EXPIRE_LEASES;
-                let led_since = if has_leases { Some(UnixMillis(decoder.varint()?)) } else { None };
-                Write::Expire { shard, now, limit: limit as usize, led_since }
+                let leases = if tag == TAG_EXPIRE {
+                    None
+                } else {
+                    let led_since = UnixMillis(decoder.varint()?);
+                    Some(LeaseExpiry { led_since, shortens: tag == TAG_SHORTEN_LEASES })
+                };
+                Write::Expire { shard, now, limit: limit as usize, leases }
             }
             TAG_FLUSH => Write::Flush(Box::new(Flush::decode(decoder, owner)?)),
             TAG_LEASE => Write::Lease(Box::new(LeaseWrite::decode(decoder)?)),

@@ -49,11 +49,11 @@ impl Data {
             Write::Conditional(transaction) => self.transact_by_branch(&transaction, is_answered),
             Write::Lease(write) => WriteReply::Lease(self.kv.change_leases(&write)),
             Write::Lock(write) => WriteReply::Lock(self.kv.change_lock(&write)),
-            Write::Expire { now, limit, led_since, .. } => {
+            Write::Expire { now, limit, leases, .. } => {
                 self.outcomes.expire(now);
                 let keys = self.kv.expire(now, limit);
                 let room = limit - keys as usize;
-                let of_leases = led_since.map_or(0, |since| self.kv.end_leases(now, since, room));
+                let of_leases = leases.map_or(0, |leases| self.kv.expire_leases(now, leases, room));
                 WriteReply::Expired { keys: keys + of_leases }
             }
             Write::Flush(flush) => WriteReply::Flushed(self.kv.flush(&flush)),

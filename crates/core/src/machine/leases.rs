@@ -11,6 +11,10 @@
 //! found without a look at the others.
 //!
 //! A lease of a slot that the shard does not own is in no order of time, so it does not end here.
+//!
+//! The end of a lease is a time of the leader that granted or renewed it. If the clock of that
+//! leader was ahead, a later leader would wait too long for the end. So leaders also propose to
+//! shorten leases that, by their clocks, would last for longer than their time to live.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -58,6 +62,8 @@ pub(super) struct Leases {
     ids: BTreeSet<Box<[u8]>>,
     /// The active leases by class and end.
     by_end: BTreeSet<(u64, UnixMillis, LeaseKey)>,
+    /// No active lease was granted or renewed later than this, by the clocks of leaders.
+    latest_start: UnixMillis,
     bindings: Bindings,
     bytes: usize,
 }
@@ -86,6 +92,11 @@ impl Lease {
     /// How long a leader must have led before it may end the lease, in seconds.
     fn class(&self) -> u64 {
         self.ttl_ms.div_ceil(CLASS_MS).min(CLASS_MAX)
+    }
+
+    /// When it was granted or renewed, by the leader's clock.
+    fn start(&self) -> UnixMillis {
+        UnixMillis(self.ends.0.saturating_sub(self.ttl_ms))
     }
 
     fn held_bytes(&self) -> usize {
@@ -165,6 +176,7 @@ impl Leases {
         self.ids.insert(id.text().into_bytes().into());
         if lease.is_active {
             self.by_end.insert((lease.class(), lease.ends, key));
+            self.latest_start = self.latest_start.max(lease.start());
         }
         self.leases.insert(key, lease);
     }
@@ -187,6 +199,7 @@ impl Leases {
         let ttl_ms = lease.ttl_ms;
         if ends != before && self.by_end.remove(&(class, before, key)) {
             self.by_end.insert((class, ends, key));
+            self.latest_start = self.latest_start.max(at);
         }
         Some(ttl_ms)
     }
@@ -215,6 +228,30 @@ impl Leases {
         })
     }
 
+    /// Whether an active lease may last from `now` on for longer than its time to live, by more
+    /// than [`limits::CLOCK_STEP_MS`].
+    pub fn may_last_too_long(&self, now: UnixMillis) -> bool {
+        !self.by_end.is_empty() && self.latest_start.0 > now.0.saturating_add(limits::CLOCK_STEP_MS)
+    }
+
+    /// Lets such leases last for their time to live from `now` on. Looks at all leases if there may
+    /// be one: 50,000 take a few milliseconds, once after a clock was ahead.
+    pub fn shorten(&mut self, now: UnixMillis) {
+        if !self.may_last_too_long(now) {
+            return;
+        }
+        let latest = UnixMillis(now.0.saturating_add(limits::CLOCK_STEP_MS));
+        self.latest_start = UnixMillis(0);
+        for (key, lease) in self.leases.iter_mut().filter(|(_, lease)| lease.is_active) {
+            if lease.start() > latest {
+                self.by_end.remove(&(lease.class(), lease.ends, *key));
+                lease.ends = UnixMillis(now.0.saturating_add(lease.ttl_ms));
+                self.by_end.insert((lease.class(), lease.ends, *key));
+            }
+            self.latest_start = self.latest_start.max(lease.start());
+        }
+    }
+
     /// The leases of these slots cannot end here from now on.
     pub fn deactivate(&mut self, slots: &SlotSet) {
         for (key, lease) in self.leases.iter_mut().filter(|(key, _)| slots.contains(key.slot)) {
@@ -230,6 +267,7 @@ impl Leases {
             lease.ends = lease.ends.max(UnixMillis(at.0.saturating_add(floor_ms)));
             lease.is_active = true;
             self.by_end.insert((lease.class(), lease.ends, *key));
+            self.latest_start = self.latest_start.max(lease.start());
         }
     }
 
@@ -367,6 +405,43 @@ mod tests {
         leases.remove_slots(&slots);
         assert!(!leases.has_any_of(&slots) && leases.len() == 1);
         assert_eq!(leases.held_bytes(), HELD_OVERHEAD_BYTES + 4);
+    }
+
+    #[test]
+    fn leases_that_a_clock_ahead_has_granted_are_shortened() {
+        let mut leases =
+            leases(&[("a", 1, 20_000, 1_020_000), ("a", 2, 5_000, 56_000), ("b", 3, 5_000, 56_001)]);
+        assert!(
+            !leases.may_last_too_long(UnixMillis(999_000)) && leases.may_last_too_long(UnixMillis(998_999))
+        );
+        leases.shorten(UnixMillis(50_000));
+        let ends = |leases: &Leases, tag, number| leases.get(&id(tag, number)).expect("a lease").ends.0;
+        assert_eq!(ends(&leases, "a", 1), 70_000);
+        assert_eq!(ends(&leases, "a", 2), 56_000, "a second ahead is within the bound");
+        assert_eq!(ends(&leases, "b", 3), 55_000);
+        assert!(!leases.may_last_too_long(UnixMillis(50_000)));
+        assert_eq!((overdue(&leases, 69_999, 0), overdue(&leases, 70_000, 0)), (vec![2, 3], vec![1, 2, 3]));
+
+        leases.renew(&id("a", 1), UnixMillis(90_000));
+        assert!(leases.may_last_too_long(UnixMillis(88_999)));
+        leases.remove(LeaseKey::of(&id("a", 1)));
+        leases.shorten(UnixMillis(70_000));
+        assert!(!leases.may_last_too_long(UnixMillis(50_000)), "the lease was removed");
+        leases.renew(&id("a", 2), UnixMillis(90_000));
+        leases.remove_slots(&SlotSet::all());
+        assert!(!leases.may_last_too_long(UnixMillis(0)), "there is none");
+    }
+
+    #[test]
+    fn leases_of_slots_that_are_not_owned_are_not_shortened() {
+        let mut leases = leases(&[("a", 1, 20_000, 1_020_000)]);
+        leases.deactivate(&SlotSet::all());
+        assert!(!leases.may_last_too_long(UnixMillis(50_000)));
+        leases.shorten(UnixMillis(50_000));
+        leases.activate(&SlotSet::all(), UnixMillis(60_000));
+        assert_eq!(leases.get(&id("a", 1)).expect("a lease").ends.0, 1_020_000);
+        leases.shorten(UnixMillis(60_000));
+        assert_eq!(overdue(&leases, 80_000, 0), [1]);
     }
 
     #[test]

@@ -19,7 +19,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::command::config::ConfigUpdate;
-use crate::command::{Read, ReadReply, ShardAnswer, ShardError, ShardRefusal, Write, WriteReply};
+use crate::command::{
+    LeaseExpiry, Read, ReadReply, ShardAnswer, ShardError, ShardRefusal, Write, WriteReply,
+};
 use crate::control::registry::Registry;
 use crate::deliberate::Faults;
 use crate::founding::Founding;
@@ -164,14 +166,15 @@ impl Machine {
         self.data().is_some_and(|data| !data.kv.leases.is_empty())
     }
 
-    /// Number of keys and leases overdue at `now`, counted up to `limit`, for a leader that leads
-    /// since `led_since`.
-    pub fn overdue(&self, now: UnixMillis, led_since: UnixMillis, limit: usize) -> usize {
+    /// Number of keys and leases overdue at `now`, counted up to `limit`. All leases that must be
+    /// shortened count as one.
+    pub fn overdue(&self, now: UnixMillis, expiry: LeaseExpiry, limit: usize) -> usize {
         match self {
             Machine::Data(data) => {
                 let outcomes = usize::from(data.outcomes.is_overdue(now));
-                let leases = data.kv.leases.count_overdue(now, led_since, limit);
-                (data.kv.overdue(now, limit) + leases + outcomes).min(limit)
+                let leases = data.kv.leases.count_overdue(now, expiry.led_since, limit);
+                let too_long = usize::from(expiry.shortens && data.kv.leases.may_last_too_long(now));
+                (data.kv.overdue(now, limit) + leases + too_long + outcomes).min(limit)
             }
             Machine::Registry(_) => 0,
         }

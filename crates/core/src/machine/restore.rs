@@ -415,7 +415,7 @@ mod tests {
         machine
             .apply(
                 LogIndex(1),
-                Write::Expire { shard: ShardId(1), now: UnixMillis(now), limit: 100, led_since: None },
+                Write::Expire { shard: ShardId(1), now: UnixMillis(now), limit: 100, leases: None },
             )
             .expect("applied");
     }

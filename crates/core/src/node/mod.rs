@@ -49,6 +49,7 @@ use crate::storage::snapshot::SnapshotDone;
 use crate::storage::{RecoveredShards, WalBatch};
 use crate::trace::{ProposalRefusal, TraceEvent, TraceKind};
 use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, WalSequence};
+use crate::version::ClusterVersion;
 use clocks::PeerClocks;
 use disks::DiskHistory;
 use dividing::Dividing;
@@ -463,8 +464,9 @@ impl Node {
     /// Proposes the removal of overdue keys and leases in each shard that this node leads.
     fn expire_keys(&mut self) {
         let Some(time) = self.router.clock() else { return };
+        let may_shorten = self.router.has_version(ClusterVersion::WITH_SHORTENED_LEASES);
         let mut due = Vec::new();
-        self.groups.for_each(|group| due.extend(group.expiries(time)));
+        self.groups.for_each(|group| due.extend(group.expiries(time, may_shorten)));
         for (expire, count) in due {
             for _ in 0..count {
                 self.router.write(Requester::NODE, expire.clone(), &mut self.groups);

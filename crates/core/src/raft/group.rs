@@ -27,7 +27,7 @@ use super::stalls::Disks;
 use super::trace::{GroupTrace, RoleChangeCause, VoteRequest};
 use super::{contradiction, lost_entries, wire};
 use crate::codec::{DecodeError, Decoder};
-use crate::command::{Read, ShardAnswer, ShardError, ShardRefusal, Write};
+use crate::command::{LeaseExpiry, Read, ShardAnswer, ShardError, ShardRefusal, Write};
 use crate::deliberate::{Fault, Faults};
 use crate::event::{ShardStatus, Timing};
 use crate::limits;
@@ -277,8 +277,8 @@ impl Group {
             return Err(ProposeError::Refused(ShardRefusal::invalid("write for another kind of shard")));
         }
         write.validate().map_err(ProposeError::Refused)?;
-        if let Write::Expire { led_since: Some(since), .. } = write
-            && !self.may_end_leases(origin, *since)
+        if let Write::Expire { leases: Some(leases), .. } = write
+            && !self.may_end_leases(origin, leases.led_since)
         {
             return Err(ProposeError::Refused(ShardRefusal::invalid("proposed by an earlier leader")));
         }
@@ -306,8 +306,9 @@ impl Group {
     }
 
     /// The removals of overdue keys and the ends of overdue leases to propose now, if this replica
-    /// leads and has not proposed such just now: the command, and how often to propose it.
-    pub fn expiries(&mut self, time: UnixMillis) -> Option<(Write, usize)> {
+    /// leads and has not proposed such just now: the command, and how often to propose it. If
+    /// the cluster's version permits it, leases of a clock that was ahead are shortened.
+    pub fn expiries(&mut self, time: UnixMillis, may_shorten: bool) -> Option<(Write, usize)> {
         if self.raft.raft.state != StateRole::Leader {
             return None;
         }
@@ -322,14 +323,16 @@ impl Group {
             return None;
         }
         let limit = limits::EXPIRIES_PER_TICK_MAX * limits::EXPIRED_KEYS_MAX;
-        let keys = self.machine().overdue(time, led_since, limit);
+        let shortens = may_shorten && !self.faults.has(Fault::LeaseNotShortened);
+        let leases = LeaseExpiry { led_since, shortens };
+        let keys = self.machine().overdue(time, leases, limit);
         if keys == 0 {
             return None;
         }
         self.leadership.expiry_proposed(self.now);
         let (shard, limit) = (self.shard, limits::EXPIRED_KEYS_MAX);
-        let led_since = self.machine().has_leases().then_some(led_since);
-        Some((Write::Expire { shard, now: time, limit, led_since }, keys.div_ceil(limit)))
+        let leases = self.machine().has_leases().then_some(leases);
+        Some((Write::Expire { shard, now: time, limit, leases }, keys.div_ceil(limit)))
     }
 
     /// Whether this replica leads since a time, and itself asks to end leases for which it has led.

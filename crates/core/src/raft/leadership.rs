@@ -112,7 +112,7 @@ mod tests {
     use super::super::fixture;
     use super::super::group::ProposeError;
     use super::*;
-    use crate::command::Write;
+    use crate::command::{LeaseExpiry, Write};
     use crate::peer::{LinkNumber, Origin, RequestId};
     use crate::storage::RecoveredLog;
     use crate::types::{NodeId, ShardId};
@@ -161,11 +161,11 @@ mod tests {
         let mut group = fixture::group(shard, RecoveredLog::default());
         group.raft.raft.become_candidate();
         group.raft.raft.become_leader();
-        assert_eq!(group.expiries(UnixMillis(100)), None);
+        assert_eq!(group.expiries(UnixMillis(100), true), None);
         let mut propose = |link, since| {
             let origin = Origin { node: NodeId(1), link: LinkNumber(link), request: RequestId(1) };
-            let led_since = Some(UnixMillis(since));
-            group.propose(&Write::Expire { shard, now: UnixMillis(9_000), limit: 1, led_since }, origin, None)
+            let leases = Some(LeaseExpiry { led_since: UnixMillis(since), shortens: true });
+            group.propose(&Write::Expire { shard, now: UnixMillis(9_000), limit: 1, leases }, origin, None)
         };
         assert_eq!(propose(0, 100), Ok(()));
         for (link, since) in [(0, 99), (1, 100)] {

@@ -6,9 +6,9 @@ use tidelock_core::codec::{self, Decoder};
 use tidelock_core::command::config::{Change, ConfigOperation, Name, Stamp, Value};
 use tidelock_core::command::{
     AccessChange, AccessWrite, Comparison, Condition, ConditionalTransaction, ConfigWrite, ExpectedState,
-    Expiry, ExpiryCondition, Flush, LeaseId, LeaseTag, LeaseWrite, LockOperation, LockWrite, Operation,
-    Operations, RegistryWrite, Restoration, RestoreWrite, RestoredKey, RowLayout, Set, SetCondition,
-    Transaction, Watch, Write,
+    Expiry, ExpiryCondition, Flush, LeaseExpiry, LeaseId, LeaseTag, LeaseWrite, LockOperation, LockWrite,
+    Operation, Operations, RegistryWrite, Restoration, RestoreWrite, RestoredKey, RowLayout, Set,
+    SetCondition, Transaction, Watch, Write,
 };
 use tidelock_core::formats::EntryData;
 use tidelock_core::slots::slot_set::SlotSet;
@@ -166,7 +166,12 @@ fn key_writes() -> Vec<Write> {
         Write::Keys(Transaction { watches, operations: Operations::of(&operations) }),
         Write::Conditional(Box::new(conditional.clone())),
         Write::Conditional(Box::new(conditional.identified(Bytes::from_static(b"id")))),
-        Write::Expire { shard, now: UnixMillis(9), limit: 10, led_since: Some(UnixMillis(3)) },
+        Write::Expire {
+            shard,
+            now: UnixMillis(9),
+            limit: 10,
+            leases: Some(LeaseExpiry { led_since: UnixMillis(3), shortens: true }),
+        },
         Write::Flush(Box::new(Flush { shard, slots: Some(SlotSet::from(3..9)), after: None })),
     ]);
     samples

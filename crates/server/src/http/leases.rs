@@ -122,7 +122,7 @@ async fn show<S: Store>(mut call: Call<'_, S>, id: LeaseId) -> Result<Response, 
     let answer = Lease {
         id: lease.text().into(),
         ttl_ms: *ttl_ms,
-        valid_for_ms: until(&call, *ends, id.tag().prefix()),
+        valid_for_ms: until(&call, *ends, id.tag().prefix()).min(*ttl_ms),
         keys: shown(keys),
         held: shown(held),
         awaited: shown(awaited),

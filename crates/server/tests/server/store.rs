@@ -231,7 +231,7 @@ impl State {
     /// Applies what a leader proposes so much later for keys and leases that have ended by then.
     pub fn expire(&mut self, later_ms: u64) {
         let (shard, now) = (SHARD, UnixMillis(NOW.0 + later_ms));
-        self.write(Write::Expire { shard, now, limit: EXPIRED_KEYS_MAX, led_since: None });
+        self.write(Write::Expire { shard, now, limit: EXPIRED_KEYS_MAX, leases: None });
     }
 
     /// Completes all slot moves.

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    ExpectedState, LeaseId, LockReply, LockWrite, Refusal, Reply, Request, Write, WriteReply,
+    ExpectedState, LeaseExpiry, LeaseId, LockReply, LockWrite, Refusal, Reply, Request, Write, WriteReply,
 };
 use tidelock_core::types::{ShardId, Version};
 
@@ -63,11 +63,11 @@ struct UnnamedEntry {
 fn replay(ledger: &Ledger, (shard, writes): (ShardId, &[Write])) -> Result<Vec<UnnamedEntry>, Violation> {
     let (mut model, mut entries) = (ShardModel::default(), Vec::new());
     for (place, write) in writes.iter().enumerate() {
-        if let Write::Expire { led_since: Some(since), now, .. } = write
-            && !ledger.has_led((shard, place), *since, *now)
+        if let Write::Expire { leases: Some(LeaseExpiry { led_since, .. }), now, .. } = write
+            && !ledger.has_led((shard, place), *led_since, *now)
         {
             let text = format!(
-                "leases of shard {shard} were ended at {now} by a leader that had not led since {since}"
+                "leases of shard {shard} were ended at {now} by a leader that had not led since {led_since}"
             );
             return Err(Violation::new(JUDGE.checker, text));
         }
@@ -265,7 +265,8 @@ mod tests {
     }
 
     fn expire(now: u64, led_since: u64) -> Write {
-        Write::Expire { shard: SHARD, now: UnixMillis(now), limit: 1, led_since: Some(UnixMillis(led_since)) }
+        let leases = Some(LeaseExpiry { led_since: UnixMillis(led_since), shortens: true });
+        Write::Expire { shard: SHARD, now: UnixMillis(now), limit: 1, leases }
     }
 
     #[test]

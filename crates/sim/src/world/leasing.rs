@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidelock_core::command::{Consistency, Page, Read, ReadReply, Refusal, Reply, Request};
-use tidelock_core::limits::LIST_PAGE_ITEMS_MAX;
+use tidelock_core::limits::{CLOCK_STEP_MS, LIST_PAGE_ITEMS_MAX};
 use tidelock_core::types::{NodeId, ShardId, Term, Token, UnixMillis};
+use tidelock_core::version::ClusterVersion;
 
 use super::World;
 use crate::checkers::Violation;
@@ -93,13 +94,14 @@ impl World<'_> {
     }
 
     /// Checks that all leases of a healed cluster end in time, since nobody renews them, and that
-    /// their keys and locks go with them.
+    /// their keys and locks go with them. If every node can shorten leases, they do so even if the
+    /// clock of a former leader was ahead.
     pub(super) fn settle_leases(&mut self) -> Result<(), Violation> {
         if self.lease_clients.is_empty() && self.lock_waiters.is_empty() {
             return Ok(());
         }
         let election = self.plan.election_timeout();
-        let (mut terms, mut led_since) = (BTreeMap::new(), self.event_queue.now());
+        let (mut terms, mut led_since) = ((BTreeMap::new(), false), self.event_queue.now());
         loop {
             let Page { items, .. } =
                 self.page_of(Read::Leases { prefix: Bytes::new(), after: None, limit: LIST_PAGE_ITEMS_MAX })?;
@@ -107,17 +109,18 @@ impl World<'_> {
                 break;
             }
             // After a change of a leader they last for their time to live again.
-            let present = self.terms();
+            let shortens = self.all_shorten_leases();
+            let present = (self.terms(), shortens);
             if present != terms {
                 (terms, led_since) = (present, self.event_queue.now());
             }
             let node = self.nodes()[0];
             let clock = |world: &mut World<'_>, at| world.host(node).clock(at);
-            let floor = UnixMillis(clock(self, led_since).0 + TTL_MS_MAX);
+            let floor = UnixMillis(clock(self, led_since).0 + TTL_MS_MAX + CLOCK_STEP_MS);
             let now = clock(self, self.event_queue.now());
             let late_ms = 2 * election.0 / 1_000;
-            let is_late =
-                |ends: Option<UnixMillis>| ends.is_some_and(|ends| ends.max(floor).0 + late_ms < now.0);
+            let last = |ends: UnixMillis| if shortens { floor } else { ends.max(floor) };
+            let is_late = |ends: Option<UnixMillis>| ends.is_some_and(|ends| last(ends).0 + late_ms < now.0);
             if let Some(item) = items.iter().find(|item| is_late(item.expires)) {
                 let text = format!(
                     "a lease outlives its end: {item:?}, though a leader has led since {floor} at {now}"
@@ -143,6 +146,12 @@ impl World<'_> {
             Reply::Refused(Refusal::VersionTooLow) => Ok(Page::default()),
             other => Err(Violation::new("service", format!("node {node} does not list leases: {other:?}"))),
         }
+    }
+
+    /// Whether all members know that leaders may shorten leases.
+    fn all_shorten_leases(&self) -> bool {
+        let mut members = self.hosts.iter().filter(|host| host.is_member());
+        members.all(|host| host.cluster_version() >= ClusterVersion::WITH_SHORTENED_LEASES)
     }
 
     /// The highest term of each shard.

@@ -153,6 +153,11 @@ fn leases_that_end_because_a_clock_was_set_are_caught() {
 }
 
 #[test]
+fn leases_that_a_clock_ahead_has_made_too_long_are_caught() {
+    caught(Fault::LeaseNotShortened, &["leases"]);
+}
+
+#[test]
 fn a_fence_of_two_holders_is_caught() {
     caught(Fault::FenceUsedTwice, &["leases", "operations"]);
 }

@@ -137,6 +137,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::RenewalNotApplied
         | Fault::LeaseFloorIgnored
         | Fault::ClockStepIgnored
+        | Fault::LeaseNotShortened
         | Fault::FenceUsedTwice => {
             plan.load.lease_clients = 6;
         }
@@ -416,7 +417,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
         Fault::ScanByLaterMap => [Crash { target, loss: CrashKind::Process }.into(), isolate, pause, slow],
-        Fault::ReceiverClockUsed | Fault::ClockStepIgnored => {
+        Fault::ReceiverClockUsed | Fault::ClockStepIgnored | Fault::LeaseNotShortened => {
             let set: Strike = SetClock { target, ahead_ms: random.i64(-60_000..60_000) }.into();
             [set.clone(), set.clone(), set, isolate]
         }

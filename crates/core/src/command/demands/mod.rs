@@ -118,7 +118,7 @@ fn of_write<'a, F: FnMut(&Demand<'a>) -> bool>(write: &'a Write, covers: &mut F)
         }
         Write::Conditional(transaction) => of_conditional(transaction, covers),
         // The leader of the shard proposes it.
-        Write::Expire { shard: _, now: _, limit: _, led_since: _ } => {
+        Write::Expire { shard: _, now: _, limit: _, leases: _ } => {
             demand(Verb::Internal, Scope::Cluster, covers)
         }
         // It removes keys of every name, so the grants for keys do not apply.

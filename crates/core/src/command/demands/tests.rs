@@ -449,7 +449,7 @@ fn writes() -> Vec<(&'static str, Write)> {
         ],
         Write::Expire { .. } => [
             "remove expired keys, and end leases":
-                Write::Expire { shard, now: UnixMillis(1), limit: 1, led_since: Some(UnixMillis(1)) },
+                Write::Expire { shard, now: UnixMillis(1), limit: 1, leases: None },
         ],
         Write::Lease(_) => ["a change of leases": LeaseWrite::Revoke { lease: lease() }.into()],
         Write::Lock(_) => [

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use super::{Ending, KeyValue};
 use crate::codec::DecodeError;
 use crate::command::{
-    Condition, Item, LeaseId, LeaseRecord, LeaseReply, LeaseTag, LeaseView, LeaseWrite, OperationReply, Page,
-    Rejection, for_each_lease_record,
+    Condition, Item, LeaseExpiry, LeaseId, LeaseRecord, LeaseReply, LeaseTag, LeaseView, LeaseWrite,
+    OperationReply, Page, Rejection, for_each_lease_record,
 };
 use crate::deliberate::Fault;
 use crate::limits;
@@ -67,18 +67,20 @@ impl KeyValue {
         self.leases.key_count(lease) + self.locks.awaited_count(lease) < limits::LEASE_KEYS_MAX
     }
 
-    /// Ends leases that are overdue at `now`, if the leader leads since `led_since`, until `limit`
-    /// keys were removed. A lease without keys counts as one key. Returns how many keys were
-    /// removed.
-    pub(in crate::machine) fn end_leases(
+    /// Ends leases that are overdue at `now`, until `limit` keys were removed. A lease without keys
+    /// counts as one key. Returns how many keys were removed.
+    pub(in crate::machine) fn expire_leases(
         &mut self,
         now: UnixMillis,
-        led_since: UnixMillis,
+        leases: LeaseExpiry,
         limit: usize,
     ) -> u64 {
+        if leases.shortens {
+            self.leases.shorten(now);
+        }
         let (mut keys, mut steps) = (0, 0);
         while steps < limit as u64
-            && let Some(lease) = self.leases.overdue(now, led_since)
+            && let Some(lease) = self.leases.overdue(now, leases.led_since)
         {
             let removed = self.end_lease(lease);
             keys += removed;

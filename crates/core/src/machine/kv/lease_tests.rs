@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::command::{
-    Comparison, Condition, ConditionalTransaction, ExpectedState, Expiry, ExpiryCondition, LeaseId,
-    LeaseReply, LeaseTag, LeaseWrite, LockOperation, LockReply, LockWrite, Operation, OperationReply,
-    Operations, Read, ReadReply, Rejection, Set, SetCondition, Write, WriteReply,
+    Comparison, Condition, ConditionalTransaction, ExpectedState, Expiry, ExpiryCondition, LeaseExpiry,
+    LeaseId, LeaseReply, LeaseTag, LeaseWrite, LockOperation, LockReply, LockWrite, Operation,
+    OperationReply, Operations, Read, ReadReply, Rejection, Set, SetCondition, Write, WriteReply,
 };
 use crate::limits;
 use crate::machine::{Machine, Restore};
@@ -76,8 +76,12 @@ impl Shard {
 
     /// Ends what is overdue, for a leader that has led long enough.
     fn expire(&mut self, now: u64, led_since: u64) -> u64 {
-        let (shard, limit, led_since) = (ShardId(1), limits::EXPIRED_KEYS_MAX, Some(UnixMillis(led_since)));
-        match self.apply(Write::Expire { shard, now: UnixMillis(now), limit, led_since }) {
+        self.expire_leases(now, LeaseExpiry { led_since: UnixMillis(led_since), shortens: false })
+    }
+
+    fn expire_leases(&mut self, now: u64, leases: LeaseExpiry) -> u64 {
+        let (shard, limit) = (ShardId(1), limits::EXPIRED_KEYS_MAX);
+        match self.apply(Write::Expire { shard, now: UnixMillis(now), limit, leases: Some(leases) }) {
             WriteReply::Expired { keys } => keys,
             other => panic!("{other:?}"),
         }
@@ -167,6 +171,31 @@ fn a_renewal_prolongs_many_leases_and_names_those_that_are_gone() {
     assert_eq!(shard.expire(6_999, 0), 0);
     assert_eq!(shard.expire(7_000, 5_001), 0, "the leader has not led for the time to live");
     assert_eq!(shard.expire(7_001, 5_001), 1);
+}
+
+#[test]
+fn a_lock_of_a_clock_that_was_ahead_passes_on_after_its_time_to_live() {
+    let mut shard = Shard::new();
+    let (one, two) = (shard.grant(5_000, 3_600_000), shard.grant(5_000, 10_000));
+    let fence = shard.fence(&one);
+    let held = LockReply::Held { fence, valid_for_ms: 5_000 };
+    assert_eq!(shard.acquire(&one, false), held, "asked again, of a leader whose clock is not ahead");
+    assert_eq!(shard.acquire(&two, true), LockReply::Queued { position: 0 });
+    let mut copy = shard.restored();
+    for shard in [&mut shard, &mut copy] {
+        let renew = LeaseWrite::Renew { leases: vec![two.clone()], at: UnixMillis(20_000) };
+        shard.apply(renew);
+        let expiry = |shortens| LeaseExpiry { led_since: UnixMillis(9_000), shortens };
+        shard.expire_leases(20_000, expiry(false));
+        shard.expire_leases(20_000, expiry(true));
+        shard.expire_leases(24_999, expiry(true));
+        assert_eq!(shard.holder(), Some(one.clone()));
+        let renew = LeaseWrite::Renew { leases: vec![two.clone()], at: UnixMillis(24_999) };
+        shard.apply(renew);
+        shard.expire_leases(25_000, expiry(true));
+        assert_eq!(shard.holder(), Some(two.clone()));
+    }
+    assert_eq!(shard.0.digest(), copy.0.digest());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::{Ending, KeyValue};
 use crate::command::{LockClient, LockOperation, LockReply, LockView, LockWrite, RestoredKey};
 use crate::deliberate::Fault;
 use crate::limits;
-use crate::machine::leases::LeaseKey;
+use crate::machine::leases::{Lease, LeaseKey};
 use crate::machine::locks::{Waiter, lock_bytes, waiter_bytes};
 use crate::types::{UnixMillis, Version};
 
@@ -19,18 +19,17 @@ impl KeyValue {
     /// Applies a change of a lock.
     pub(in crate::machine) fn change_lock(&mut self, write: &LockWrite) -> LockReply {
         let Some(lease) = self.leases.get(&write.lease) else { return LockReply::NoLease };
-        let (ends, number, name) = (lease.ends, write.lease.number(), &write.name[..]);
+        let held = held_by(lease);
+        let (number, name) = (write.lease.number(), &write.name[..]);
         match &write.operation {
             LockOperation::Acquire { value, waits, at } => match self.locks.get(name) {
-                Some(lock) if lock.holder == number => held(lock.fence, ends, *at),
+                Some(lock) if lock.holder == number => held(lock.fence, *at),
                 Some(lock) => match self.locks.position(name, number) {
                     Some(position) => LockReply::Queued { position: position as u64 },
                     None if *waits => self.enqueue(name, Waiter { lease: number, value: value[..].into() }),
                     None => LockReply::HeldByOther { fence: lock.fence },
                 },
-                None => {
-                    self.take_lock(write, value).map_or_else(|reply| reply, |fence| held(fence, ends, *at))
-                }
+                None => self.take_lock(write, value).map_or_else(|reply| reply, |fence| held(fence, *at)),
             },
             LockOperation::Release if self.fence_of(name, number).is_some() => {
                 self.pass_on(name);
@@ -38,7 +37,7 @@ impl KeyValue {
             }
             LockOperation::Release if self.locks.leave(name, number) => LockReply::Released,
             LockOperation::Cancel { at } => match self.fence_of(name, number) {
-                Some(fence) => held(fence, ends, *at),
+                Some(fence) => held(fence, *at),
                 None if self.locks.leave(name, number) => LockReply::Cancelled,
                 None => LockReply::NotHeld,
             },
@@ -123,6 +122,9 @@ impl KeyValue {
     }
 }
 
-fn held(fence: Version, ends: UnixMillis, at: UnixMillis) -> LockReply {
-    LockReply::Held { fence, valid_for_ms: ends.0.saturating_sub(at.0) }
+/// Makes the replies to a lease that holds a lock, from the fence and the leader's time.
+fn held_by(lease: &Lease) -> impl Fn(Version, UnixMillis) -> LockReply + use<> {
+    let (ends, ttl_ms) = (lease.ends, lease.ttl_ms);
+    // By a clock that is behind that of the last renewal it lasts longer, until it is shortened.
+    move |fence, at| LockReply::Held { fence, valid_for_ms: ends.0.saturating_sub(at.0).min(ttl_ms) }
 }

@@ -257,7 +257,7 @@ impl World {
     fn expire(&mut self) {
         for shard in [GIVER, RECEIVER] {
             let (now, limit) = (UnixMillis(self.now + self.random.u64(..5)), self.random.usize(1..20));
-            self.apply(shard, Write::Expire { shard: ShardId(1), now, limit, led_since: None })
+            self.apply(shard, Write::Expire { shard: ShardId(1), now, limit, leases: None })
                 .expect("applied");
         }
     }

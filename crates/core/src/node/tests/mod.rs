@@ -292,8 +292,8 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
         replicas: None,
         shard_tags: BTreeMap::new(),
         automatic_division: false,
-        founding_version: crate::version::ClusterVersion::FIRST,
-        version: crate::version::ClusterVersion::FIRST,
+        founding_version: ClusterVersion::FIRST,
+        version: ClusterVersion::FIRST,
         timing: Timing {
             tick_ms: 25,
             election_ticks: 20,

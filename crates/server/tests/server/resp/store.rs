@@ -187,7 +187,7 @@ impl State {
     pub fn expire(&mut self, now: UnixMillis) {
         for (shard, machine) in (1..).map(ShardId).zip(&mut self.machines) {
             machine
-                .apply(LogIndex(1), Write::Expire { shard, now, limit: EXPIRED_KEYS_MAX, led_since: None })
+                .apply(LogIndex(1), Write::Expire { shard, now, limit: EXPIRED_KEYS_MAX, leases: None })
                 .expect("applied");
         }
     }

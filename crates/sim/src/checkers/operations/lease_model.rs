@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    LeaseId, LeaseRecord, LeaseReply, LeaseTag, LeaseWrite, LockOperation, LockReply, LockWrite,
+    LeaseExpiry, LeaseId, LeaseRecord, LeaseReply, LeaseTag, LeaseWrite, LockOperation, LockReply, LockWrite,
     for_each_lease_record,
 };
-use tidelock_core::limits::LEASE_FLOOR_MS;
+use tidelock_core::limits::{CLOCK_STEP_MS, LEASE_FLOOR_MS};
 use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::types::{UnixMillis, Version};
 
@@ -101,6 +101,14 @@ impl LeaseModel {
         }
     }
 
+    /// Lets leases that began after `now` by another clock last for their time to live from now on.
+    fn shorten(&mut self, now: UnixMillis) {
+        let longest = |lease: &Lease| UnixMillis(now.0 + CLOCK_STEP_MS + lease.ttl_ms);
+        for lease in self.leases.values_mut().filter(|lease| lease.is_active && lease.ends > longest(lease)) {
+            lease.ends = UnixMillis(now.0 + lease.ttl_ms);
+        }
+    }
+
     /// The leases that a leader may end, in the order in which it does: it must have led for the
     /// time to live, in whole seconds and up to the floor.
     fn due(&self, now: UnixMillis, led_since: UnixMillis) -> Vec<Key> {
@@ -147,15 +155,16 @@ impl ShardModel {
     /// Applies a change of a lock.
     pub(super) fn change_lock(&mut self, LockWrite { name, lease, operation }: &LockWrite) -> LockReply {
         let me = key_of(lease);
-        let Some(ends) = self.held_leases.leases.get(&me).map(|lease| lease.ends) else {
+        let lease = self.held_leases.leases.get(&me);
+        let Some((ends, ttl_ms)) = lease.map(|lease| (lease.ends, lease.ttl_ms)) else {
             return LockReply::NoLease;
         };
         let version = self.version(name);
         let lock = self.held_leases.locks.get_mut(name);
         let place = lock.as_ref().and_then(|lock| lock.queue.iter().position(|(waiter, _)| *waiter == me));
         let mine = lock.as_ref().filter(|lock| lock.holder == me).map(|lock| lock.fence);
-        let held =
-            |fence, at: UnixMillis| LockReply::Held { fence, valid_for_ms: ends.0.saturating_sub(at.0) };
+        let lasts_ms = |at: UnixMillis| ends.0.saturating_sub(at.0).min(ttl_ms);
+        let held = |fence, at| LockReply::Held { fence, valid_for_ms: lasts_ms(at) };
         match (operation, lock) {
             (LockOperation::Acquire { at, .. } | LockOperation::Cancel { at }, _) if mine.is_some() => {
                 held(mine.unwrap_or_default(), *at)
@@ -191,9 +200,12 @@ impl ShardModel {
     }
 
     /// Ends overdue leases until `limit` keys were removed; a lease without keys counts as one.
-    pub(super) fn end_leases(&mut self, now: UnixMillis, led_since: UnixMillis, limit: usize) {
+    pub(super) fn expire_leases(&mut self, now: UnixMillis, leases: LeaseExpiry, limit: usize) {
+        if leases.shortens {
+            self.held_leases.shorten(now);
+        }
         let mut steps = 0;
-        for key in self.held_leases.due(now, led_since) {
+        for key in self.held_leases.due(now, leases.led_since) {
             if steps >= limit as u64 {
                 break;
             }

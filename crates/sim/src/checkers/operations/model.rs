@@ -109,9 +109,9 @@ impl ShardModel {
             Write::Lock(write) => {
                 return Ok(Some(Reply::Write(WriteReply::Lock(self.change_lock(write)))));
             }
-            Write::Expire { now, limit, led_since, .. } => {
+            Write::Expire { now, limit, leases, .. } => {
                 let room = limit - self.expire(*now, *limit);
-                led_since.iter().for_each(|since| self.end_leases(*now, *since, room));
+                leases.iter().for_each(|leases| self.expire_leases(*now, *leases, room));
             }
             Write::Flush(flush) => self.flush(flush),
             _ => {}

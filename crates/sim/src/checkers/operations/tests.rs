@@ -238,7 +238,7 @@ fn keys_that_come_back_or_go_early_are_noticed() {
         run.log.push(write);
         run.answers(token, OperationReply::Written { version: Version(1), created: true });
     };
-    let expire = |now| Write::Expire { shard: SHARD, now: UnixMillis(now), limit: 1, led_since: None };
+    let expire = |now| Write::Expire { shard: SHARD, now: UnixMillis(now), limit: 1, leases: None };
     let look = |run: &mut Run, reply: OperationReply<'_>| {
         let read = run.asks_for(Consistency::Linearizable);
         let mut replies = OperationRepliesBuilder::default();
