@@ -16,6 +16,9 @@ const (
 	soakBanks      = 50
 	soakNamespaces = 20
 	soakValueBytes = 4 << 10
+	// Long, so that the latest changes, of which each shard keeps 16 MiB for watchers, are full in the
+	// first quarter of an hour. Until then the memory of nodes grows.
+	soakKeyBytes = 200
 )
 
 // soakKind is one kind of client. Each step is timed.
@@ -102,7 +105,9 @@ func (l *soakLoad) saw(key string, floor, version uint64) {
 	l.floors[key] = max(l.floors[key], version)
 }
 
-func soakKey(w *worker) string { return fmt.Sprintf("soak/%d", w.random.IntN(soakKeys)) }
+func soakKey(w *worker) string {
+	return fmt.Sprintf("soak/%0*d", soakKeyBytes-len("soak/"), w.random.IntN(soakKeys))
+}
 
 func soakValue() string {
 	return fmt.Sprintf("%016x", unique()) + strings.Repeat("v", soakValueBytes-16)
@@ -155,7 +160,8 @@ func (l *soakLoad) publish(_ context.Context, w *worker) outcome {
 }
 
 func (l *soakLoad) list(_ context.Context, w *worker) outcome {
-	return w.any().ask("GET", fmt.Sprintf("/v1/keys?prefix=soak/%d&limit=100", w.random.IntN(100)), "").outcome
+	hundred := fmt.Sprintf("soak/%0*d", soakKeyBytes-len("soak/")-len("00"), w.random.IntN(soakKeys/100))
+	return w.any().ask("GET", "/v1/keys?limit=100&prefix="+hundred, "").outcome
 }
 
 // lock grants a lease, acquires a lock and ends the lease, which releases it.

@@ -251,8 +251,8 @@ pub const SCAN_KEYS_MAX: usize = 100_000;
 /// memory, a larger one would make steps longer.
 pub const SCAN_CURSOR_ONE_IN: u64 = 64;
 
-/// Bytes of the latest changes of keys that a replica keeps for watchers: the keys and about three
-/// bytes for each change.
+/// Bytes of the latest changes of keys that a replica keeps for watchers: the keys, and six bytes
+/// for each change.
 pub const CHANGES_KEPT_BYTES: usize = 16 << 20;
 
 /// Number of changes that one read of changes looks at, of any keys. It bounds how long other
