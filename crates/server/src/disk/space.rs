@@ -1,11 +1,13 @@
 //! How much space the file system of the data directory has.
 //!
 //! Owns the last measurement, which is taken regularly on a thread that may block: a file system
-//! that hangs must not stop health checks and metrics.
+//! that hangs must not stop health checks and metrics. While it hangs there is no new measurement,
+//! and the last one is not shown any more after a minute.
 
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::statvfs;
 
@@ -16,9 +18,12 @@ const LITTLE_BYTES: u64 = 1 << 30;
 /// See [`LITTLE_BYTES`].
 const LITTLE_PERCENT: u64 = 10;
 
+/// A measurement that is older than this says nothing about the present.
+const AGE_MAX: Duration = Duration::from_secs(60);
+
 /// The space of the data directory, as it was measured last. Copies share the measurement.
 #[derive(Clone, Debug, Default)]
-pub struct DiskSpace(Arc<Mutex<Option<Capacity>>>);
+pub struct DiskSpace(Arc<Mutex<Option<(Instant, Capacity)>>>);
 
 /// The size of a file system, and what is free of it, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,22 +44,24 @@ impl DiskSpace {
             free: found.f_bavail * found.f_frsize,
             total: found.f_blocks * found.f_frsize,
         });
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = found.ok();
+        let measured = found.ok().map(|capacity| (Instant::now(), capacity));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = measured;
         Ok(found.map(drop)?)
     }
 
     /// Bytes that a process without privileges may still write; `None` while unknown.
     pub fn free_bytes(&self) -> Option<u64> {
-        self.last().map(|space| space.free)
+        self.known_at(Instant::now()).map(|space| space.free)
     }
 
     /// A warning for the operator, if there is little.
     pub fn warning(&self) -> Option<String> {
-        self.last()?.warning()
+        self.known_at(Instant::now())?.warning()
     }
 
-    fn last(&self) -> Option<Capacity> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known_at(&self, now: Instant) -> Option<Capacity> {
+        let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.filter(|(at, _)| now.saturating_duration_since(*at) <= AGE_MAX).map(|(_, capacity)| capacity)
     }
 }
 
@@ -91,8 +98,10 @@ mod tests {
         assert_eq!((space.free_bytes(), space.warning()), (None, None));
         let directory = tempfile::tempdir().expect("a temporary directory");
         space.measure(directory.path()).expect("the space of a directory");
-        let measured = space.last().expect("a measurement");
+        let now = Instant::now();
+        let measured = space.known_at(now).expect("a measurement");
         assert!(measured.free <= measured.total && measured.total > 0);
+        assert_eq!(space.known_at(now + AGE_MAX + Duration::from_secs(1)), None, "the file system hangs");
         space.clone().measure(Path::new("/nonexistent/tidelock")).expect_err("nothing is there");
         assert_eq!(space.free_bytes(), None);
     }
