@@ -24,7 +24,7 @@ var nodeMetrics = []struct {
 	amount     float64
 	why        string
 }{
-	{"anonymous memory", "MiB", 1.15, 32, "snapshots and slots on their way"},
+	{"anonymous memory", "MiB", 1.15, 16, "snapshots and slots on their way"},
 	{"open descriptors", "", 1, 16, "snapshots, peers that join"},
 	{"threads", "", 1, 8, "threads that wait for files"},
 	{"data directory", "MiB", 1.25, 128, "a segment more, and one that is released later"},
