@@ -70,8 +70,9 @@ fn best_view(client: Client) -> Result<(Client, Cluster), CliError> {
     Ok((client, first))
 }
 
-/// Nodes that tell the others the same address. One that joined again on an empty directory, at the
-/// address that it had, is two nodes until its former number is removed.
+/// Warns of an address that several hosts of the registry have. A node that lost its data directory
+/// and joined again at the same address has a new number; the old number stays until an operator
+/// removes it.
 fn shared_addresses(cluster: &Cluster) -> Vec<Finding> {
     let mut nodes: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for host in &cluster.hosts {

@@ -197,8 +197,9 @@ pub struct LeaseView {
     pub lease: LeaseId,
     /// How long it lasts without a renewal, in milliseconds.
     pub ttl_ms: u64,
-    /// When it ends, by the clock of the shard's leader. After a change of the leader it lasts
-    /// longer: see [`limits::LEASE_FLOOR_MS`].
+    /// When it ends, by the clock of the leader that granted or renewed it. After a change of the
+    /// leader it may last longer ([`limits::LEASE_FLOOR_MS`]), or be shortened if that clock was
+    /// ahead ([`LeaseExpiry::shortens`](super::LeaseExpiry::shortens)).
     pub ends: UnixMillis,
     /// The keys that are bound to it by puts, at most [`limits::LEASE_KEYS_MAX`], in byte order.
     pub keys: Vec<Bytes>,

@@ -102,9 +102,9 @@ const TAG_DISCARD_RESTORE: u8 = 32;
 const TAG_CONDITIONAL: u8 = 41;
 const TAG_LEASE: u8 = 50;
 const TAG_LOCK: u8 = 51;
-/// A removal of keys that also ends leases.
+/// As [`TAG_EXPIRE`], and leases end.
 const TAG_EXPIRE_LEASES: u8 = 52;
-/// A removal of keys that also shortens and ends leases.
+/// As [`TAG_EXPIRE_LEASES`], and leases that last too long are shortened first.
 const TAG_SHORTEN_LEASES: u8 = 54;
 const TAG_FLUSH: u8 = 53;
 

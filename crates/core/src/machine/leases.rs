@@ -94,7 +94,7 @@ impl Lease {
         self.ttl_ms.div_ceil(CLASS_MS).min(CLASS_MAX)
     }
 
-    /// When it was granted or renewed, by the leader's clock.
+    /// The time of the leader that granted it, or renewed it last.
     fn start(&self) -> UnixMillis {
         UnixMillis(self.ends.0.saturating_sub(self.ttl_ms))
     }
@@ -234,8 +234,8 @@ impl Leases {
         !self.by_end.is_empty() && self.latest_start.0 > now.0.saturating_add(limits::CLOCK_STEP_MS)
     }
 
-    /// Lets such leases last for their time to live from `now` on. Looks at all leases if there may
-    /// be one: 50,000 take a few milliseconds, once after a clock was ahead.
+    /// Lets such leases last for their time to live from `now` on. Looks at all leases only if
+    /// there may be one, which is once after a clock was ahead.
     pub fn shorten(&mut self, now: UnixMillis) {
         if !self.may_last_too_long(now) {
             return;

@@ -306,8 +306,8 @@ impl Group {
     }
 
     /// The removals of overdue keys and the ends of overdue leases to propose now, if this replica
-    /// leads and has not proposed such just now: the command, and how often to propose it. If
-    /// the cluster's version permits it, leases of a clock that was ahead are shortened.
+    /// leads and has not proposed such just now: the command, and how often to propose it.
+    /// `may_shorten` states that the cluster version allows a command that shortens leases.
     pub fn expiries(&mut self, time: UnixMillis, may_shorten: bool) -> Option<(Write, usize)> {
         if self.raft.raft.state != StateRole::Leader {
             return None;

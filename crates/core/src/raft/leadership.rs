@@ -112,10 +112,11 @@ mod tests {
     use super::super::fixture;
     use super::super::group::ProposeError;
     use super::*;
-    use crate::command::{LeaseExpiry, Write};
+    use crate::command::{LeaseExpiry, LeaseTag, LeaseWrite, Write};
     use crate::peer::{LinkNumber, Origin, RequestId};
     use crate::storage::RecoveredLog;
     use crate::types::{NodeId, ShardId};
+    use crate::version::ClusterVersion;
 
     #[test]
     fn a_new_leadership_remembers_nothing_of_the_last_one() {
@@ -171,6 +172,23 @@ mod tests {
         for (link, since) in [(0, 99), (1, 100)] {
             assert!(matches!(propose(link, since), Err(ProposeError::Refused(_))), "{link} {since}");
         }
+    }
+
+    #[test]
+    fn leases_of_a_clock_that_was_ahead_are_shortened_if_the_cluster_version_allows_it() {
+        let shard = ShardId(1);
+        let mut group = fixture::group(shard, RecoveredLog::default());
+        let (tag, at) = (LeaseTag::new(b"t").expect("a tag"), UnixMillis(90_000));
+        let grant = Write::from(LeaseWrite::Grant { tag, ttl_ms: 5_000, at });
+        group.applied.machine_mut().apply(LogIndex(1), grant).expect("granted");
+        group.raft.raft.become_candidate();
+        group.raft.raft.become_leader();
+        let now = UnixMillis(9_000);
+        assert_eq!(group.expiries(now, false), None, "it ends when this clock shows 95 s");
+        let leases = Some(LeaseExpiry { led_since: now, shortens: true });
+        let expire = Write::Expire { shard, now, limit: limits::EXPIRED_KEYS_MAX, leases };
+        assert_eq!(expire.needed_version(), ClusterVersion::WITH_SHORTENED_LEASES);
+        assert_eq!(group.expiries(now, true), Some((expire, 1)));
     }
 
     #[test]

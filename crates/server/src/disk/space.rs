@@ -2,7 +2,7 @@
 //!
 //! Owns the last measurement, which is taken regularly on a thread that may block: a file system
 //! that hangs must not stop health checks and metrics. While it hangs there is no new measurement,
-//! and the last one is not shown any more after a minute.
+//! and the free space is unknown after a minute.
 
 use std::io;
 use std::path::Path;
@@ -18,7 +18,7 @@ const LITTLE_BYTES: u64 = 1 << 30;
 /// See [`LITTLE_BYTES`].
 const LITTLE_PERCENT: u64 = 10;
 
-/// A measurement that is older than this says nothing about the present.
+/// After this time without a new measurement the space is unknown.
 const AGE_MAX: Duration = Duration::from_secs(60);
 
 /// The space of the data directory, as it was measured last. Copies share the measurement.

@@ -3,7 +3,7 @@
 
 use super::super::config::{Audience, Change, DraftAction, DraftStep, Name, Stamp};
 use super::super::migration::Import;
-use super::super::{AuditedWrite, Consistency, DivisionCause, ExpectedState, HostInfo, LeaseId};
+use super::super::{AuditedWrite, Consistency, DivisionCause, ExpectedState, HostInfo, LeaseExpiry, LeaseId};
 use super::*;
 use crate::auth::{
     AuthorityId, Caller, ClusterLevel, ConfigAccess, Grant, Grants, KeyAccess, Namespaces, PrivateKey,
@@ -437,6 +437,7 @@ fn writes() -> Vec<(&'static str, Write)> {
     let watch = Watch { key: Bytes::from_static(b"app/watched"), version: Version(7) };
     let release = Move { shard, migration: MigrationId(1), step: MoveStep::Release { rows: 1 } };
     let discard = RestoreWrite::Discard(Discard { shard, backup: Uuid::nil() });
+    let lease_expiry = LeaseExpiry { led_since: UnixMillis(1), shortens: true };
     rows!(Write {
         Write::Keys(_) => [
             "several operations at once, or a transaction": Write::Keys(Transaction::of(burst())),
@@ -449,7 +450,7 @@ fn writes() -> Vec<(&'static str, Write)> {
         ],
         Write::Expire { .. } => [
             "remove expired keys, and end leases":
-                Write::Expire { shard, now: UnixMillis(1), limit: 1, leases: None },
+                Write::Expire { shard, now: UnixMillis(1), limit: 1, leases: Some(lease_expiry) },
         ],
         Write::Lease(_) => ["a change of leases": LeaseWrite::Revoke { lease: lease() }.into()],
         Write::Lock(_) => [
