@@ -129,6 +129,9 @@ impl Mailbox {
     pub fn take(&self, emptied: &mut Vec<(u64, Reply)>, task: &Context<'_>) {
         debug_assert!(emptied.is_empty(), "invariant: what was taken before is worked off");
         std::mem::swap(&mut *self.delivered.borrow_mut(), emptied);
-        *self.waker.borrow_mut() = Some(task.waker().clone());
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(task.waker())) {
+            *waker = Some(task.waker().clone());
+        }
     }
 }

@@ -136,6 +136,7 @@ impl OperationsBuilder {
 
     /// Appends an operation.
     pub fn push(&mut self, operation: &Operation<'_>) {
+        self.bytes.reserve(operation.encoded_bytes_estimate());
         operation.encode(&mut self.bytes);
         self.count += 1;
         self.needs_clock |= operation.needs_clock();

@@ -36,7 +36,7 @@ pub(super) async fn answer<S: Store>(
     [raw_key, _]: Arguments<'_>,
 ) -> Result<Response, Problem> {
     match operation {
-        Keys::Get => get(call, uri::key(raw_key)?).await,
+        Keys::Get => get(call, raw_key).await,
         Keys::Put => put(call, uri::key(raw_key)?).await,
         Keys::Delete => delete(call, uri::key(raw_key)?).await,
         Keys::List => list::answer(call).await,
@@ -44,16 +44,19 @@ pub(super) async fn answer<S: Store>(
     }
 }
 
-async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
+async fn get<S: Store>(mut call: Call<'_, S>, raw_key: &str) -> Result<Response, Problem> {
+    let key = uri::key(raw_key)?;
     let conditions = ReadConditions::of(call.fields())?;
     let consistency = call.parameters().consistency()?;
-    match call.get(key.clone(), consistency).await? {
+    match call.get(key, consistency).await? {
         Some(StoredValue { version, value, expires, lease }) => match conditions.judge(version) {
             Verdict::Proceed => {
                 let response = response::with_etag(response::octets(value), version);
                 let response = leases::with_lease(response, lease.as_deref());
-                let now = ttl::leader_time(call.store(), call.context.clock, &key);
-                Ok(ttl::with_ttl(response, expires.map(|expires| ttl::remaining_ms(expires, now))))
+                let Some(expires) = expires else { return Ok(response) };
+                // Decoded a second time, because few keys expire and a copy for every read costs an allocation.
+                let now = ttl::leader_time(call.store(), call.context.clock, &uri::key(raw_key)?);
+                Ok(ttl::with_ttl(response, Some(ttl::remaining_ms(expires, now))))
             }
             Verdict::NotModified => {
                 Ok(response::with_etag(response::empty(StatusCode::NOT_MODIFIED), version))

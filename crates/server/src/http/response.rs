@@ -19,8 +19,8 @@ use crate::audit_log::DeniedReason;
 use crate::backup::BackupParts;
 use crate::memory::Reservation;
 
-/// Media type of values and of backups.
-const OCTETS: &str = "application/octet-stream";
+/// Media type of values and of backups. A static, so that its bytes are checked at compile time and not for each answer.
+static OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 pub(super) type Response = hyper::Response<AnswerBody>;
 
@@ -106,7 +106,7 @@ impl Body for AnswerBody {
 /// An answer whose body is the parts of a backup. It is cut off when `permission_lost` completes.
 pub(super) fn parts(parts: BackupParts, permission_lost: PermissionLost) -> Response {
     let mut response = Response::new(AnswerBody::Parts(parts, permission_lost));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OCTETS));
+    response.headers_mut().insert(CONTENT_TYPE, OCTETS.clone());
     response
 }
 
@@ -165,7 +165,9 @@ pub(super) fn accepted(body: Vec<u8>) -> Response {
 
 /// A value as it was stored.
 pub(super) fn octets(body: Bytes) -> Response {
-    typed(StatusCode::OK, OCTETS, body)
+    let mut response = with_body(StatusCode::OK, body);
+    response.headers_mut().insert(CONTENT_TYPE, OCTETS.clone());
+    response
 }
 
 /// An answer with a body of a stated type.

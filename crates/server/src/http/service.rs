@@ -222,6 +222,9 @@ const ITEM_BYTES: usize = size_of::<Item>() + 48;
 /// that sends its next request there saves a forward.
 const LEADER: HeaderName = HeaderName::from_static(tidelock_api::LEADER_HEADER);
 
+/// A static, so that its bytes are checked at compile time and not for each answer.
+static NO_SNIFFING: HeaderValue = HeaderValue::from_static("nosniff");
+
 /// What a connection keeps from one request to the next.
 pub(super) struct HttpClient<'a, S> {
     pub store: &'a S,
@@ -285,7 +288,7 @@ pub(super) async fn answer<S: Store>(
         record_denied(context, *reason, &head, (authentication.address(), &identity));
     }
     // Values are arbitrary bytes from clients: a browser must not treat one as a page or a script.
-    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, NO_SNIFFING.clone());
     if let Some(url) = findings.led_elsewhere.get().and_then(|shard| store.leaders().of(shard)) {
         response.headers_mut().insert(LEADER, url);
     }

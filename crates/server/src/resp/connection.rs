@@ -64,6 +64,17 @@ pub enum ConnectionEnd {
     Protocol,
 }
 
+/// What a connection gets from its socket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Input {
+    /// Nothing now.
+    None,
+    /// Bytes, or the end of the input.
+    Received,
+    /// Nothing before it may hold so many bytes, because it has none that it can release itself.
+    NeedsMemory(usize),
+}
+
 /// One connection of a Redis client, from its acceptance to its end.
 pub struct RespConnection {
     stream: MaybeTlsStream,
@@ -152,6 +163,14 @@ impl RespConnection {
     }
 
     fn poll(&mut self, task: &mut Context<'_>) -> Poll<ConnectionEnd> {
+        // If the client has all its replies, it has sent something: reading it here saves an iteration
+        // that would find nothing else to do.
+        if self.session.is_settled()
+            && self.input.is_empty()
+            && let Err(error) = self.poll_read(task)
+        {
+            return Poll::Ready(ConnectionEnd::Failed(error));
+        }
         for _ in 0..TURNS_MAX {
             match self.turn(task) {
                 Ok(true) => {}
@@ -173,23 +192,41 @@ impl RespConnection {
     /// One iteration: does everything that can be done now. Returns whether there may be more.
     fn turn(&mut self, task: &mut Context<'_>) -> io::Result<bool> {
         self.session.clock.begin_turn();
-        let mut goes_on = self.take_replies(task) | self.poll_pending(task);
+        let mut has_changed = self.take_replies(task) | self.poll_pending(task);
         self.session.settle(self.sent + OUT_BYTES_CLOSE);
-        goes_on |= self.take_commands();
+        if self.take_commands() {
+            has_changed = true;
+            // The reply to a command may be known at once.
+            self.session.settle(self.sent + OUT_BYTES_CLOSE);
+        }
         if let Some(reason) = self.session.poll_subscriptions(task) {
             return Err(io::Error::other(reason));
         }
         self.record_latencies();
-        goes_on |= self.take_pushes(task);
+        has_changed |= self.take_pushes(task);
         let wanted_replies = self.submit();
-        goes_on |= self.poll_write(task)?;
-        let wanted_input = self.poll_read(task, &mut goes_on)?;
+        let bytes_sent = self.poll_write(task)?;
+        let input = self.poll_read(task)?;
+        let wanted_input = if let Input::NeedsMemory(bytes) = input { Some(bytes) } else { None };
         let held = self.held_bytes();
         self.memory.set(held);
         self.client.held_bytes.set(held as u64);
         self.client.open_requests.set(self.session.owed() as u64);
-        goes_on |= self.poll_wanted(task, wanted_replies.or(wanted_input));
-        Ok(goes_on)
+        let has_memory = self.poll_wanted(task, wanted_replies.or(wanted_input));
+        let may_do_more = (has_changed || bytes_sent > 0) && !self.is_exhausted(bytes_sent);
+        Ok(input == Input::Received || has_memory || may_do_more)
+    }
+
+    /// Whether another iteration would find nothing to do. If this one stopped for lack of room,
+    /// it might: the `bytes_sent` at its end have made some.
+    fn is_exhausted(&self, bytes_sent: usize) -> bool {
+        let had_room = bytes_sent < UNREAD_BYTES_MAX && self.session.encoded_bytes() == self.sent;
+        had_room
+            && self.input.is_empty()
+            && (self.wants_input || self.is_closing)
+            && self.pending.is_none()
+            && !self.session.is_in_multi()
+            && self.session.broken_subscription.is_none()
     }
 
     fn held_bytes(&self) -> usize {
@@ -343,7 +380,8 @@ impl RespConnection {
             && self.session.expected_held_bytes() - self.sent < HELD_BYTES_MAX
     }
 
-    fn poll_write(&mut self, task: &mut Context<'_>) -> io::Result<bool> {
+    /// Sends what the socket takes, and returns how many bytes that were.
+    fn poll_write(&mut self, task: &mut Context<'_>) -> io::Result<usize> {
         let out = self.session.out();
         let before = self.sent;
         while self.sent < out.len() {
@@ -354,10 +392,10 @@ impl RespConnection {
                 Poll::Pending => break,
             }
         }
-        let moved = self.sent > before;
-        self.client.bytes_sent.add((self.sent - before) as u64);
+        let bytes = self.sent - before;
+        self.client.bytes_sent.add(bytes as u64);
         // TLS may hold back encrypted bytes that the socket did not take.
-        self.is_unflushed |= moved;
+        self.is_unflushed |= bytes > 0;
         if self.is_unflushed && Pin::new(&mut self.stream).poll_flush(task)?.is_ready() {
             self.is_unflushed = false;
         }
@@ -366,18 +404,17 @@ impl RespConnection {
             out.clear();
             out.shrink_to(OUT_BYTES_KEPT);
             self.stalled_since.set(None);
-        } else if moved || self.stalled_since.get().is_none() {
+        } else if bytes > 0 || self.stalled_since.get().is_none() {
             self.stalled_since.set(Some(Instant::now()));
         }
-        Ok(moved)
+        Ok(bytes)
     }
 
-    /// Reads what there is memory for. If there is too little, and the connection cannot release
-    /// any itself, returns how many bytes must be held.
-    fn poll_read(&mut self, task: &mut Context<'_>, goes_on: &mut bool) -> io::Result<Option<usize>> {
+    /// Reads what there is memory for.
+    fn poll_read(&mut self, task: &mut Context<'_>) -> io::Result<Input> {
         let waits = self.is_closing || self.is_read_out || self.pending.is_some() || !self.wants_input;
         if waits || !self.has_room() {
-            return Ok(None);
+            return Ok(Input::None);
         }
         let held = self.held_bytes();
         let bytes_max = match self.memory.could_grow_to(held + READ_BYTES) {
@@ -386,24 +423,23 @@ impl RespConnection {
         };
         if bytes_max == 0 {
             let is_alone = self.session.is_settled() && self.session.encoded_bytes() == self.sent;
-            return Ok(is_alone.then_some(held + READ_BYTES));
+            return Ok(if is_alone { Input::NeedsMemory(held + READ_BYTES) } else { Input::None });
         }
         let mut buffer = self.context.read_buffer.borrow_mut();
         let mut read = ReadBuf::new(&mut buffer[..bytes_max]);
         // `try_read` would need one more call after each burst to learn that there is nothing.
         // `poll_read` knows that a read that did not fill the buffer was the last.
         if Pin::new(&mut self.stream).poll_read(task, &mut read)?.is_pending() {
-            return Ok(None);
+            return Ok(Input::None);
         }
-        *goes_on = true;
         let bytes = read.filled();
         if bytes.is_empty() {
             self.is_read_out = true;
-            return Ok(None);
+            return Ok(Input::Received);
         }
         self.client.bytes_received.add(bytes.len() as u64);
         self.input.extend_from_slice(bytes);
         self.wants_input = false;
-        Ok(None)
+        Ok(Input::Received)
     }
 }
