@@ -60,7 +60,7 @@ test-binaries:
 	$(CARGO_TEST) --quiet --no-run
 
 .PHONY: test
-test: tools lint docs deny test-seeds test-deliberate test-clients test-examples test-browser test-chaos test-workers ## Every check that CI makes, with a count at the end
+test: tools lint docs deny test-seeds test-deliberate test-clients test-examples test-browser test-guard test-chaos test-workers ## Every check that CI makes, with a count at the end
 	scripts/test-summary $(CARGO_TEST) --no-fail-fast
 
 .PHONY: test-unit
@@ -172,8 +172,12 @@ test-seeds: test-binaries ## Simulated clusters: the gate's own seeds, and a few
 test-deliberate: ## Proof that the simulator finds bugs: it is given some
 	scripts/test-summary $(CARGO_TEST) --features tidelock-sim/deliberate-faults --test deliberate_faults
 
+.PHONY: test-guard
+test-guard: test-binaries ## Instructions of the hot paths and of whole requests in the test build, against a baseline
+	scripts/test-guard
+
 .PHONY: bench-guard
-bench-guard: ## Instructions of parse, apply and log against a baseline (needs valgrind; not part of the gate)
+bench-guard: ## The same of the release build, which it makes (needs valgrind; not part of the gate)
 	bench/guard/guard
 
 .PHONY: bench-compare

@@ -54,7 +54,7 @@ async fn get<S: Store>(mut call: Call<'_, S>, raw_key: &str) -> Result<Response,
                 let response = response::with_etag(response::octets(value), version);
                 let response = leases::with_lease(response, lease.as_deref());
                 let Some(expires) = expires else { return Ok(response) };
-                // Decoded a second time, because few keys expire and a copy for every read costs an allocation.
+                // Decoded again: few keys expire, and a copy costs every read an allocation.
                 let now = ttl::leader_time(call.store(), call.context.clock, &uri::key(raw_key)?);
                 Ok(ttl::with_ttl(response, Some(ttl::remaining_ms(expires, now))))
             }

@@ -19,7 +19,8 @@ use crate::audit_log::DeniedReason;
 use crate::backup::BackupParts;
 use crate::memory::Reservation;
 
-/// Media type of values and of backups. A static, so that its bytes are checked at compile time and not for each answer.
+/// Media type of values and of backups. A static, so that its bytes are checked at compile time and
+/// not for each answer.
 static OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 pub(super) type Response = hyper::Response<AnswerBody>;

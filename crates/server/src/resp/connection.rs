@@ -163,8 +163,8 @@ impl RespConnection {
     }
 
     fn poll(&mut self, task: &mut Context<'_>) -> Poll<ConnectionEnd> {
-        // If the client has all its replies, it has sent something: reading it here saves an iteration
-        // that would find nothing else to do.
+        // If the client has all its replies, it has sent something: reading it here saves an
+        // iteration that would find nothing else to do.
         if self.session.is_settled()
             && self.input.is_empty()
             && let Err(error) = self.poll_read(task)
