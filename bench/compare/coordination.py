@@ -202,7 +202,7 @@ class Measurement:
             share = (sum(map(processor_seconds, cluster.servers)) - sum(used)) / (time.monotonic() - begun)
             self.say(f"- {MANY_LEASES:,} leases of 10 s renewed every 3.3 s, 100 in a request: {share:.1%} of a core for three nodes together.")
             before = self.paced_writes(cluster, cluster.urls)
-            leader = self.leader(cluster)
+            leader = cluster.leader()
             cluster.servers[leader].stop(signal.SIGKILL)
             others = ",".join(url for index, url in enumerate(cluster.urls.split(",")) if index != leader)
             after = self.paced_writes(cluster, others)
@@ -228,12 +228,6 @@ class Measurement:
         if not done.stdout:
             raise RuntimeError(f"{' '.join(line)}: {done.stderr}")
         return json.loads(done.stdout)["latency_us"]["percentiles"]["99"]
-
-    def leader(self, cluster):
-        view = json.loads(cluster.get(0, "/v1/cluster"))
-        leaders = [shard["leader"] for shard in view["shards"] if shard["id"] != 0]
-        nodes = [json.loads(cluster.get(index, "/v1/cluster"))["node"] for index in range(3)]
-        return nodes.index(leaders[0])
 
 
 def main():

@@ -135,6 +135,12 @@ class Cluster:
         listens = [host.get("http_address") and host.get("resp_address") for host in hosts]
         return len(hosts) == len(self.http) and all(listens) and shards and all(shard.get("leader") for shard in shards)
 
+    def leader(self):
+        """The index of the node that leads the first data shard."""
+        views = [json.loads(self.get(index, "/v1/cluster")) for index in range(len(self.http))]
+        leaders = [shard["leader"] for shard in views[0]["shards"] if shard["id"] != 0]
+        return [view["node"] for view in views].index(leaders[0])
+
     def stop(self):
         for server in self.servers:
             server.stop()
