@@ -42,6 +42,15 @@ STEPS = {
 }
 
 
+# What shows the end of a follower's steps: role, what the kernel sees, and its least result.
+FOLLOWER_STEPS = {
+    "follower reads": ("worker", "recvfrom ends", 1),
+    "follower's sync begins": ("log", "fdatasync begins", 0),
+    "follower's sync ends": ("log", "fdatasync ends", 0),
+    "acknowledgement is sent": ("worker", "writev ends", 0),
+}
+
+
 def arguments():
     parser = argparse.ArgumentParser(prog="bench/compare/timeline", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="short rounds: to see that it works, not to quote")
@@ -139,6 +148,15 @@ def after(write, begin, node, role, what, at_least=0):
     return next((at for at, *who, it, result in write if at >= begin and who == [node, role] and it == what and (result or 0) >= at_least), None)
 
 
+def follower_steps(write, follower, since):
+    """When each step of a follower ended, or None where one is not found."""
+    path = {}
+    for name, shown_by in FOLLOWER_STEPS.items():
+        since = after(write, since, follower, *shown_by) if since is not None else None
+        path[name] = since
+    return path
+
+
 def steps(write, nodes):
     """When each step of a write ended, in microseconds; None if one is not found, as when a batch was under way before."""
     begin, found = write[0][0], {}
@@ -152,13 +170,7 @@ def steps(write, nodes):
     next_step("own sync ends", own, 0, "log", "fdatasync ends")
     if nodes > 1:
         next_step("entry is sent", read, 0, "worker", "writev ends")
-        paths = []
-        for follower in range(1, nodes):
-            path, since = {}, read
-            for name, role, what in (("follower reads", "worker", "recvfrom ends"), ("follower's sync begins", "log", "fdatasync begins"), ("follower's sync ends", "log", "fdatasync ends"), ("acknowledgement is sent", "worker", "writev ends")):
-                since = after(write, since, follower, role, what, 1 if what == "recvfrom ends" else 0) if since is not None else None
-                path[name] = since
-            paths.append(path)
+        paths = [follower_steps(write, follower, read) for follower in range(1, nodes)]
         complete = [path for path in paths if None not in path.values()]
         if not complete:
             return None

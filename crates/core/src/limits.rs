@@ -205,8 +205,10 @@ pub const LEASE_TTL_MS_MAX: u64 = 24 * 3_600 * 1_000;
 pub const LEASE_FLOOR_MS: u64 = 10_000;
 
 /// If a leader's wall clock advances by this much more than its ticks, the clock was stepped or the
-/// process was paused. No lease ends then before the node has led for its time to live again. The
-/// clock of a former leader counts as ahead by the same measure: its leases are shortened.
+/// process was paused. No lease ends then before the node has led for its time to live again.
+///
+/// If the last grant or renewal of a lease is this far in the future by the clock of a new leader,
+/// the clock of the former leader was ahead, and the lease is shortened.
 pub const CLOCK_STEP_MS: u64 = 1_000;
 
 /// Longest tag in the id of a lease.

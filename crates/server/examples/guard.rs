@@ -1,4 +1,4 @@
-//! Deterministic parts of a node's work for `bench/guard`, which counts their instructions.
+//! Deterministic workloads of single components, whose instructions `bench/guard` counts.
 //!
 //! `guard parse|apply|wal|token ROUNDS`: the same input in every run, without sockets, files or
 //! clocks. The cost of a round is the difference between two runs with different numbers of rounds,

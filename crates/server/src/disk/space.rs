@@ -1,8 +1,8 @@
 //! How much space the file system of the data directory has.
 //!
 //! Owns the last measurement, which is taken regularly on a thread that may block: a file system
-//! that hangs must not stop health checks and metrics. While it hangs there is no new measurement,
-//! and the free space is unknown after a minute.
+//! that hangs must not stop health checks and metrics. After a minute without a new measurement the
+//! free space is reported as unknown.
 
 use std::io;
 use std::path::Path;

@@ -19,8 +19,8 @@ use crate::audit_log::DeniedReason;
 use crate::backup::BackupParts;
 use crate::memory::Reservation;
 
-/// Media type of values and of backups. A static, so that its bytes are checked at compile time and
-/// not for each answer.
+/// Media type of values and of backups. `HeaderValue::from_static` checks every byte. In a static
+/// it does so at compile time, otherwise for each answer.
 static OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 pub(super) type Response = hyper::Response<AnswerBody>;
@@ -166,15 +166,17 @@ pub(super) fn accepted(body: Vec<u8>) -> Response {
 
 /// A value as it was stored.
 pub(super) fn octets(body: Bytes) -> Response {
-    let mut response = with_body(StatusCode::OK, body);
-    response.headers_mut().insert(CONTENT_TYPE, OCTETS.clone());
-    response
+    with_type(StatusCode::OK, OCTETS.clone(), body)
 }
 
 /// An answer with a body of a stated type.
 pub(super) fn typed(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> Response {
+    with_type(status, HeaderValue::from_static(media_type), body)
+}
+
+fn with_type(status: StatusCode, media_type: HeaderValue, body: impl Into<Bytes>) -> Response {
     let mut response = with_body(status, body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response.headers_mut().insert(CONTENT_TYPE, media_type);
     response
 }
 

@@ -222,7 +222,7 @@ const ITEM_BYTES: usize = size_of::<Item>() + 48;
 /// that sends its next request there saves a forward.
 const LEADER: HeaderName = HeaderName::from_static(tidelock_api::LEADER_HEADER);
 
-/// A static, so that its bytes are checked at compile time and not for each answer.
+/// A static, so that its bytes are checked once at compile time instead of for each answer.
 static NO_SNIFFING: HeaderValue = HeaderValue::from_static("nosniff");
 
 /// What a connection keeps from one request to the next.

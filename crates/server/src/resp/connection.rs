@@ -64,14 +64,15 @@ pub enum ConnectionEnd {
     Protocol,
 }
 
-/// What a connection gets from its socket.
+/// The outcome of an attempt to read from the socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Input {
-    /// Nothing now.
-    None,
-    /// Bytes, or the end of the input.
+enum ReadOutcome {
+    /// Nothing was read: there is nothing, or no room for it.
+    Nothing,
+    /// Bytes or the end of the stream were read.
     Received,
-    /// Nothing before it may hold so many bytes, because it has none that it can release itself.
+    /// Nothing was read, because the connection must be granted so many bytes of memory in all. It
+    /// owes no reply whose memory will become free.
     NeedsMemory(usize),
 }
 
@@ -163,8 +164,8 @@ impl RespConnection {
     }
 
     fn poll(&mut self, task: &mut Context<'_>) -> Poll<ConnectionEnd> {
-        // If the client has all its replies, it has sent something: reading it here saves an
-        // iteration that would find nothing else to do.
+        // A connection that owes no replies is usually woken by a new command. Without this read,
+        // the first iteration would do nothing but read it.
         if self.session.is_settled()
             && self.input.is_empty()
             && let Err(error) = self.poll_read(task)
@@ -193,11 +194,11 @@ impl RespConnection {
     fn turn(&mut self, task: &mut Context<'_>) -> io::Result<bool> {
         self.session.clock.begin_turn();
         let mut has_changed = self.take_replies(task) | self.poll_pending(task);
-        self.session.settle(self.sent + OUT_BYTES_CLOSE);
+        self.encode_replies();
         if self.take_commands() {
             has_changed = true;
-            // The reply to a command may be known at once.
-            self.session.settle(self.sent + OUT_BYTES_CLOSE);
+            // Some commands need no answer of the store.
+            self.encode_replies();
         }
         if let Some(reason) = self.session.poll_subscriptions(task) {
             return Err(io::Error::other(reason));
@@ -206,22 +207,30 @@ impl RespConnection {
         has_changed |= self.take_pushes(task);
         let wanted_replies = self.submit();
         let bytes_sent = self.poll_write(task)?;
-        let input = self.poll_read(task)?;
-        let wanted_input = if let Input::NeedsMemory(bytes) = input { Some(bytes) } else { None };
+        let read = self.poll_read(task)?;
+        let wanted_input = if let ReadOutcome::NeedsMemory(bytes) = read { Some(bytes) } else { None };
         let held = self.held_bytes();
         self.memory.set(held);
         self.client.held_bytes.set(held as u64);
         self.client.open_requests.set(self.session.owed() as u64);
         let has_memory = self.poll_wanted(task, wanted_replies.or(wanted_input));
-        let may_do_more = (has_changed || bytes_sent > 0) && !self.is_exhausted(bytes_sent);
-        Ok(input == Input::Received || has_memory || may_do_more)
+        let may_do_more = (has_changed || bytes_sent > 0) && !self.has_done_all(bytes_sent);
+        Ok(read == ReadOutcome::Received || has_memory || may_do_more)
     }
 
-    /// Whether another iteration would find nothing to do. If this one stopped for lack of room,
-    /// it might: the `bytes_sent` at its end have made some.
-    fn is_exhausted(&self, bytes_sent: usize) -> bool {
-        let had_room = bytes_sent < UNREAD_BYTES_MAX && self.session.encoded_bytes() == self.sent;
-        had_room
+    /// Encodes the replies that are known, as far as there is room for them.
+    fn encode_replies(&mut self) {
+        self.session.settle(self.sent + OUT_BYTES_CLOSE);
+    }
+
+    /// Whether the iteration that ends has left nothing that another one could do at once.
+    ///
+    /// `bytes_sent` is what it sent at its end. If the output was longer, commands, replies and
+    /// messages may have been left because it was full, and there is room for them now.
+    fn has_done_all(&self, bytes_sent: usize) -> bool {
+        // Output below the lowest limit of unread bytes holds nothing back.
+        let was_output_short = bytes_sent < UNREAD_BYTES_MAX && self.session.encoded_bytes() == self.sent;
+        was_output_short
             && self.input.is_empty()
             && (self.wants_input || self.is_closing)
             && self.pending.is_none()
@@ -411,10 +420,10 @@ impl RespConnection {
     }
 
     /// Reads what there is memory for.
-    fn poll_read(&mut self, task: &mut Context<'_>) -> io::Result<Input> {
+    fn poll_read(&mut self, task: &mut Context<'_>) -> io::Result<ReadOutcome> {
         let waits = self.is_closing || self.is_read_out || self.pending.is_some() || !self.wants_input;
         if waits || !self.has_room() {
-            return Ok(Input::None);
+            return Ok(ReadOutcome::Nothing);
         }
         let held = self.held_bytes();
         let bytes_max = match self.memory.could_grow_to(held + READ_BYTES) {
@@ -423,23 +432,24 @@ impl RespConnection {
         };
         if bytes_max == 0 {
             let is_alone = self.session.is_settled() && self.session.encoded_bytes() == self.sent;
-            return Ok(if is_alone { Input::NeedsMemory(held + READ_BYTES) } else { Input::None });
+            let wanted = held + READ_BYTES;
+            return Ok(if is_alone { ReadOutcome::NeedsMemory(wanted) } else { ReadOutcome::Nothing });
         }
         let mut buffer = self.context.read_buffer.borrow_mut();
         let mut read = ReadBuf::new(&mut buffer[..bytes_max]);
         // `try_read` would need one more call after each burst to learn that there is nothing.
         // `poll_read` knows that a read that did not fill the buffer was the last.
         if Pin::new(&mut self.stream).poll_read(task, &mut read)?.is_pending() {
-            return Ok(Input::None);
+            return Ok(ReadOutcome::Nothing);
         }
         let bytes = read.filled();
         if bytes.is_empty() {
             self.is_read_out = true;
-            return Ok(Input::Received);
+            return Ok(ReadOutcome::Received);
         }
         self.client.bytes_received.add(bytes.len() as u64);
         self.input.extend_from_slice(bytes);
         self.wants_input = false;
-        Ok(Input::Received)
+        Ok(ReadOutcome::Received)
     }
 }
