@@ -215,7 +215,9 @@ impl RespConnection {
         self.client.open_requests.set(self.session.owed() as u64);
         let has_memory = self.poll_wanted(task, wanted_replies.or(wanted_input));
         let may_do_more = (has_changed || bytes_sent > 0) && !self.has_done_all(bytes_sent);
-        Ok(read == ReadOutcome::Received || has_memory || may_do_more)
+        // The next iteration ends a connection whose subscription has broken.
+        let is_broken = self.session.broken_subscription.is_some();
+        Ok(read == ReadOutcome::Received || has_memory || may_do_more || is_broken)
     }
 
     /// Encodes the replies that are known, as far as there is room for them.
@@ -235,7 +237,6 @@ impl RespConnection {
             && (self.wants_input || self.is_closing)
             && self.pending.is_none()
             && !self.session.is_in_multi()
-            && self.session.broken_subscription.is_none()
     }
 
     fn held_bytes(&self) -> usize {
