@@ -27,14 +27,13 @@ use crate::worker::Worker;
 /// assigned.
 pub fn host_info(settings: &Settings, node: NodeId, uuid: Uuid) -> HostInfo {
     let advertise = &settings.advertise;
-    let resp_cluster = advertise.resp_cluster.as_ref().filter(|address| !address.has_any_port());
     HostInfo {
         node,
         uuid,
         peer_address: advertise.peer.to_string(),
         http_address: advertise.http.to_string(),
         resp_address: advertise.resp.to_string(),
-        resp_cluster_address: resp_cluster.map_or_else(String::new, Address::to_string),
+        resp_cluster_address: advertise.resp_cluster.as_ref().map_or_else(String::new, Address::to_string),
         tags: settings.tags.clone(),
         release: own_release(),
     }

@@ -75,6 +75,18 @@ enum PortState {
 }
 
 impl BoundPort {
+    /// The number of the port.
+    ///
+    /// # Errors
+    /// When the system does not know it.
+    pub fn port(&self) -> io::Result<u16> {
+        let address = match &self.state {
+            PortState::Bound(socket) => socket.local_addr(),
+            PortState::Listening(listener) => listener.local_addr(),
+        };
+        address.map(|address| address.port()).map_err(|error| in_context(&self.address, &error))
+    }
+
     /// Starts to listen.
     ///
     /// # Errors

@@ -1,11 +1,16 @@
 //! Start, stop and restart as an operator does them.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
+use std::process::Stdio;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::harness::client::Raw;
-use crate::harness::{Cluster, Options, eventually, within};
+use crate::harness::process::Process;
+use crate::harness::{Cluster, Options, eventually, tidelock, within};
 
 #[test]
 fn sigterm_hands_over_and_ends_with_zero() {
@@ -68,6 +73,32 @@ fn sigint_ends_a_single_node_with_zero() {
     assert_eq!(cluster.wait_exit(1).code(), Some(0));
     cluster.restart(1);
     assert_eq!(cluster.get(1, "/v1/keys/k").text(), "v");
+}
+
+#[test]
+fn a_port_that_the_system_chose_is_logged_and_advertised() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut command = tidelock();
+    command.args(["serve", "--log-format", "json", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]);
+    command.args(["--peer", "127.0.0.1:0", "--data-dir"]).arg(directory.path());
+    let mut child = Process::start(command.stdin(Stdio::null()).stderr(Stdio::piped()));
+    let mut log = BufReader::new(child.stderr.take().expect("a pipe")).lines().map(Result::unwrap_or_default);
+    let line = log.find(|line| line.contains("\"serving\"")).expect("it says where it serves");
+    let line: Value = serde_json::from_str(&line).expect("JSON");
+    let [http, resp, resp_cluster, advertise_http] = ["http", "resp", "resp_cluster", "advertise_http"]
+        .map(|name| line[name].as_str().expect("an address"));
+    assert_eq!(advertise_http, http, "{line}");
+    let topology = eventually("the node is in the registry", || {
+        let mut command = tidelock();
+        let output =
+            command.args(["cluster", "status", "--output", "json", "--url"]).arg(format!("http://{http}"));
+        let output = output.output().expect("the binary starts");
+        Some(String::from_utf8_lossy(&output.stdout).into_owned()).filter(|text| text.contains(resp))
+    });
+    child.end();
+    for address in [http, resp, resp_cluster] {
+        assert!(!address.ends_with(":0") && topology.contains(address), "{address}: {topology}");
+    }
 }
 
 #[test]

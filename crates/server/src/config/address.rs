@@ -77,6 +77,13 @@ impl Address {
         self.parts().1.bytes().all(|byte| byte == b'0')
     }
 
+    /// Replaces port 0 by the port that the system chose.
+    pub fn set_chosen_port(&mut self, port: u16) {
+        if self.has_any_port() {
+            *self = self.with_port(port);
+        }
+    }
+
     /// Whether other machines can connect to it as written: it has a port, and its host is neither
     /// `0.0.0.0` nor `[::]`.
     pub fn is_reachable(&self) -> bool {

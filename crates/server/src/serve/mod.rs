@@ -245,10 +245,10 @@ async fn serve(
     signals: watch::Receiver<Option<Signal>>,
     manager: &Rc<ServiceManager>,
 ) -> Result<(), ServeError> {
-    let settings = checked(settings)?;
+    let mut settings = checked(settings)?;
     let audit_log = start_audit_log(&settings)?;
     let secret_keys = start_secret_keys(&settings)?;
-    let Some((tls, recovered, listeners)) = prepare(&settings, signals.clone(), manager).await? else {
+    let Some((tls, recovered, listeners)) = prepare(&mut settings, signals.clone(), manager).await? else {
         tracing::info!("stopped before a cluster had admitted this node");
         return Ok(());
     };
@@ -372,21 +372,24 @@ struct Recovered {
     seed: u64,
 }
 
-/// Gets a certificate, binds the ports, identifies the node, reads its disk, and then listens.
-/// `None` if a signal came before a cluster admitted the node.
+/// Opens the certificate that the settings name, if they name one.
+fn open_tls(settings: &Settings) -> Result<Option<TlsAcceptor>, TlsError> {
+    let Some(directory) = settings.tls_dir.clone() else { return Ok(None) };
+    let paths = TlsPaths { directory, client_ca: settings.client_ca.clone() };
+    TlsAcceptor::open(paths, SystemTime::now()).map(Some)
+}
+
+/// Gets a certificate, binds the ports, identifies the node, reads its disk, and then listens. The
+/// settings then have the ports that the system chose. `None` if a signal came before a cluster
+/// admitted the node.
 async fn prepare(
-    settings: &Settings,
+    settings: &mut Settings,
     signals: watch::Receiver<Option<Signal>>,
     manager: &ServiceManager,
 ) -> Result<Option<(Option<TlsAcceptor>, Recovered, Listeners)>, ServeError> {
-    let open_tls = || {
-        let Some(directory) = settings.tls_dir.clone() else { return Ok(None) };
-        let paths = TlsPaths { directory, client_ca: settings.client_ca.clone() };
-        TlsAcceptor::open(paths, SystemTime::now()).map(Some)
-    };
     // Check the given files before the data directory is created.
     settings.client_ca.as_deref().map(check_client_ca_file).transpose()?;
-    let given_tls = if settings.secure { None } else { open_tls()? };
+    let given_tls = if settings.secure { None } else { open_tls(settings)? };
     let disk = FsDisk::open(&settings.data_dir)?;
     manager.status(if identity::is_joining(&disk, settings).map_err(IdentityError::from)? {
         "starting: waits until a member of the cluster admits this node"
@@ -395,12 +398,14 @@ async fn prepare(
     });
     // Before anything is made in the directory: a start that fails here leaves no authority behind.
     let mut ports = Ports::bind(settings).await?;
+    ports.fill_in(settings)?;
+    let settings = &*settings;
     tokio::select! {
         biased;
         provided = secure::provide(settings, &disk) => provided?,
         () = signalled(signals.clone()) => return Ok(None),
     }
-    let tls = if settings.secure { open_tls()? } else { given_tls };
+    let tls = if settings.secure { open_tls(settings)? } else { given_tls };
     if identity::is_founding(&disk, settings).map_err(IdentityError::from)? {
         // Another process may have bound the same ports; only the first one to listen gets them.
         ports = ports.listening()?;

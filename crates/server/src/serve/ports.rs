@@ -42,6 +42,21 @@ impl Ports {
         Ok(Ports { http, resp, resp_cluster, peer: bind("peer", &addresses.peer).await? })
     }
 
+    /// Replaces port 0 of the addresses for clients by the port that the system chose. The peer
+    /// address remains as it is: other nodes know this one by it, also after a restart.
+    pub(super) fn fill_in(&self, settings: &mut Settings) -> Result<(), ServeError> {
+        let (http, resp) = (self.http.port()?, self.resp.port()?);
+        let resp_cluster = self.resp_cluster.as_ref().map(BoundPort::port).transpose()?;
+        for addresses in [&mut settings.listen, &mut settings.advertise] {
+            addresses.http.set_chosen_port(http);
+            addresses.resp.set_chosen_port(resp);
+            if let (Some(address), Some(port)) = (&mut addresses.resp_cluster, resp_cluster) {
+                address.set_chosen_port(port);
+            }
+        }
+        Ok(())
+    }
+
     /// Starts to listen on these ports.
     pub(super) fn listening(self) -> Result<Ports, ServeError> {
         let resp_cluster = self.resp_cluster.map(BoundPort::listening).transpose()?;
