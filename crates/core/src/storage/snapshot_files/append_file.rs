@@ -1,8 +1,8 @@
 //! Append-only files: a new snapshot, and one that is being received.
 //!
 //! Owns how bytes get to the disk. Space is reserved before each write, so that a full disk fails
-//! the snapshot instead of the log. The file is synced every MiB, so that no sync of it delays the
-//! syncs of the log for long. Nothing is read back. Unfinished files are useless after a restart.
+//! the snapshot instead of the log. The file is synced often, so that no sync of it delays the syncs
+//! of the log for long. Nothing is read back. Unfinished files are useless after a restart.
 
 use alloc::vec::Vec;
 
@@ -11,8 +11,11 @@ use super::super::framing::ChainedChecksum;
 use super::super::snapshot::SnapshotId;
 use super::format::{self, SnapshotFileKind, Trailer, file_name};
 
-/// Number of bytes between two syncs.
-const SYNC_BYTES: u64 = 1 << 20;
+/// Number of bytes between two syncs. A sync of the log that begins meanwhile waits until they are
+/// on the disk: with three nodes on one disk, one in a hundred took 1.9 ms without snapshots,
+/// 2.9 ms with 256 KiB, and 7.8 ms with 1 MiB. Without any syncs it took over 100 ms, because the
+/// next sync of the log then waits for all that the disk still holds in its cache.
+const SYNC_BYTES: u64 = 256 << 10;
 
 /// A file to which bytes are appended.
 #[derive(Debug)]
