@@ -224,6 +224,9 @@ pub struct Actions {
     pub snapshots: Vec<SnapshotTask>,
     /// Each token of an [`Event::Request`] occurs once, in any order.
     pub replies: Vec<(Token, Reply)>,
+    /// Whether to pass on `replies` before `frames`, because all of these only tell followers what
+    /// is committed, and nobody waits for that. It makes replies faster and changes nothing else.
+    pub replies_first: bool,
     /// Requests to log because they took longer than [`Timing::slow_request_ticks`], at most
     /// [`crate::limits::SLOW_REQUESTS_MAX`] for each drive. [`Counters::slow_requests`] counts all
     /// of them.

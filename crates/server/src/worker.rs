@@ -493,6 +493,11 @@ impl Worker {
         for task in actions.snapshots.drain(..) {
             sinks.file(task);
         }
+        // A connection and a link each write when their task runs, and tasks run in the order in
+        // which they are woken.
+        if actions.replies_first {
+            self.pass_on(sinks, &mut actions);
+        }
         for frame in actions.frames.drain(..) {
             sinks.send(frame);
         }
@@ -500,12 +505,7 @@ impl Worker {
         if let Some(peers) = actions.peers.take() {
             sinks.set_peers(peers);
         }
-        // Before the replies: a client that publishes may rely on that this node has its message.
-        sinks.deliver(&mut actions.publications);
-        for (token, reply) in actions.replies.drain(..) {
-            self.0.turns.answered(self.0.waiting.ticket(token.0));
-            self.answer(token, reply);
-        }
+        self.pass_on(sinks, &mut actions);
         if !actions.slow.is_empty() {
             sinks.log_slow(&mut actions.slow);
         }
@@ -539,6 +539,16 @@ impl Worker {
             actions.leaderless_slots.clear();
         }
         actions.contradiction.take()
+    }
+
+    /// Passes on the messages of channels and the replies of a drive.
+    fn pass_on(&self, sinks: &impl ActionSinks, actions: &mut Actions) {
+        // Before the replies: a client that publishes may rely on that this node has its message.
+        sinks.deliver(&mut actions.publications);
+        for (token, reply) in actions.replies.drain(..) {
+            self.0.turns.answered(self.0.waiting.ticket(token.0));
+            self.answer(token, reply);
+        }
     }
 }
 

@@ -535,6 +535,8 @@ impl Node {
                 actions.frames.push(OutgoingFrame { to: *to, payload: payload.into(), droppable: true });
             }
         }
+        let is_awaited = core::mem::take(&mut self.output.is_awaited);
+        let raft_frames = actions.frames.len();
         for (to, payload) in self.output.snapshot_frames.drain(..) {
             actions.frames.push(OutgoingFrame { to, payload: payload.into(), droppable: true });
         }
@@ -573,6 +575,7 @@ impl Node {
             self.forget_reports();
             actions.peers = peers;
         }
+        actions.replies_first = !is_awaited && actions.frames.len() == raft_frames;
     }
 
     /// Records the shards whose writes were refused because no leader was known.

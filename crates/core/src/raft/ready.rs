@@ -59,6 +59,8 @@ pub struct Output {
     pub records: Vec<WalRecord>,
     /// Encoded messages for peers, each preceded by its shard, in frames.
     pub messages: Vec<(NodeId, Vec<Vec<u8>>)>,
+    /// Whether any of `messages` says more than what is committed.
+    pub is_awaited: bool,
     pub outcomes: Vec<(Origin, Outcome)>,
     /// Whether to report in `logged`: requests are traced.
     pub is_tracing: bool,
@@ -391,6 +393,7 @@ impl Group {
         if !faults.has(Fault::LedBeforeDurable) && !faults.has(Fault::VoteNotPersisted) {
             self.persisting.assert_durable(message);
         }
+        out.is_awaited |= !tells_commit_only(message);
         let Some(frame) = out.frame(node) else { return };
         codec::put_varint(frame, self.shard().0);
         wire::encode(message, frame);
@@ -402,6 +405,11 @@ impl Group {
 /// write.
 pub(super) fn promises_no_entries(message: &Message) -> bool {
     matches!(message.get_msg_type(), MessageType::MsgReadIndex | MessageType::MsgHeartbeatResponse)
+}
+
+/// Whether a message only tells a follower what is committed.
+fn tells_commit_only(message: &Message) -> bool {
+    message.get_msg_type() == MessageType::MsgAppend && message.entries.is_empty()
 }
 
 fn is_change(entry: &Entry) -> bool {

@@ -71,6 +71,8 @@ struct Cluster {
     trace: Vec<(u64, TraceEvent)>,
     /// What nodes reported of traced requests, with their numbers.
     spans: Vec<(u64, SpanEvent)>,
+    /// Of drives with frames: the node, the number of replies, and whether these go first.
+    sent: Vec<(u64, usize, bool)>,
     /// Snapshot files, in the tests that use them; otherwise no snapshot ever finishes.
     files: Vec<SnapshotFiles<MemoryDisk>>,
     /// Unfinished tasks on those files, in order.
@@ -102,6 +104,7 @@ impl Cluster {
             published: Vec::new(),
             trace: Vec::new(),
             spans: Vec::new(),
+            sent: Vec::new(),
             files: Vec::new(),
             tasks: Vec::new(),
         };
@@ -179,6 +182,9 @@ impl Cluster {
                     }
                 }
                 self.tasks.extend(actions.snapshots.into_iter().map(|task| (index, task)));
+                if !actions.frames.is_empty() {
+                    self.sent.push((index as u64 + 1, actions.replies.len(), actions.replies_first));
+                }
                 for frame in actions.frames {
                     let bytes_max = limits::PEER_FRAME_BYTES_CLOSE + 2 * limits::APPEND_BYTES_MAX as usize;
                     assert!(frame.payload.len() <= bytes_max, "a frame of {} bytes", frame.payload.len());
@@ -368,6 +374,21 @@ fn any_node_writes_and_every_node_reads_it_back() {
         failed,
         Reply::Write(WriteReply::of(&OperationReply::ConditionFailed { current: Version(3) }))
     );
+}
+
+#[test]
+fn replies_go_before_frames_that_only_tell_what_is_committed() {
+    let mut cluster = Cluster::elected(3);
+    let leader = cluster.leader(cluster.nodes[0].shard_of(b"a"));
+    let sent = |cluster: &mut Cluster, request| {
+        cluster.sent.clear();
+        cluster.answer(leader, request);
+        let of_leader = cluster.sent.iter().filter(|(node, ..)| *node == leader);
+        of_leader.map(|&(_, replies, replies_first)| (replies, replies_first)).collect::<Vec<_>>()
+    };
+    // The entry, and then that it is committed.
+    assert_eq!(sent(&mut cluster, put("a", "1", Condition::Always)), [(0, false), (1, true)]);
+    assert_eq!(sent(&mut cluster, get("a")), [(0, false)], "the round of a read");
 }
 
 #[test]
