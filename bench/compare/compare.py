@@ -133,11 +133,11 @@ class Comparison:
         name = "bare hyper"
         reads, writes = ("--reads", 100), ("--reads", 0, "--via", "leader")
         stale = kv(64, *reads, "--consistency", "stale", "--via", "follower")
-        self.line("P1", ("HTTP stale GET, 64 connections", "stale GET 64"), name, "/s", (0.85, False), stale, hello(64))
-        self.line("P2", ("HTTP linearizable GET on the leader, 64", "GET leader 64"), name, "/s", (0.6, False), kv(64, *reads, "--via", "leader"), hello(64))
-        self.line("P2", ("the same on followers", "GET follower 64"), name, "/s", (0.45, False), kv(64, *reads, "--via", "follower"), hello(64))
-        self.line("P3", ("HTTP write, 32 B, sync on, 64", "write 64"), name, "/s", (0.35, False), kv(64, *writes), hello(64))
-        self.line("P3", ("the same, 512", "write 512"), name, "/s", (0.5, False), kv(512, *writes), hello(512))
+        self.line("P1", ("HTTP stale GET, 64 connections", "stale GET 64"), name, "/s", (1.1, False), stale, hello(64))
+        self.line("P2", ("HTTP linearizable GET on the leader, 64", "GET leader 64"), name, "/s", (0.8, False), kv(64, *reads, "--via", "leader"), hello(64))
+        self.line("P2", ("the same on followers", "GET follower 64"), name, "/s", (0.7, False), kv(64, *reads, "--via", "follower"), hello(64))
+        self.line("P3", ("HTTP write, 32 B, sync on, 64", "write 64"), name, "/s", (0.5, False), kv(64, *writes), hello(64))
+        self.line("P3", ("the same, 512", "write 512"), name, "/s", (0.65, False), kv(512, *writes), hello(512))
         self.measure()
 
     def resp(self, three, base):
@@ -157,12 +157,12 @@ class Comparison:
             return lambda: self.rate("resp", *via, *depth, "--reads", reads)
 
         always, plain = "redis, appendfsync always", "redis in memory"
-        self.line("P4", ("RESP SET, 8 connections of 512, sync on", "SET 8x512"), always, "/s", (0.75, False), ours(three, deep, 0), theirs(durable, deep, 0))
-        self.line("P5", ("RESP GET, 8 of 512, linearizable", "GET 8x512"), plain, "/s", (0.75, False), ours(three, deep, 100), theirs(memory, deep, 100))
+        self.line("P4", ("RESP SET, 8 connections of 512, sync on", "SET 8x512"), always, "/s", (1.5, False), ours(three, deep, 0), theirs(durable, deep, 0))
+        self.line("P5", ("RESP GET, 8 of 512, linearizable", "GET 8x512"), plain, "/s", (1.5, False), ours(three, deep, 100), theirs(memory, deep, 100))
         if one is not None:
-            self.line("P6", ("as P4, one node", "SET 8x512, one node"), always, "/s", (1, False), ours(one, deep, 0), theirs(durable, deep, 0))
-            self.line("P6", ("as P5, one node", "GET 8x512, one node"), plain, "/s", (1, False), ours(one, deep, 100), theirs(memory, deep, 100))
-        self.line("P7", ("RESP SET, 64 of 1, sync on", "SET 64x1"), always, "/s", (0.7, False), ours(three, shallow, 0), theirs(durable, shallow, 0))
+            self.line("P6", ("as P4, one node", "SET 8x512, one node"), always, "/s", (2, False), ours(one, deep, 0), theirs(durable, deep, 0))
+            self.line("P6", ("as P5, one node", "GET 8x512, one node"), plain, "/s", (1.2, False), ours(one, deep, 100), theirs(memory, deep, 100))
+        self.line("P7", ("RESP SET, 64 of 1, sync on", "SET 64x1"), always, "/s", (0.8, False), ours(three, shallow, 0), theirs(durable, shallow, 0))
         self.measure()
 
     def disk(self, three, port_base):
@@ -206,8 +206,8 @@ class Comparison:
             return lambda: self.rate("resp", "--url", three.urls, "--via", "leader", "-c", 8, "-P", 64, "--reads", reads)
 
         peer = "etcd 3.7.3"
-        self.line("P9", ("writes, 512 outstanding", "writes 8x64"), peer, "/s", (15, False), ours(0), theirs("put"))
-        self.line("P9", ("linearizable reads, 512 outstanding", "reads 8x64"), peer, "/s", (10, False), ours(100), theirs("range"))
+        self.line("P9", ("writes, 512 outstanding", "writes 8x64"), peer, "/s", (50, False), ours(0), theirs("put"))
+        self.line("P9", ("linearizable reads, 512 outstanding", "reads 8x64"), peer, "/s", (100, False), ours(100), theirs("range"))
         self.measure()
         self.end(etcd)
 
@@ -243,10 +243,10 @@ class Comparison:
         for address in (ours.addresses, f"127.0.0.1:{base + 30}"):
             self.bench("resp", "--address", address, "-c", 8, "-P", 256, "--keys", keys, "--distribution", "sequential", "--reads", 100, "-n", 1)
         mib = 1 << 20
-        self.once("P10", (f"resident set, {keys:,} keys of 16 B with 32 B values", "memory"), "MiB", 1.2, (ours.servers[0].resident_bytes() / mib, theirs.resident_bytes() / mib))
+        self.once("P10", (f"resident set, {keys:,} keys of 16 B with 32 B values", "memory"), "MiB", 1, (ours.servers[0].resident_bytes() / mib, theirs.resident_bytes() / mib))
         for server in (ours.servers[0], theirs):
             server.stop(signal.SIGKILL)
-        self.once("P11", ("kill -9, then until ready, with those keys", "restart"), "s", 1, (ours.servers[0].start(), theirs.start()))
+        self.once("P11", ("kill -9, then until ready, with those keys", "restart"), "s", 0.12, (ours.servers[0].start(), theirs.start()))
         self.end(ours)
         self.end(theirs)
 
@@ -273,7 +273,7 @@ class Comparison:
 
             return measured
 
-        self.line("P11", ("p99 of 1,500 writes/s while all nodes make all snapshots", "p99 in snapshots"), "without", "µs", (3, True), p99(three.checkpoint), p99(lambda: None))
+        self.line("P11", ("p99 of 1,500 writes/s while all nodes make all snapshots", "p99 in snapshots"), "without", "µs", (2, True), p99(three.checkpoint), p99(lambda: None))
         self.measure()
         self.end(three)
 

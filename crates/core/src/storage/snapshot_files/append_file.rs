@@ -1,8 +1,8 @@
 //! Append-only files: a new snapshot, and one that is being received.
 //!
 //! Owns how bytes get to the disk. Space is reserved before each write, so that a full disk fails
-//! the snapshot instead of the log. The file is synced often, so that no sync of it delays the syncs
-//! of the log for long. Nothing is read back. Unfinished files are useless after a restart.
+//! the snapshot instead of the log. The file is synced often, so that no sync of it delays those of
+//! the log for long. Nothing is read back. Unfinished files are useless after a restart.
 
 use alloc::vec::Vec;
 
