@@ -195,7 +195,7 @@ fn a_directory_without_its_log_is_refused() {
 fn two_processes_cannot_share_a_data_directory() {
     let cluster = Cluster::start(1);
     let directory = cluster.directory(1).display().to_string();
-    let output = crate::harness::tidelock()
+    let output = tidelock()
         .args(["serve", "--data-dir", &directory])
         .args(["--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--peer", "127.0.0.1:0"])
         .output()
@@ -211,7 +211,7 @@ fn a_taken_port_is_named() {
     let cluster = Cluster::start(1);
     let directory = tempfile::tempdir().expect("a temporary directory");
     let address = cluster.address(1).to_string();
-    let output = crate::harness::tidelock()
+    let output = tidelock()
         .args(["serve", "--resp", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--http", &address, "--data-dir"])
         .arg(directory.path())
         .output()
@@ -235,7 +235,7 @@ fn settings_that_make_no_sense_end_with_two() {
         &["serve", "--config", "/does/not/exist.toml"],
     ] {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let output = crate::harness::tidelock()
+        let output = tidelock()
             .args(arguments)
             .arg("--data-dir")
             .arg(directory.path())
