@@ -118,7 +118,7 @@ def calls(settings, line, server_roles):
     counted = subprocess.run([*command, "--", "sleep", str(settings.seconds)], capture_output=True, text=True, check=True).stderr
     requests = load.rate() * settings.seconds
     found = collections.Counter()
-    for name, task, count, event in re.findall(r"^(.*)-(\d+);(\d+);;([^;]+);", counted, re.M):
+    for task, count, event in re.findall(r"^.*-(\d+);(\d+);;([^;]+);", counted, re.M):
         if int(task) in load.roles:
             found[events[event], load.roles[int(task)][1]] += int(count) / requests
     return dict(found)
@@ -174,8 +174,8 @@ def measure(settings):
                     before = syncs(cluster)
                     found = times(settings, arguments_of_bench, roles)
                     count, seconds = (after - at_first for after, at_first in zip(syncs(cluster), before))
-                    if count > settings.seconds * 100 and side == "Tidelock":
-                        # The bench ran for longer than what is measured.
+                    if side == "Tidelock" and "--reads" in line and line[line.index("--reads") + 1] == 0:
+                        # The syncs are those of the whole run of the bench.
                         found["writes a sync", ""] = found["rate", ""] * (settings.seconds + 2 * LEAD_IN_S) / count
                         found["sync", ""] = 1e6 * seconds / count
                     found |= calls(settings, arguments_of_bench, roles)

@@ -59,7 +59,8 @@ pub struct Output {
     pub records: Vec<WalRecord>,
     /// Encoded messages for peers, each preceded by its shard, in frames.
     pub messages: Vec<(NodeId, Vec<Vec<u8>>)>,
-    /// Whether any of `messages` says more than what is committed.
+    /// Whether `messages` contain anything but appends without entries. These only tell followers
+    /// what is committed.
     pub is_awaited: bool,
     pub outcomes: Vec<(Origin, Outcome)>,
     /// Whether to report in `logged`: requests are traced.
@@ -407,7 +408,7 @@ pub(super) fn promises_no_entries(message: &Message) -> bool {
     matches!(message.get_msg_type(), MessageType::MsgReadIndex | MessageType::MsgHeartbeatResponse)
 }
 
-/// Whether a message only tells a follower what is committed.
+/// Whether a message is an append without entries, which only carries the commit index.
 fn tells_commit_only(message: &Message) -> bool {
     message.get_msg_type() == MessageType::MsgAppend && message.entries.is_empty()
 }

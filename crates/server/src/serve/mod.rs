@@ -372,7 +372,7 @@ struct Recovered {
     seed: u64,
 }
 
-/// Opens the certificate that the settings name, if they name one.
+/// Opens the certificate in the directory `tls_dir`, if that is set.
 fn open_tls(settings: &Settings) -> Result<Option<TlsAcceptor>, TlsError> {
     let Some(directory) = settings.tls_dir.clone() else { return Ok(None) };
     let paths = TlsPaths { directory, client_ca: settings.client_ca.clone() };

@@ -71,7 +71,8 @@ struct Cluster {
     trace: Vec<(u64, TraceEvent)>,
     /// What nodes reported of traced requests, with their numbers.
     spans: Vec<(u64, SpanEvent)>,
-    /// Of drives with frames: the node, the number of replies, and whether these go first.
+    /// One item for each drive that sent frames: its node, how many replies it gave, and
+    /// [`Actions::replies_first`].
     sent: Vec<(u64, usize, bool)>,
     /// Snapshot files, in the tests that use them; otherwise no snapshot ever finishes.
     files: Vec<SnapshotFiles<MemoryDisk>>,

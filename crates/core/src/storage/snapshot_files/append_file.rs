@@ -13,8 +13,8 @@ use super::format::{self, SnapshotFileKind, Trailer, file_name};
 
 /// Number of bytes between two syncs. A sync of the log that begins meanwhile waits until they are
 /// on the disk: with three nodes on one disk, one in a hundred took 1.9 ms without snapshots,
-/// 2.9 ms with 256 KiB, and 7.8 ms with 1 MiB. Without any syncs it took over 100 ms, because the
-/// next sync of the log then waits for all that the disk still holds in its cache.
+/// 2.9 ms with 256 KiB, and 7.8 ms with 1 MiB. Without a sync until the end of the snapshot it took
+/// 41 ms or more (docs/benchmarks/waits.md).
 const SYNC_BYTES: u64 = 256 << 10;
 
 /// A file to which bytes are appended.
