@@ -101,6 +101,10 @@ pub struct LockArgs {
     /// What others see as the value of the lock, such as the name of this machine
     #[arg(long, default_value = "", conflicts_with = "show")]
     pub value: OsString,
+    /// Runs the command for this process, which holds the lock: how `tidelock lock` makes sure that
+    /// no command outlives it.
+    #[arg(long, hide = true, value_name = "PID", conflicts_with = "show")]
+    pub holder: Option<i32>,
     /// The command to run
     #[arg(last = true, required_unless_present = "show", conflicts_with = "show")]
     pub command: Vec<OsString>,

@@ -1,17 +1,21 @@
 //! The command that runs while a lock is held.
 //!
 //! Owns its process group, its signals and its end. It is asked to end shortly before its lease
-//! does, and killed when the lease is lost.
+//! does, and killed when the lease is lost. Another process runs it, its [guard](super::guard),
+//! which kills it also if this process is killed.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
+use clap::ValueEnum;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tidelock_client::CliError;
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::args::LockArgs;
 use crate::lease::session::{LeaseLost, LeaseSession, Validity};
 
 /// The command gets SIGTERM when less than this part of the time to live is left.
@@ -20,10 +24,13 @@ const TERMINATION_MARGIN: u32 = 6;
 /// Added to the number of a signal that ended a process, for its exit code, as shells do.
 const SIGNAL_CODE: u8 = 128;
 
+/// This program, also after its file was replaced.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
 /// A command for a lock that is held.
 pub struct GuardedCommand<'a> {
-    /// The program and its arguments.
-    pub arguments: &'a [OsString],
+    /// The name of the lock and the command, as given to this process.
+    pub args: &'a LockArgs,
     /// The lease that holds the lock.
     pub session: &'a LeaseSession,
     /// The fence of the lock.
@@ -42,16 +49,7 @@ pub enum CommandEnd {
 impl GuardedCommand<'_> {
     /// Runs the command to its end.
     pub async fn run(&self, validity: &Validity, signals: &mut Signals) -> Result<CommandEnd, CliError> {
-        let (program, arguments) =
-            self.arguments.split_first().expect("invariant: the command line has a command");
-        let mut child = Command::new(program)
-            .args(arguments)
-            .env("TIDELOCK_FENCE", self.fence.to_string())
-            .env("TIDELOCK_LEASE", &self.session.id)
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(CliError::io(program.to_string_lossy()))?;
+        let mut child = self.guard().spawn().map_err(CliError::io(OWN_PROGRAM))?;
         let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let send = |signal| {
             // All processes of the group may have ended.
@@ -64,12 +62,11 @@ impl GuardedCommand<'_> {
             tokio::select! {
                 biased;
                 ended = child.wait() => {
-                    let status = ended.map_err(CliError::io(program.to_string_lossy()))?;
-                    return Ok(CommandEnd::Exited(code(status)));
+                    return Ok(CommandEnd::Exited(code(ended.map_err(CliError::io(OWN_PROGRAM))?)));
                 }
                 lost = &mut lost => {
                     send(Signal::KILL);
-                    child.wait().await.map_err(CliError::io(program.to_string_lossy()))?;
+                    child.wait().await.map_err(CliError::io(OWN_PROGRAM))?;
                     return Ok(CommandEnd::Killed(lost));
                 }
                 () = &mut termination, if !is_terminated => {
@@ -81,9 +78,27 @@ impl GuardedCommand<'_> {
             }
         }
     }
+
+    /// The guard of the command, in a process group of its own.
+    fn guard(&self) -> Command {
+        let LockArgs { name, client, command, .. } = self.args;
+        let output = client.output.to_possible_value().expect("invariant: every form has a name");
+        let mut guard = Command::new(OWN_PROGRAM);
+        guard
+            .arg0("tidelock")
+            .args([OsStr::new("lock"), OsStr::from_bytes(&name.0)])
+            .args(["--output", output.get_name()])
+            .args(["--holder", &std::process::id().to_string(), "--"])
+            .args(command)
+            .env("TIDELOCK_FENCE", self.fence.to_string())
+            .env("TIDELOCK_LEASE", &self.session.id)
+            .process_group(0);
+        guard
+    }
 }
 
-fn code(status: ExitStatus) -> u8 {
+/// The exit code of a process as shells have it.
+pub fn code(status: ExitStatus) -> u8 {
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     let signal = || status.signal().and_then(|signal| u8::try_from(signal).ok());
     code.or_else(|| signal().map(|signal| SIGNAL_CODE.saturating_add(signal))).unwrap_or(1)

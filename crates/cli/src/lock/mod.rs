@@ -4,6 +4,7 @@
 //! command first, then the lease, and with it the lock. The command never runs longer than the
 //! lease lasts, as far as the clock of this machine can tell.
 
+mod guard;
 mod guarded_command;
 
 use std::os::unix::ffi::OsStrExt;
@@ -37,7 +38,10 @@ pub fn run(args: &LockArgs) -> Result<(), CliError> {
         return show(args);
     }
     let runtime = session::runtime()?;
-    let outcome = runtime.block_on(hold(args));
+    let outcome = match args.holder {
+        Some(holder) => runtime.block_on(guard::run(holder, &args.command)),
+        None => runtime.block_on(hold(args)),
+    };
     // A request may still wait for the lock.
     runtime.shutdown_background();
     outcome
@@ -70,7 +74,7 @@ async fn hold(args: &LockArgs) -> Result<(), CliError> {
     };
     let outcome = match fence {
         Ok(fence) => {
-            let command = GuardedCommand { arguments: &args.command, session: &session, fence };
+            let command = GuardedCommand { args, session: &session, fence };
             run_command(&command, &validity, &mut signals).await
         }
         Err(error) => Err(error),

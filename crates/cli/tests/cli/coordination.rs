@@ -244,6 +244,25 @@ fn the_command_passes_on_codes_and_signals_and_shows_who_holds() {
     assert_eq!(lock(&cluster, 1, "jobs")["holder"], Value::Null);
 }
 
+/// Nothing that the command has started goes on either: its output ends.
+#[test]
+fn the_command_of_a_killed_holder_is_killed() {
+    let cluster = Cluster::start(1);
+    let shell = Shell::of(&cluster);
+    let mut holder = locked(&shell, &["--ttl", "1s"], "sleep 1000 & echo held; wait");
+    assert_eq!(holder.lines().next_line(), "held");
+    holder.signal(Signal::KILL);
+    // Waits until no process has its standard error any more.
+    assert!(!holder.output().status.success());
+    let next = locked(&shell, &[], "echo next").output();
+    assert!(next.status.success(), "{next:?}");
+    assert_eq!(next.stdout, b"next\n");
+
+    // A guard does not start a command for a process that did not start it.
+    let refused = shell.failed(&["lock", "jobs", "--holder", "1", "--", "true"]);
+    assert!(refused.contains("the command was not started"), "{refused}");
+}
+
 /// Without a leader, no lease is granted: the command asks again until there is one.
 #[test]
 fn a_lock_is_waited_for_while_there_is_no_leader() {
