@@ -17,7 +17,7 @@ import time
 
 from machine import ROOT, machine
 from results import described, write_page
-from servers import Cluster, Server, connects, get, redis
+from servers import Cluster, Server, connects, get, node_threads, redis, threads
 
 CONNECTIONS = 64
 # The load runs for this long before it is measured.
@@ -68,13 +68,9 @@ def used(roles):
     return found
 
 
-def tasks_of(process, role_of):
-    """The threads of a process: their process and role."""
-    found = {}
-    for task in map(int, os.listdir(f"/proc/{process}/task")):
-        with open(f"/proc/{process}/task/{task}/comm", encoding="utf-8") as comm:
-            found[task] = (process, role_of(task, comm.read().strip()))
-    return found
+def all_as(role, process):
+    """The threads of a process, all with one role."""
+    return {task: (process, role) for task in threads(process)}
 
 
 class Load:
@@ -84,7 +80,7 @@ class Load:
         command = [settings.binary, "bench", *map(str, line), "--warm-up-s", "0", "-d", str(settings.seconds + 2 * LEAD_IN_S), "--json"]
         self.bench = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         time.sleep(LEAD_IN_S)
-        self.roles = server_roles() | tasks_of(self.bench.pid, lambda *_: "client")
+        self.roles = server_roles() | all_as("client", self.bench.pid)
 
     def rate(self):
         found = json.loads(self.bench.communicate()[0])
@@ -130,13 +126,8 @@ def cluster_roles(cluster):
     def roles():
         found = {}
         for index, server in enumerate(cluster.servers):
-            whose = "leader" if index == first else "followers"
-
-            def role(task, name, process=server.process.pid, whose=whose):
-                kind = "worker" if task == process else "log" if name == "disk" else "other threads"
-                return f"{whose}: {kind}"
-
-            found |= tasks_of(server.process.pid, role)
+            whose, process = "leader" if index == first else "followers", server.process.pid
+            found |= {task: (process, f"{whose}: {role}") for task, role in node_threads(process).items()}
         return found
 
     return roles
@@ -167,7 +158,7 @@ def measure(settings):
         for turn in range(settings.rounds):
             for name, line, peer in LOADS:
                 server, their_line = peers[peer]
-                theirs = (their_line, lambda server=server: tasks_of(server.process.pid, lambda *_: "server"))
+                theirs = (their_line, lambda server=server: all_as("server", server.process.pid))
                 ours = ((*line, "--url", cluster.urls), cluster_roles(cluster))
                 sides = [("Tidelock", ours), (peer, theirs)]
                 for side, (arguments_of_bench, roles) in sides if turn % 2 == 0 else reversed(sides):

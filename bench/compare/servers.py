@@ -54,6 +54,27 @@ class Server:
         raise RuntimeError(f"{self.name} has no resident set")
 
 
+def threads(process):
+    """The threads of a process: number and name. Those that end meanwhile are left out."""
+    found = {}
+    for task in map(int, os.listdir(f"/proc/{process}/task")):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            with open(f"/proc/{process}/task/{task}/comm", encoding="utf-8") as comm:
+                found[task] = comm.read().strip()
+    return found
+
+
+def node_threads(process):
+    """The threads of a node: number and role. The worker is the first one, which drives the node."""
+
+    def role(task, name):
+        if task == process:
+            return "worker"
+        return "log" if name == "disk" else "other workers" if name.startswith("worker") else "other threads"
+
+    return {task: role(task, name) for task, name in threads(process).items()}
+
+
 def get(url, context=None):
     """The body, or None after any failure."""
     with contextlib.suppress(OSError):

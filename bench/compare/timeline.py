@@ -17,7 +17,7 @@ import time
 
 from machine import ROOT, machine
 from results import described, write_page
-from servers import Cluster
+from servers import Cluster, node_threads
 
 REQUEST = b"*3\r\n$3\r\nSET\r\n$5\r\nhello\r\n$32\r\n" + b"v" * 32 + b"\r\n"
 EVENTS = ("raw_syscalls:sys_enter", "raw_syscalls:sys_exit", "sched:sched_switch")
@@ -103,11 +103,7 @@ def threads(cluster, first):
     found = {os.getpid(): (None, "client")}
     for index, server in enumerate(cluster.servers):
         node = 0 if index == first else 1 + sum(other != first for other in range(index))
-        for task in os.listdir(f"/proc/{server.process.pid}/task"):
-            with open(f"/proc/{server.process.pid}/task/{task}/comm", encoding="utf-8") as comm:
-                name = comm.read().strip()
-            role = "worker" if int(task) == server.process.pid else "log" if name == "disk" else "other"
-            found[int(task)] = (node, role)
+        found |= {task: (node, role) for task, role in node_threads(server.process.pid).items()}
     return found
 
 

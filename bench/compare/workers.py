@@ -6,6 +6,8 @@ A simulation of queues then has more cores than this machine, fed with these cos
 """
 
 import argparse
+import collections
+import contextlib
 import heapq
 import json
 import os
@@ -17,7 +19,7 @@ import subprocess
 
 from machine import ROOT, machine
 from results import described, write_page
-from servers import Cluster, get
+from servers import Cluster, get, node_threads
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 CONNECTIONS = 64
@@ -52,21 +54,13 @@ def arguments():
 
 
 def thread_seconds(server):
-    """Processor time of each role: the first worker, the other ones, the log, and the rest."""
-    used = dict.fromkeys(("first", "others", "log", "rest"), 0.0)
-    tasks = f"/proc/{server.process.pid}/task"
-    for task in os.listdir(tasks):
-        try:
-            with open(f"{tasks}/{task}/stat", encoding="utf-8") as stat:
-                name, fields = re.fullmatch(r"\d+ \((.*)\) (.*)", stat.read(), re.S).groups()
-        except FileNotFoundError:
-            continue
-        fields = fields.split()
-        if int(task) == server.process.pid:
-            role = "first"
-        else:
-            role = "others" if name.startswith("worker") else "log" if name.startswith(("disk", "log", "wal")) else "rest"
-        used[role] += (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+    """Processor time of each role."""
+    used = collections.Counter()
+    for task, role in node_threads(server.process.pid).items():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            with open(f"/proc/{server.process.pid}/task/{task}/stat", encoding="utf-8") as stat:
+                fields = stat.read().rpartition(")")[2].split()
+            used[role] += (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
     return used
 
 
@@ -127,9 +121,9 @@ def costs(figures, load):
 
     With two workers, half of the requests are of the first worker's connections, and those of the other one cross.
     """
-    own = figures[load, "one worker"]["first"]
+    own = figures[load, "one worker"]["worker"]
     two = figures[load, "two workers"]
-    return own, 2 * two["others"], max(0.05, 2 * two["first"] - own)
+    return own, 2 * two["other workers"], max(0.05, 2 * two["worker"] - own)
 
 
 class Simulation:
@@ -217,8 +211,8 @@ def tables(figures):
     for load, _, _ in LOADS:
         for shape, _, _ in SHAPES:
             found = figures[load, shape]
-            others = f"{found['others']:.1f}" if shape == "two workers" else "–"
-            lines.append(f"| {load} | {shape} | {found['rate']:,.0f} | {found['first']:.1f} | {others} | {found['log']:.1f} |")
+            others = f"{found['other workers']:.1f}" if shape == "two workers" else "–"
+            lines.append(f"| {load} | {shape} | {found['rate']:,.0f} | {found['worker']:.1f} | {others} | {found['log']:.1f} |")
     lines += ["", "## More cores than this machine has", ""]
     lines.append("- A request costs *own* if its connection and its shard have the same worker. Otherwise it costs *serve* at the worker of its connection and *drive* at that of its shard. From the lines above: with two workers, half of the requests cross.")
     lines.append("- The bound of a node whose shards one worker drives is 1 / drive.")
