@@ -62,7 +62,12 @@ impl GuardedCommand<'_> {
             tokio::select! {
                 biased;
                 ended = child.wait() => {
-                    return Ok(CommandEnd::Exited(code(ended.map_err(CliError::io(OWN_PROGRAM))?)));
+                    let status = ended.map_err(CliError::io(OWN_PROGRAM))?;
+                    if status.signal().is_some() {
+                        // Somebody killed the guard, and the command may go on.
+                        send(Signal::KILL);
+                    }
+                    return Ok(CommandEnd::Exited(code(status)));
                 }
                 lost = &mut lost => {
                     send(Signal::KILL);

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::Stdio;
 use std::thread;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::harness::client::Raw;
@@ -244,7 +244,8 @@ fn the_command_passes_on_codes_and_signals_and_shows_who_holds() {
     assert_eq!(lock(&cluster, 1, "jobs")["holder"], Value::Null);
 }
 
-/// Nothing that the command has started goes on either: its output ends.
+/// Nothing that the command has started goes on either, if holder or guard is killed: its output
+/// ends.
 #[test]
 fn the_command_of_a_killed_holder_is_killed() {
     let cluster = Cluster::start(1);
@@ -257,6 +258,12 @@ fn the_command_of_a_killed_holder_is_killed() {
     let next = locked(&shell, &[], "echo next").output();
     assert!(next.status.success(), "{next:?}");
     assert_eq!(next.stdout, b"next\n");
+
+    // Its guard is killed alone.
+    let mut holder = locked(&shell, &[], "sleep 1000 & echo $PPID; wait");
+    let guard = Pid::from_raw(holder.lines().next_line().parse().expect("a number")).expect("a process");
+    kill_process(guard, Signal::KILL).expect("it runs");
+    assert_eq!(holder.output().status.code(), Some(137));
 
     // A guard does not start a command for a process that did not start it.
     let refused = shell.failed(&["lock", "jobs", "--holder", "1", "--", "true"]);
