@@ -6,6 +6,7 @@ See README.md.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -14,9 +15,10 @@ import subprocess
 import sys
 
 from machine import ROOT, machine, others_share
-from servers import Cluster
+from servers import Cluster, SecureCluster, threads
 
-# Name, what it measures, nodes, subcommand and its options. P8 is judged by the median latency, all others by their rate.
+# Name, what it measures, cluster, subcommand and its options. A cluster is a number of nodes, or three with TLS and tokens. P8 is judged by the median latency, all others by their rate.
+SECURE = "secure"
 DEEP, SHALLOW = ("-c", 8, "-P", 512), ("-c", 64, "-P", 1)
 ONE_KEY, LEADER, FOLLOWER = ("--distribution", "one"), ("--via", "leader"), ("--via", "follower")
 READS, WRITES = ("--reads", 100), ("--reads", 0)
@@ -35,6 +37,10 @@ LINES = [
     ("P8", "the same, one node", 1, ("kv", *ONE_KEY, "-c", 1, *WRITES, *LEADER)),
     ("P9", "RESP SET, 8 of 64", 3, ("resp", *LEADER, "-c", 8, "-P", 64, *WRITES)),
     ("P9", "RESP GET, 8 of 64, linearizable", 3, ("resp", *LEADER, "-c", 8, "-P", 64, *READS)),
+    ("P13", "HTTP linearizable GET with TLS and tokens, 64", SECURE, ("kv", *ONE_KEY, "-c", 64, *READS, *LEADER)),
+    ("P13", "HTTP write with TLS and tokens, 64", SECURE, ("kv", *ONE_KEY, "-c", 64, *WRITES, *LEADER)),
+    ("P13", "RESP SET with TLS and tokens, 64 of 1", SECURE, ("resp", "--tls", *LEADER, *SHALLOW, *WRITES)),
+    ("P13", "RESP SET with TLS and tokens, 8 of 512", SECURE, ("resp", "--tls", *LEADER, *DEEP, *WRITES)),
 ]
 
 
@@ -51,9 +57,11 @@ def arguments():
     return parser.parse_args()
 
 
-def cluster(binary, directory, nodes, port_base):
+def cluster(binary, directory, kind, port_base):
     """A cluster of any build: an early one has no listener for Redis Cluster, so it cannot be told to leave it out."""
-    found = Cluster(binary, directory, nodes, port_base)
+    if kind == SECURE:
+        return SecureCluster(binary, directory, 3, port_base)
+    found = Cluster(binary, directory, kind, port_base)
     options = subprocess.run([binary, "serve", "--help"], capture_output=True, text=True, check=True).stdout
     if "--resp-cluster" not in options:
         for server in found.servers:
@@ -62,30 +70,47 @@ def cluster(binary, directory, nodes, port_base):
     return found
 
 
-def figure(name, settings, line, side):
-    """Requests a second, or for P8 microseconds. A wrong answer ends the comparison."""
+def processor_us(cluster):
+    """Microseconds for which all threads of the nodes have run."""
+    total = 0
+    for server in cluster.servers:
+        for task in threads(server.process.pid):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                with open(f"/proc/{server.process.pid}/task/{task}/schedstat", encoding="ascii") as schedstat:
+                    total += int(schedstat.read().split()[0]) / 1e3
+    return total
+
+
+def figures(name, settings, line, side):
+    """Requests a second, or for P8 microseconds; and the processor time that all nodes took, by the rate. A wrong answer ends the comparison.
+
+    The latter counts preparation and warm-up too, so it means something only beside that of the other build.
+    """
     subcommand, *options = map(str, line)
-    command = [side.binary, "bench", subcommand, "--url", side.urls, *options, "-d", str(settings.seconds), "--json"]
+    command = [side.binary, "bench", subcommand, "--url", side.urls, *side.credentials, *options, "-d", str(settings.seconds), "--json"]
+    before = processor_us(side)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    used = processor_us(side) - before
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: {done.stderr.strip()} {done.stdout[:2000]}")
     report = json.loads(done.stdout)
     if report["errors"] > 0:
         print(f"    {report['errors']} errors: {report['error_counts']}", file=sys.stderr)
-    return report["latency_us"]["percentiles"]["50"] if name == "P8" else report["requests_per_second"]
+    figure = report["latency_us"]["percentiles"]["50"] if name == "P8" else report["requests_per_second"]
+    return figure, used / report["requests_per_second"]
 
 
 def measure(settings, sides, lines):
-    """For each line, both builds' figures of all rounds, and how busy others kept the machine before each round."""
+    """For each line, both builds' figures of all rounds, with the processor time, and how busy others kept the machine before each round."""
     found = [([], [], []) for _ in lines]
     for turn in range(settings.rounds):
         busy = others_share()
-        for (name, what, nodes, line), (ours, theirs, busy_rounds) in zip(lines, found):
+        for (name, what, kind, line), (ours, theirs, busy_rounds) in zip(lines, found):
             busy_rounds.append(busy)
             both = [(ours, "now"), (theirs, "before")]
-            for figures, side in both if turn % 2 == 0 else reversed(both):
-                figures.append(figure(name, settings, line, sides[side, nodes]))
-            print(f"round {turn + 1} {name} {what}: {ours[-1]:,.0f} beside {theirs[-1]:,.0f}", flush=True)
+            for rounds, side in both if turn % 2 == 0 else reversed(both):
+                rounds.append(figures(name, settings, line, sides[side, kind]))
+            print(f"round {turn + 1} {name} {what}: {ours[-1][0]:,.0f} beside {theirs[-1][0]:,.0f}", flush=True)
     return found
 
 
@@ -93,14 +118,14 @@ def table(settings, lines, found):
     run = machine(settings)
     print("\n" + "; ".join(f"{name} {value}" for name, value in run.items()))
     print(f"\nBefore: {settings.commit}. P8 in µs, so less is better; all others in requests a second.\n")
-    print("| # | load | now | before | now / before (least, most) | others' load |\n|---|---|---|---|---|---|")
+    print("| # | load | now | before | now / before (least, most) | processor time of a request, now / before | others' load |")
+    print("|---|---|---|---|---|---|---|")
     for (name, what, _, _), (ours, theirs, busy) in zip(lines, found):
-        ratios = [now / before for now, before in zip(ours, theirs)]
-        middle = statistics.median
-        print(
-            f"| {name} | {what} | {middle(ours):,.0f} | {middle(theirs):,.0f} "
-            f"| {middle(ratios):.2f} ({min(ratios):.2f}, {max(ratios):.2f}) | at most {max(busy):.0%} |"
-        )
+        cells = [f"{statistics.median(figure for figure, _ in side):,.0f}" for side in (ours, theirs)]
+        for each in (0, 1):
+            ratios = [now[each] / before[each] for now, before in zip(ours, theirs)]
+            cells.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f}, {max(ratios):.2f})")
+        print(f"| {name} | {what} | {' | '.join(cells)} | at most {max(busy):.0%} |")
 
 
 def main():
@@ -115,10 +140,10 @@ def main():
     sides, ports = {}, settings.port_base
     try:
         for side, binary in builds:
-            for nodes in sorted({nodes for _, _, nodes, _ in lines}):
-                sides[side, nodes] = cluster(binary, os.path.join(directory, f"{side}{nodes}"), nodes, ports)
-                sides[side, nodes].start()
-                ports += 40
+            for kind in {kind: None for _, _, kind, _ in lines}:
+                sides[side, kind] = cluster(binary, os.path.join(directory, f"{side}{kind}"), kind, ports)
+                sides[side, kind].start()
+                ports += 30
         found = measure(settings, sides, lines)
     finally:
         for servers in sides.values():
