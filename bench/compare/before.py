@@ -6,7 +6,6 @@ See README.md.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import shutil
@@ -15,9 +14,10 @@ import subprocess
 import sys
 
 from machine import ROOT, machine, others_share
-from servers import Cluster, SecureCluster, threads
+from servers import Cluster, SecureCluster, task_times, threads
 
-# Name, what it measures, cluster, subcommand and its options. A cluster is a number of nodes, or three with TLS and tokens. P8 is judged by the median latency, all others by their rate.
+# Name, what it measures, cluster, subcommand and its options. The cluster is a number of nodes, or SECURE: three nodes with
+# TLS and tokens. P8 is judged by the median latency, all others by their rate.
 SECURE = "secure"
 DEEP, SHALLOW = ("-c", 8, "-P", 512), ("-c", 64, "-P", 1)
 ONE_KEY, LEADER, FOLLOWER = ("--distribution", "one"), ("--via", "leader"), ("--via", "follower")
@@ -72,13 +72,9 @@ def cluster(binary, directory, kind, port_base):
 
 def processor_us(cluster):
     """Microseconds for which all threads of the nodes have run."""
-    total = 0
-    for server in cluster.servers:
-        for task in threads(server.process.pid):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                with open(f"/proc/{server.process.pid}/task/{task}/schedstat", encoding="ascii") as schedstat:
-                    total += int(schedstat.read().split()[0]) / 1e3
-    return total
+    processes = [server.process.pid for server in cluster.servers]
+    times = [task_times(process, task) for process in processes for task in threads(process)]
+    return sum(ran for ran, _ in filter(None, times))
 
 
 def figures(name, settings, line, side):
@@ -140,7 +136,7 @@ def main():
     sides, ports = {}, settings.port_base
     try:
         for side, binary in builds:
-            for kind in {kind: None for _, _, kind, _ in lines}:
+            for kind in dict.fromkeys(kind for _, _, kind, _ in lines):
                 sides[side, kind] = cluster(binary, os.path.join(directory, f"{side}{kind}"), kind, ports)
                 sides[side, kind].start()
                 ports += 30

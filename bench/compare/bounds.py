@@ -6,7 +6,6 @@ how long it could have run but had no processor. A second run counts system call
 
 import argparse
 import collections
-import contextlib
 import json
 import os
 import re
@@ -17,7 +16,7 @@ import time
 
 from machine import ROOT, machine
 from results import described, write_page
-from servers import Cluster, Server, connects, get, node_threads, redis, threads
+from servers import Cluster, Server, connects, get, node_threads, redis, task_times, threads
 
 CONNECTIONS = 64
 # The load runs for this long before it is measured.
@@ -59,13 +58,8 @@ def idle_seconds():
 
 def used(roles):
     """Microseconds that each thread has run, and that it has waited for a processor. Threads that have ended are left out."""
-    found = {}
-    for task, (process, _) in roles.items():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            with open(f"/proc/{process}/task/{task}/schedstat", encoding="ascii") as schedstat:
-                ran, waited, _ = map(int, schedstat.read().split())
-            found[task] = (ran / 1e3, waited / 1e3)
-    return found
+    found = {task: task_times(process, task) for task, (process, _) in roles.items()}
+    return {task: times for task, times in found.items() if times}
 
 
 def all_as(role, process):

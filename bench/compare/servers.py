@@ -75,6 +75,15 @@ def node_threads(process):
     return {task: role(task, name) for task, name in threads(process).items()}
 
 
+def task_times(process, task):
+    """Microseconds that a thread has run, and that it has waited for a processor; None if it has ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        with open(f"/proc/{process}/task/{task}/schedstat", encoding="ascii") as schedstat:
+            ran, waited, _ = map(int, schedstat.read().split())
+        return ran / 1e3, waited / 1e3
+    return None
+
+
 def get(url, context=None):
     """The body, or None after any failure."""
     with contextlib.suppress(OSError):

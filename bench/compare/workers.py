@@ -7,7 +7,6 @@ A simulation of queues then has more cores than this machine, fed with these cos
 
 import argparse
 import collections
-import contextlib
 import heapq
 import json
 import os
@@ -19,9 +18,8 @@ import subprocess
 
 from machine import ROOT, machine
 from results import described, write_page
-from servers import Cluster, get, node_threads
+from servers import Cluster, get, node_threads, task_times
 
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 CONNECTIONS = 64
 # name, arguments of bench without the number of connections.
 LOADS = (
@@ -53,14 +51,12 @@ def arguments():
     return found
 
 
-def thread_seconds(server):
-    """Processor time of each role."""
+def thread_us(server):
+    """Microseconds for which the threads of each role have run."""
     used = collections.Counter()
     for task, role in node_threads(server.process.pid).items():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            with open(f"/proc/{server.process.pid}/task/{task}/stat", encoding="utf-8") as stat:
-                fields = stat.read().rpartition(")")[2].split()
-            used[role] += (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+        ran, _ = task_times(server.process.pid, task) or (0, 0)
+        used[role] += ran
     return used
 
 
@@ -79,17 +75,17 @@ def measure(settings, clusters, line, connections):
     commands = [[settings.binary, "bench", *map(str, line), "-c", str(connections // len(clusters)), "--url", cluster.urls, "--json"] for cluster in clusters]
     for command in commands:
         subprocess.run([*command, "-n", "1"], check=True, capture_output=True)
-    before = thread_seconds(clusters[0].servers[0])
+    before = thread_us(clusters[0].servers[0])
     syncs = [metric(clusters[0], f"tidelock_wal_fsync_duration_seconds_{part}") for part in ("sum", "count")]
     flags = ["--no-prepare", "--warm-up-s", "0", "-d", str(settings.seconds)]
     running = [subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, text=True) for command in commands]
     found = [json.loads(process.communicate()[0]) for process in running]
-    after = thread_seconds(clusters[0].servers[0])
+    after = thread_us(clusters[0].servers[0])
     for result in found:
         if result["errors"]:
             raise RuntimeError(f"{line}: {result['error_counts']}")
     own = found[0]["requests_per_second"] * settings.seconds
-    costs = {role: 1e6 * (after[role] - before[role]) / own for role in after}
+    costs = {role: (after[role] - before[role]) / own for role in after}
     return {"rate": sum(result["requests_per_second"] for result in found), "sync": sync_us(clusters[0], syncs), **costs}
 
 

@@ -101,9 +101,9 @@ pub struct LockArgs {
     /// What others see as the value of the lock, such as the name of this machine
     #[arg(long, default_value = "", conflicts_with = "show")]
     pub value: OsString,
-    /// Runs the command for this process, which holds the lock: how `tidelock lock` makes sure that
-    /// no command outlives it.
-    #[arg(long, hide = true, value_name = "PID", conflicts_with = "show")]
+    /// Runs as the guard of the command for the process PID, which holds the lock. `tidelock lock`
+    /// starts itself with it.
+    #[arg(long, hide = true, value_name = "PID", conflicts_with = "show", value_parser = clap::value_parser!(i32).range(1..))]
     pub holder: Option<i32>,
     /// The command to run
     #[arg(last = true, required_unless_present = "show", conflicts_with = "show")]

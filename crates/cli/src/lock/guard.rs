@@ -1,9 +1,9 @@
-//! The process between `tidelock lock` and its command: it ends the command if `tidelock lock` ends
-//! first.
+//! The guard: a second process of `tidelock lock`, which starts the command and kills it when the
+//! first process, the holder of the lock, has ended.
 //!
-//! Owns noticing that end. A process that is killed with SIGKILL cannot end its children, and the
-//! command must not go on without the lock. This process leads the process group of the command and
-//! kills the whole group.
+//! Owns how the end of the holder is detected. A process that gets SIGKILL cannot kill its own
+//! children, and the command must not run without the lock. The guard is the leader of the process
+//! group in which the command runs, and kills the whole group.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -16,19 +16,19 @@ use tokio::process::Command;
 
 use super::guarded_command::{Signals, code};
 
-/// What an error of the system concerns.
+/// Names the holder in error messages.
 const HOLDER: &str = "the process that holds the lock";
 
-/// Runs the command until it ends, and ends with its exit code, or until the process `holder` has
-/// ended, which must be the parent of this one.
+/// Runs the command, and returns its exit code as an error unless it is 0. Kills the command, and
+/// this process with it, when `holder`, the parent of this process, has ended.
 pub async fn run(holder: i32, command: &[OsString]) -> Result<(), CliError> {
-    // Signals for the group reach this process too. Only the command shall act on them.
+    // The holder sends signals to the whole group. This process ignores them: the command decides
+    // what to do.
     let _signals = Signals::new()?;
-    let holder = Pid::from_raw(holder).filter(|holder| holder.as_raw_nonzero().get() > 0);
-    let holder =
-        holder.ok_or_else(|| CliError::Usage("--holder needs the number of a process".to_owned()))?;
+    let holder = Pid::from_raw(holder).expect("invariant: the command line takes positive numbers only");
     let end = pidfd_open(holder, PidfdFlags::empty()).map_err(|error| CliError::io(HOLDER)(error.into()))?;
-    // Only now: another process may have got the number of a holder that has ended.
+    // After `pidfd_open`: if the holder is still the parent, the descriptor is not that of a later
+    // process with the same number.
     if getppid() != Some(holder) {
         return Err(CliError::Failed(format!("{HOLDER} has ended: the command was not started")));
     }
@@ -40,7 +40,7 @@ pub async fn run(holder: i32, command: &[OsString]) -> Result<(), CliError> {
             0 => Ok(()),
             code => Err(CliError::Command(code)),
         },
-        // This process is a member of the group, too.
+        // This kills the guard too, which is in the group.
         () = ended(end) => kill_process_group(getpgrp(), Signal::KILL).map_err(|error| failed(error.into())),
     }
 }
@@ -48,6 +48,6 @@ pub async fn run(holder: i32, command: &[OsString]) -> Result<(), CliError> {
 /// Completes when a process has ended.
 async fn ended(process: OwnedFd) {
     let wait = move || while poll(&mut [PollFd::new(&process, PollFlags::IN)], None) == Err(Errno::INTR) {};
-    // An error means that the runtime is shut down.
+    // This fails only while the runtime shuts down.
     let _ = tokio::task::spawn_blocking(wait).await;
 }

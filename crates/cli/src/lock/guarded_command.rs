@@ -1,8 +1,8 @@
 //! The command that runs while a lock is held.
 //!
 //! Owns its process group, its signals and its end. It is asked to end shortly before its lease
-//! does, and killed when the lease is lost. Another process runs it, its [guard](super::guard),
-//! which kills it also if this process is killed.
+//! does, and killed when the lease is lost. It is a child of the [guard](super::guard), a second
+//! process, which kills it if this process has ended.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -24,12 +24,12 @@ const TERMINATION_MARGIN: u32 = 6;
 /// Added to the number of a signal that ended a process, for its exit code, as shells do.
 const SIGNAL_CODE: u8 = 128;
 
-/// This program, also after its file was replaced.
+/// The executable of this process, even if an upgrade has replaced its file.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// A command for a lock that is held.
 pub struct GuardedCommand<'a> {
-    /// The name of the lock and the command, as given to this process.
+    /// The arguments of `tidelock lock`.
     pub args: &'a LockArgs,
     /// The lease that holds the lock.
     pub session: &'a LeaseSession,
@@ -64,7 +64,7 @@ impl GuardedCommand<'_> {
                 ended = child.wait() => {
                     let status = ended.map_err(CliError::io(OWN_PROGRAM))?;
                     if status.signal().is_some() {
-                        // Somebody killed the guard, and the command may go on.
+                        // The guard itself was killed, so the command may still run.
                         send(Signal::KILL);
                     }
                     return Ok(CommandEnd::Exited(code(status)));
@@ -102,7 +102,7 @@ impl GuardedCommand<'_> {
     }
 }
 
-/// The exit code of a process as shells have it.
+/// The exit code that a shell would report for this status.
 pub fn code(status: ExitStatus) -> u8 {
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     let signal = || status.signal().and_then(|signal| u8::try_from(signal).ok());

@@ -244,8 +244,8 @@ fn the_command_passes_on_codes_and_signals_and_shows_who_holds() {
     assert_eq!(lock(&cluster, 1, "jobs")["holder"], Value::Null);
 }
 
-/// Nothing that the command has started goes on either, if holder or guard is killed: its output
-/// ends.
+/// If `tidelock lock` or its guard is killed, the command and all processes that it has started are
+/// killed.
 #[test]
 fn the_command_of_a_killed_holder_is_killed() {
     let cluster = Cluster::start(1);
@@ -253,19 +253,19 @@ fn the_command_of_a_killed_holder_is_killed() {
     let mut holder = locked(&shell, &["--ttl", "1s"], "sleep 1000 & echo held; wait");
     assert_eq!(holder.lines().next_line(), "held");
     holder.signal(Signal::KILL);
-    // Waits until no process has its standard error any more.
+    // Returns once every process that inherited its standard error has ended.
     assert!(!holder.output().status.success());
     let next = locked(&shell, &[], "echo next").output();
     assert!(next.status.success(), "{next:?}");
     assert_eq!(next.stdout, b"next\n");
 
-    // Its guard is killed alone.
+    // Only the guard is killed, the parent of the command.
     let mut holder = locked(&shell, &[], "sleep 1000 & echo $PPID; wait");
     let guard = Pid::from_raw(holder.lines().next_line().parse().expect("a number")).expect("a process");
     kill_process(guard, Signal::KILL).expect("it runs");
     assert_eq!(holder.output().status.code(), Some(137));
 
-    // A guard does not start a command for a process that did not start it.
+    // A guard refuses to start the command if its parent is not the holder.
     let refused = shell.failed(&["lock", "jobs", "--holder", "1", "--", "true"]);
     assert!(refused.contains("the command was not started"), "{refused}");
 }
