@@ -297,6 +297,9 @@ fn secrets_are_sealed_again_with_another_key() {
         let (status, text) = secrets.ask(node, &old, &admin, &json!(null));
         assert!(status == 409 && text.contains("k1"), "the history keeps the old seal: {text}");
     }
+    let body = json!({ "revision": before });
+    let preview = secrets.done(1, "POST /rollback?dry_run=true", &admin, &body);
+    assert!(preview["notes"][0].as_str().is_some_and(|note| note.contains("needs the key")), "{preview}");
     // A bad file is reported, and the keys in use stay.
     write_private(&key_file(secrets.home.path(), 1), "nothing\n");
     secrets.guarded.cluster.signal(1, Signal::HUP);
@@ -355,6 +358,17 @@ fn commands_set_reveal_and_rotate_secrets() {
     shell.done(&["config", "agent", "--file", &target, "--once", "--reveal"]);
     assert_eq!(fs::read_to_string(&revealed).expect("a file"), plain);
     assert!(text(&["config", "secrets", "rotate", "shop"]).starts_with("nothing changed"));
+    // A rollback to before a pair was a secret says so, before and when it happens.
+    shell.done(&["config", "pair", "set", "shop", "code", "0007", "--type", "string"]);
+    let readable = shell.json(&["config", "ns", "info", "shop"])["revision"].to_string();
+    shell.done(&["config", "pair", "set", "shop", "code", "0008", "--type", "secret"]);
+    let rollback = ["config", "rollback", "shop", &readable];
+    for arguments in [[&rollback[..], &["--dry-run"]].concat(), rollback.to_vec()] {
+        let output = shell.run(&arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && stderr.contains("no longer a secret"), "{stderr}");
+    }
+    assert_eq!(text(&["config", "pair", "get", "shop", "code"]), "0007\n");
 }
 
 /// An inherited secret needs the grant of the namespace that sets it, and is not promoted.

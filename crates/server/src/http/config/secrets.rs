@@ -13,7 +13,8 @@ use hyper::header::{CACHE_CONTROL, HeaderValue};
 use tidelock_core::auth::{Caller, Demand, Scope, Verb};
 use tidelock_core::command::Refusal;
 use tidelock_core::command::config::{
-    Change, ConfigError, ConfigOperation, Export, Found, Name, Pair, SECRET_MASK, Value,
+    Change, ConfigError, ConfigOperation, ConfigPreview, Content, Export, Found, Item, Name, Pair,
+    SECRET_MASK, Value,
 };
 use tidelock_core::limits;
 
@@ -90,6 +91,35 @@ pub(super) fn notes(changes: &[Change]) -> Vec<String> {
         _ => None,
     });
     kept.map(|key| format!("pair {key:?}: {SECRET_MASK} keeps the secret that it holds")).collect()
+}
+
+/// What an answer says of the secrets that a change, as it was previewed, makes readable or puts
+/// beyond the keys of this node. A rollback does both: it brings back the pair as it was.
+pub(super) fn effects(preview: &ConfigPreview, keyring: Option<&Keyring>) -> Vec<String> {
+    let opens = |id: &str| keyring.is_some_and(|keyring| keyring.ids().any(|known| known == id));
+    let notes = preview.changes.iter().filter_map(|change| {
+        let Item::Pair(key) = &change.item else { return None };
+        let (before, after) = (change.before.as_ref().and_then(value), value(change.after.as_ref()?)?);
+        match after {
+            _ if before == Some(after) => None,
+            Value::Secret(sealed) if !opens(sealed.key_id()) => Some(format!(
+                "pair {key:?}: its secret needs the key {:?}, which this node does not have",
+                sealed.key_id()
+            )),
+            Value::Secret(_) => None,
+            _ => matches!(before, Some(Value::Secret(_))).then(|| {
+                format!("pair {key:?}: no longer a secret; whoever may read the namespace sees its value")
+            }),
+        }
+    });
+    notes.collect()
+}
+
+fn value(content: &Content) -> Option<&Value> {
+    match content {
+        Content::Pair(pair) => Some(&pair.value),
+        Content::Container(_) => None,
+    }
 }
 
 /// A request to reveal the secrets of a namespace, which its client may do.
@@ -295,7 +325,7 @@ impl Rotation {
 mod tests {
     use std::collections::BTreeMap;
 
-    use tidelock_core::command::config::Policy;
+    use tidelock_core::command::config::{ChangeView, Policy};
 
     use super::*;
 
@@ -308,11 +338,12 @@ mod tests {
         Arc::new(Keyring::parse(&lines.concat()).expect("keys"))
     }
 
+    fn pair(value: Value) -> Arc<Pair> {
+        Arc::new(Pair { value: value.into(), schema: None, revision: 1, source: None })
+    }
+
     fn export(pairs: BTreeMap<Arc<str>, Value>) -> Export {
-        let pair = |(key, value)| {
-            (key, Arc::new(Pair { value: Value::into(value), schema: None, revision: 1, source: None }))
-        };
-        let pairs = pairs.into_iter().map(pair).collect();
+        let pairs = pairs.into_iter().map(|(key, value)| (key, pair(value))).collect();
         Export { revision: 1, policy: Policy::default(), pairs, containers: BTreeMap::new() }
     }
 
@@ -339,5 +370,36 @@ mod tests {
         assert!(format!("{missing:?}").contains("k1"), "{missing:?}");
         assert!(Rotation::of(None, &namespace, &held).is_err(), "without keys");
         assert!(Rotation::of(None, &namespace, &export(BTreeMap::new())).is_ok(), "there is no secret");
+    }
+
+    #[test]
+    fn a_change_tells_which_secrets_become_readable_or_need_a_missing_key() {
+        let namespace = Name::new("ns").expect("a name");
+        let place = SecretPair { namespace: &namespace, key: "p" };
+        let sealed = |key| Value::Secret(keyring(&[key]).seal(place, &PlainSecret::new("horse".to_owned())));
+        let notes = |before: Option<&Value>, after: Option<&Value>| {
+            let content = |value: &Value| Content::Pair(pair(value.clone()));
+            let (before, after) = (before.map(content), after.map(content));
+            let changes = vec![ChangeView { item: Item::Pair("p".into()), before, after }];
+            let preview = ConfigPreview {
+                revision: 1,
+                changed: true,
+                changes,
+                documents: Vec::new(),
+                inherited_by: Vec::new(),
+            };
+            effects(&preview, Some(&keyring(&KEYS[..1])))
+        };
+        let (plain, known, unknown) = (Value::text("plain"), sealed(KEYS[0]), sealed(KEYS[1]));
+        let readable = notes(Some(&known), Some(&plain));
+        assert!(readable[0].contains("no longer a secret"), "{readable:?}");
+        for before in [None, Some(&plain), Some(&known)] {
+            let closed = notes(before, Some(&unknown));
+            assert!(closed[0].contains("k2"), "{closed:?}");
+        }
+        assert_eq!(notes(Some(&unknown), Some(&unknown)), [""; 0], "its schema has changed");
+        assert_eq!(notes(Some(&plain), Some(&known)), [""; 0]);
+        assert_eq!(notes(None, Some(&plain)), [""; 0]);
+        assert_eq!(notes(Some(&known), None), [""; 0]);
     }
 }

@@ -139,8 +139,9 @@ pub(super) async fn submit_and_show<S: Store>(
 pub(super) async fn show_preview<S: Store>(
     call: &Call<'_, S>,
     preview: ConfigPreview,
-    notes: Vec<String>,
+    mut notes: Vec<String>,
 ) -> Result<Response, ApiError> {
+    notes.extend(secrets::effects(&preview, call.context.secret_keys.keyring().as_deref()));
     let bytes = measured_preview(&preview);
     let write = move || Ok(show::success(show::preview(&preview, notes)));
     Ok(response::json(offload(call, bytes, write).await?))
@@ -291,10 +292,19 @@ pub(super) async fn roll_back<S: Store>(
 ) -> Result<Response, ApiError> {
     let body = read_short_body(&mut call).await?;
     let mut object = Object::of_json("a rollback", &body)?;
-    let options = WriteOptions::with_body(&call, BodyTerms::take(&mut object)?)?;
+    let mut options = WriteOptions::with_body(&call, BodyTerms::take(&mut object)?)?;
     let to = object.number("revision")?.ok_or_else(|| ApiError::invalid("a rollback has no revision"))?;
     object.finish()?;
-    submit_and_show(&call, namespace, options, ConfigOperation::Rollback { to, item }).await
+    let operation = ConfigOperation::Rollback { to, item };
+    if !is_dry_run(&call)? {
+        let query = queries::preview(operation.clone(), options.expected);
+        // A client that may write but not read gets no notes. All other errors are those of the
+        // rollback itself.
+        if let Ok(preview) = ask_store(call.store(), &namespace, query, Consistency::Linearizable).await {
+            options.notes = secrets::effects(&preview, call.context.secret_keys.keyring().as_deref());
+        }
+    }
+    submit_and_show(&call, namespace, options, operation).await
 }
 
 /// `POST /namespaces/:ns/policy {"revisions":…,"days":…}`, or `"ageMs"` for `"days"`; absent fields
