@@ -34,6 +34,29 @@ pub struct Load {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "LeadershipTransfer")]
     pub leadership_transfer: Option<LeadershipTransfer>,
+    /// The slots that move next, so that data shards serve about equally many operations. Only the
+    /// leader of the registry knows; absent also if none do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "SlotTransfer")]
+    pub slot_transfer: Option<SlotTransfer>,
+}
+
+/// Slots that go from one data shard to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct SlotTransfer {
+    /// Number of the shard that owns them.
+    pub from: u64,
+    /// Number of the shard that will own them.
+    pub to: u64,
+    /// How many slots.
+    pub slots: u64,
+    /// Why, as a sentence with the operations on keys of both shards.
+    pub reason: String,
+    /// What holds the move back, as a sentence; absent if nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub held_back_by: Option<String>,
 }
 
 /// A leadership that goes from one node to another.

@@ -144,6 +144,8 @@ pub enum Fault {
     SpanNotEnded,
     /// Leaderships are balanced by their number alone, not by the requests for their shards.
     LeadershipsByNumber,
+    /// Slots are never moved because of the operations on their keys.
+    SlotsByNumber,
     /// A comparison of a transaction with a value holds whatever the key holds.
     UnequalValuesMatch,
     /// A snapshot does not contain the outcomes of transactions with an id.
@@ -193,7 +195,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 78] = [
+    pub const ALL: [Fault; 79] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -252,6 +254,7 @@ impl Faults {
         Fault::TraceOfEarlierRequest,
         Fault::SpanNotEnded,
         Fault::LeadershipsByNumber,
+        Fault::SlotsByNumber,
         Fault::AuditRecordLost,
         Fault::ClaimedAuthorDropped,
         Fault::UnequalValuesMatch,

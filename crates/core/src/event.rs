@@ -24,7 +24,8 @@ use crate::auth::Caller;
 pub use crate::command::PeerClock;
 pub use crate::command::config::ConfigUpdate;
 use crate::command::{
-    ChangedKeys, Checkpoint, DivisionView, HostInfo, LeadershipTransfer, Publication, Refusal, Reply, Request,
+    ChangedKeys, Checkpoint, DivisionView, HostInfo, LeadershipTransfer, Publication, Refusal, Reply,
+    Request, SlotTransfer,
 };
 use crate::deliberate::Faults;
 use crate::founding::Founding;
@@ -375,6 +376,9 @@ pub struct NodeStatus {
     /// The last transfer of a leadership for which it asked, so that all nodes lead for about
     /// equally many requests, and when it asked.
     pub leadership_asked: Option<(Ticks, LeadershipTransfer)>,
+    /// The last move of slots that it proposed, so that data shards serve about equally many
+    /// operations, and when it did.
+    pub slots_asked: Option<(Ticks, SlotTransfer)>,
     /// Totals since it started.
     pub counters: Counters,
 }

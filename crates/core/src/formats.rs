@@ -36,6 +36,7 @@ enum Content {
     Clock(peer::ClockMessage),
     Version(ClusterVersion),
     Load(HostLoad),
+    SlotLoad(HostLoad),
     Removed,
 }
 
@@ -68,6 +69,7 @@ impl FramePayload {
             Content::Clock(message) => peer::clock(*message),
             Content::Version(version) => peer::version(*version),
             Content::Load(load) => peer::load(load),
+            Content::SlotLoad(load) => peer::slot_load(load),
             Content::Removed => alloc::vec![peer::KIND_REMOVED],
         }
     }
@@ -97,6 +99,7 @@ impl Content {
             peer::KIND_CLOCK => Content::Clock(peer::clock_message(decoder)?),
             peer::KIND_VERSION => Content::Version(peer::decode_version(decoder)?),
             peer::KIND_LOAD => Content::Load(peer::decode_load(decoder)?),
+            peer::KIND_SLOT_LOAD => Content::SlotLoad(peer::decode_slot_load(decoder)?),
             peer::KIND_REMOVED => Content::Removed,
             _ => return Err(DecodeError::UnknownTag("frame")),
         })

@@ -1,5 +1,5 @@
-//! What the clients of this node ask for: requests by shard, and the keys and prefixes that are
-//! asked for most, over the last half to whole minute.
+//! What the clients of this node ask for: requests by shard and by group of slots, and the keys and
+//! prefixes that are asked for most, over the last half to whole minute.
 //!
 //! Owns the counting, in a fixed amount of memory. Requests are counted where they enter the
 //! cluster, so the sum over all nodes counts each once. Keys are sampled, and the samples counted
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use core::cmp::Reverse;
 
 use crate::command::{HotKey, Operations, Read, ShardLoad, Write};
+use crate::slots::{SlotGroup, slot_of};
 use crate::types::{ShardId, UnixMillis};
 
 /// Length of a window in milliseconds. The current and the previous window are shown together.
@@ -54,6 +55,8 @@ pub(crate) struct LoadMeter {
 struct Window {
     began: UnixMillis,
     shards: BTreeMap<ShardId, ShardLoad>,
+    /// Operations on keys, estimated from the samples.
+    groups: BTreeMap<SlotGroup, u64>,
     keys: SpaceSaving,
     prefixes: SpaceSaving,
 }
@@ -129,16 +132,28 @@ impl LoadMeter {
     /// Requests a second by shard, over the same time as [`LoadMeter::view`]. Empty if that is too
     /// short for a rate.
     pub(crate) fn rates(&self) -> BTreeMap<ShardId, u64> {
+        self.rates_of(|window| window.shards.iter().map(|(shard, load)| (*shard, load.reads + load.writes)))
+    }
+
+    /// Operations on keys a second by group of slots, over the same time, estimated from samples.
+    pub(crate) fn group_rates(&self) -> BTreeMap<SlotGroup, u64> {
+        self.rates_of(|window| window.groups.iter().map(|(group, operations)| (*group, *operations)))
+    }
+
+    fn rates_of<'a, K: Ord, I: Iterator<Item = (K, u64)>>(
+        &'a self,
+        counts: impl Fn(&'a Window) -> I,
+    ) -> BTreeMap<K, u64> {
         let (previous, previous_ms) = &self.previous;
         let window_ms = previous_ms + (self.now.0 - self.current.began.0);
         let mut rates = BTreeMap::new();
         if window_ms < RATE_WINDOW_MS_MIN {
             return rates;
         }
-        for (shard, load) in previous.shards.iter().chain(&self.current.shards) {
-            *rates.entry(*shard).or_default() += load.reads + load.writes;
+        for (key, count) in counts(previous).chain(counts(&self.current)) {
+            *rates.entry(key).or_default() += count;
         }
-        rates.values_mut().for_each(|requests| *requests = *requests * 1_000 / window_ms);
+        rates.values_mut().for_each(|count| *count = *count * 1_000 / window_ms);
         rates
     }
 
@@ -155,15 +170,16 @@ impl LoadMeter {
     /// Counts operations. If one of them is to be sampled, returns for how many operations it
     /// stands, and how many samples there were before.
     fn due(&mut self, count: u64) -> Option<(u64, u64)> {
-        let before = self.operations / SAMPLED;
+        let before = samples_among(self.operations);
         self.operations += count;
-        let samples = self.operations / SAMPLED - before;
+        let samples = samples_among(self.operations) - before;
         (samples > 0).then_some((samples * SAMPLED, before))
     }
 }
 
 impl Window {
     fn count(&mut self, key: &[u8], weight: u64) {
+        *self.groups.entry(SlotGroup::of(slot_of(key))).or_default() += weight;
         let ends = key.iter().zip(1..).filter(|(byte, _)| DELIMITERS.contains(byte)).map(|(_, end)| end);
         for end in ends.take(PREFIXES).filter(|end| *end < key.len().min(KEY_BYTES_MAX)) {
             self.prefixes.count(&key[..end], weight);
@@ -173,6 +189,16 @@ impl Window {
             _ => self.keys.count(key, weight),
         }
     }
+}
+
+/// How many of the first operations are sampled: one of each [`SAMPLED`] in a row. Which one
+/// differs from row to row (the fractional parts of multiples of the golden ratio), because a
+/// client that repeats a few keys in turn would otherwise have the same one sampled each time.
+fn samples_among(operations: u64) -> u64 {
+    const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (rows, rest) = (operations / SAMPLED, operations % SAMPLED);
+    let sampled = rows.wrapping_mul(GOLDEN_RATIO) >> (u64::BITS - SAMPLED.ilog2());
+    rows + u64::from(rest > sampled)
 }
 
 /// The sum of several sketches, the highest counts first.
@@ -267,7 +293,7 @@ mod tests {
         assert!(shards[&SHARD].bytes_written > 30_000);
         assert_eq!(shown(&keys), ["a", "b"], "twice as often");
         let sum: u64 = keys.iter().map(|hot| hot.requests).sum();
-        assert!((29_000..=30_000).contains(&sum), "{sum}");
+        assert!((29_000..=31_000).contains(&sum), "{sum}");
     }
 
     #[test]
@@ -296,6 +322,20 @@ mod tests {
         assert_eq!([at(0), at(4_000)], [None, None]);
         assert_eq!(at(10_000), Some(3_000));
         assert_eq!(at(40_000), Some(1_000), "the first window counts whole");
+    }
+
+    #[test]
+    fn rates_of_groups_of_slots_add_up() {
+        let mut meter = LoadMeter::default();
+        meter.set_now(UnixMillis(1_000));
+        for number in 0..200_000 {
+            get(&mut meter, if number % 4 == 0 { "a" } else { "b" });
+        }
+        meter.set_now(UnixMillis(11_000));
+        let rates = meter.group_rates();
+        let [a, b] = [b"a", b"b"].map(|key| rates[&SlotGroup::of(slot_of(key))]);
+        assert!(a.abs_diff(5_000) < 500 && b.abs_diff(15_000) < 500, "{a} {b}");
+        assert_eq!(rates.len(), 2);
     }
 
     #[test]

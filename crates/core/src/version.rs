@@ -60,8 +60,11 @@ impl ClusterVersion {
     pub const WITH_TRACES: ClusterVersion = ClusterVersion(11);
     /// Leases are shortened that a leader whose clock was ahead has granted or renewed.
     pub const WITH_SHORTENED_LEASES: ClusterVersion = ClusterVersion(12);
+    /// Hosts report their load by groups of slots, and the leader of the prime shard moves slots of
+    /// busy shards.
+    pub const WITH_SLOT_LOADS: ClusterVersion = ClusterVersion(13);
     /// The newest version that this build can write, with which it founds clusters.
-    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_SHORTENED_LEASES;
+    pub const NEWEST: ClusterVersion = ClusterVersion::WITH_SLOT_LOADS;
 }
 
 impl Default for ClusterVersion {
@@ -212,7 +215,7 @@ mod tests {
 
     #[test]
     fn announcements_are_read_only_if_they_are_written_so() {
-        let versions = SupportedVersions { oldest: ClusterVersion(1), newest: ClusterVersion(12) };
+        let versions = SupportedVersions { oldest: ClusterVersion(1), newest: ClusterVersion(13) };
         for name in ["", "0.2.0", "1.0.0 beta"] {
             let release = Release { name: name.into(), versions };
             let text = release.announced().expect("announced");

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tidelock_core::command::{DivisionBlocker, LeadershipTransfer};
+use tidelock_core::command::{DivisionBlocker, LeadershipTransfer, SlotTransfer};
 use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus, SlowRequest};
 use tidelock_core::limits::SILENT_ELECTION_TIMEOUTS;
 use tidelock_core::types::{NodeId, ShardId, Term, Ticks};
@@ -31,23 +31,45 @@ const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// Many shards changed their leader between two checks.
-    LeadersChanged { shards: usize, gained: usize, lost: usize, leads: usize },
+    LeadersChanged {
+        shards: usize,
+        gained: usize,
+        lost: usize,
+        leads: usize,
+    },
     /// These shards have had no known leader for `elapsed`.
-    Leaderless { shards: Vec<ShardId>, elapsed: Duration },
+    Leaderless {
+        shards: Vec<ShardId>,
+        elapsed: Duration,
+    },
     /// These shards have leaders again.
-    LedAgain { shards: Vec<ShardId>, elapsed: Duration },
+    LedAgain {
+        shards: Vec<ShardId>,
+        elapsed: Duration,
+    },
     /// A peer has sent nothing for a while, although it is connected.
-    Silent { peer: NodeId, elapsed: Duration },
+    Silent {
+        peer: NodeId,
+        elapsed: Duration,
+    },
     /// The peer sends again.
-    AnswersAgain { peer: NodeId, elapsed: Duration },
+    AnswersAgain {
+        peer: NodeId,
+        elapsed: Duration,
+    },
     /// A peer's clock differs too much from this node's.
     ClockApart(PeerClock),
     /// The peer's clock agrees again.
     ClockAgrees(PeerClock),
     /// Another data shard is wanted, and transactions that span slots hold it back.
-    DivisionHeldBack { shards: u64, wanted: u64, transactions: u64 },
+    DivisionHeldBack {
+        shards: u64,
+        wanted: u64,
+        transactions: u64,
+    },
     /// This node, which leads the registry, has asked for a transfer of leadership.
     LeadershipTransferAsked(LeadershipTransfer),
+    SlotTransferPlanned(SlotTransfer),
 }
 
 /// Compares successive statuses of a node.
@@ -61,6 +83,7 @@ pub struct StatusLog {
     held_back: Option<Instant>,
     /// When this node last asked for a transfer of leadership.
     leadership_asked: Option<Ticks>,
+    slots_asked: Option<Ticks>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,6 +106,7 @@ impl StatusLog {
             apart: Vec::new(),
             held_back: None,
             leadership_asked: None,
+            slots_asked: None,
         }
     }
 
@@ -94,6 +118,7 @@ impl StatusLog {
         changes.extend(self.look_at_clocks(status));
         changes.extend(self.look_at_division(status, now));
         changes.extend(self.look_at_balance(status));
+        changes.extend(self.look_at_slots(status));
         changes
     }
 
@@ -205,6 +230,12 @@ impl StatusLog {
         let is_news = self.leadership_asked.replace(at) != Some(at);
         is_news.then_some(Change::LeadershipTransferAsked(asked))
     }
+
+    fn look_at_slots(&mut self, status: &NodeStatus) -> Option<Change> {
+        let (at, planned) = status.slots_asked.as_ref()?;
+        let is_news = self.slots_asked.replace(*at) != Some(*at);
+        is_news.then(|| Change::SlotTransferPlanned(planned.clone()))
+    }
 }
 
 impl Change {
@@ -238,13 +269,8 @@ impl Change {
                      add-shard` and `tidelock cluster rebalance`"
                 );
             }
-            Change::LeadershipTransferAsked(asked) => {
-                let LeadershipTransfer { shard, from, to, .. } = asked;
-                tracing::info!(
-                    %shard, %from, %to, reason = %asked,
-                    "a leadership is about to be transferred, so that all nodes lead for about equally many requests"
-                );
-            }
+            Change::LeadershipTransferAsked(asked) => log_leadership_transfer(asked),
+            Change::SlotTransferPlanned(planned) => log_slot_transfer(planned),
             Change::Silent { peer, elapsed } => {
                 tracing::warn!(
                     peer = peer.0,
@@ -279,6 +305,22 @@ impl Change {
             }
         }
     }
+}
+
+fn log_leadership_transfer(asked: &LeadershipTransfer) {
+    let LeadershipTransfer { shard, from, to, .. } = asked;
+    tracing::info!(
+        %shard, %from, %to, reason = %asked,
+        "a leadership is about to be transferred, so that all nodes lead for about equally many requests"
+    );
+}
+
+fn log_slot_transfer(planned: &SlotTransfer) {
+    let SlotTransfer { from, to, slots, .. } = planned;
+    tracing::info!(
+        %from, %to, slots = slots.count(), reason = %planned,
+        "slots are about to move from a busy shard to another one"
+    );
 }
 
 /// The first of some shards, and how many more there are.

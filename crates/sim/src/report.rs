@@ -51,6 +51,8 @@ pub struct Tally {
     pub versions_raised: u64,
     /// Data shards that the leader decided to add.
     pub divisions: u64,
+    /// Moves of slots from busy shards that the leader planned.
+    pub slot_moves: u64,
     /// Replicas that replaced another one of the same shard on the same node.
     pub replaced: u64,
     /// Iterations over all keys that reached their end.
@@ -135,6 +137,7 @@ impl Tally {
         self.releases_refused += other.releases_refused;
         self.versions_raised += other.versions_raised;
         self.divisions += other.divisions;
+        self.slot_moves += other.slot_moves;
         self.replaced += other.replaced;
         self.iterations += other.iterations;
         self.watched += other.watched;

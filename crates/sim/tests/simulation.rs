@@ -10,6 +10,7 @@ use tidelock_core::storage::wal::{self, WalOptions};
 use tidelock_core::storage::{LogEntry, RecoveredLogs, WalBatch, WalRecord};
 use tidelock_core::types::{LogIndex, ShardId, Term, WalSequence};
 use tidelock_sim::busy_shards;
+use tidelock_sim::busy_slots::{self, Spanning};
 use tidelock_sim::capacity::Capacity;
 use tidelock_sim::density::Density;
 use tidelock_sim::disk::SimDisk;
@@ -83,6 +84,7 @@ fn a_row_of_seeds_with_upgrades_holds() {
 fn a_row_of_seeds_with_divisions_holds() {
     let total = hold_plans(&(0..DIVISION_SEEDS).collect::<Vec<_>>(), Plan::draw_divided);
     assert!(total.divisions > DIVISION_SEEDS, "shards were hardly divided: {total:?}");
+    assert!(total.slot_moves > 0, "no slots were moved from busy shards: {total:?}");
 }
 
 #[test]
@@ -253,5 +255,13 @@ fn a_cluster_four_times_as_large_writes_nearly_four_times_as_much() {
 fn leaderships_are_balanced_by_load() {
     for seed in 0..5 {
         busy_shards::check(seed, Faults::NONE).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    }
+}
+
+#[test]
+fn slots_are_moved_from_busy_shards_unless_transactions_span_them() {
+    for (seed, spanning) in [(0, Spanning::None), (1, Spanning::None), (0, Spanning::Once)] {
+        busy_slots::check(seed, spanning, Faults::NONE)
+            .unwrap_or_else(|violation| panic!("seed {seed}, {spanning:?}: {violation}"));
     }
 }

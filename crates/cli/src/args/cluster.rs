@@ -65,8 +65,9 @@ pub enum ClusterCommand {
     Dump,
     /// Explain why each replica of a shard is where it is, and why other nodes have none
     ///
-    /// Below the table: the data shard that the cluster adds next, and the leadership that it
-    /// transfers next, if there are any. With `--output json`, `cluster top` has these.
+    /// Below the table: the data shard that the cluster adds next, the leadership that it transfers
+    /// next, and the slots that it moves next, if there are any. With `--output json`, `cluster
+    /// top` has these.
     Explain(ExplainArgs),
     /// Set or remove tags of a shard, including its placement policies, or the cluster's default
     ///

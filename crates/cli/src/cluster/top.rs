@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tidelock_api::clients::{ClientConnection, Clients};
 use tidelock_api::cluster::Cluster;
-use tidelock_api::load::{Division, HotKey, LeadershipTransfer, Load};
+use tidelock_api::load::{Division, HotKey, LeadershipTransfer, Load, SlotTransfer};
 use tidelock_client::{Call, CliError, Client, NodeUrl, output};
 
 use crate::args::{ClientArgs, Output, TopArgs};
@@ -24,6 +24,9 @@ struct Top {
     /// Absent if no leadership is about to be transferred, or no leader answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     leadership_transfer: Option<LeadershipTransfer>,
+    /// Absent if no slots are about to be moved, or no leader answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slot_transfer: Option<SlotTransfer>,
     keys: Vec<KeyRow>,
     prefixes: Vec<KeyRow>,
     clients: Vec<ClientRow>,
@@ -154,6 +157,7 @@ fn sum(cluster: &Cluster, answers: &[Answer], most: usize) -> Top {
         shards: shards.into_values().collect(),
         division: loads.iter().find_map(|load| load.division.clone()),
         leadership_transfer: loads.iter().find_map(|load| load.leadership_transfer.clone()),
+        slot_transfer: loads.iter().find_map(|load| load.slot_transfer.clone()),
         keys: hottest(&loads, |load| &load.keys, most),
         prefixes: hottest(&loads, |load| &load.prefixes, most),
         clients,
@@ -230,7 +234,8 @@ fn render(top: &Top) -> String {
         output::table(&["PREFIX", "REQUESTS/S"], keys(&top.prefixes)),
         output::table(&["CLIENT", "PROTOCOL", "NODE", "OPERATIONS/S"], clients.collect()),
     ];
-    let next = next_changes(top.division.as_ref(), top.leadership_transfer.as_ref());
+    let next =
+        next_changes(top.division.as_ref(), top.leadership_transfer.as_ref(), top.slot_transfer.as_ref());
     tables.into_iter().chain(next).collect::<Vec<_>>().join("\n\n")
 }
 
@@ -245,12 +250,26 @@ pub(super) fn ask_for_next_changes(client: &Client) -> Vec<String> {
         let node = client.of(vec![like.at(&host.http_address).ok()?]);
         node.ask_for(200, &Call::get("/v1/cluster/load?limit=1")).ok()?.json().ok()
     };
-    let next = |load: Load| next_changes(load.division.as_ref(), load.leadership_transfer.as_ref());
+    let next = |load: Load| {
+        next_changes(load.division.as_ref(), load.leadership_transfer.as_ref(), load.slot_transfer.as_ref())
+    };
     ask_leader().map_or_else(Vec::new, next)
 }
 
-fn next_changes(division: Option<&Division>, transfer: Option<&LeadershipTransfer>) -> Vec<String> {
-    division.and_then(division_sentence).into_iter().chain(transfer.map(transfer_sentence)).collect()
+fn next_changes(
+    division: Option<&Division>,
+    leadership: Option<&LeadershipTransfer>,
+    slots: Option<&SlotTransfer>,
+) -> Vec<String> {
+    let sentences =
+        [division.and_then(division_sentence), leadership.map(transfer_sentence), slots.map(slots_sentence)];
+    sentences.into_iter().flatten().collect()
+}
+
+fn slots_sentence(next: &SlotTransfer) -> String {
+    let SlotTransfer { from, to, slots, reason, held_back_by } = next;
+    let held_back = held_back_by.as_ref().map(|by| format!(". Not moved: {by}")).unwrap_or_default();
+    format!("{slots} slots go from shard {from} to shard {to}: {reason}{held_back}")
 }
 
 fn transfer_sentence(next: &LeadershipTransfer) -> String {

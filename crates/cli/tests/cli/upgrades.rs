@@ -41,6 +41,9 @@ const WITH_TRACES: u64 = 11;
 /// The first cluster version in which leases of a clock that was ahead are shortened.
 const WITH_SHORTENED_LEASES: u64 = 12;
 
+/// The first cluster version in which slots of busy shards move.
+const WITH_SLOT_LOADS: u64 = 13;
+
 fn compat(version: u64, file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/compat/v{version}")).join(file)
 }
@@ -166,8 +169,13 @@ fn a_cluster_of_the_release_before_versions_waits_for_all_its_nodes_and_for_its_
 
 #[test]
 fn directories_with_principals_and_tokens_are_read() {
-    let releases =
-        [(WITH_LIMITS, 17), (WITH_TRANSACTIONS, 18), (WITH_TRACES, 19), (WITH_SHORTENED_LEASES, 20)];
+    let releases = [
+        (WITH_LIMITS, 17),
+        (WITH_TRANSACTIONS, 18),
+        (WITH_TRACES, 19),
+        (WITH_SHORTENED_LEASES, 20),
+        (WITH_SLOT_LOADS, 21),
+    ];
     let sets = releases.into_iter().flat_map(|release| [(release, "one", 1), (release, "three", 3)]);
     for ((release, network), name, count) in sets {
         let mut cluster = Cluster::at(&hosts(network)[..count]);

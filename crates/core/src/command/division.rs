@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::codec::codes;
+use crate::slots::SlotGroup;
 use crate::types::{NodeId, ShardId};
 
 /// Why another data shard is wanted.
@@ -40,18 +41,29 @@ pub struct HostLoad {
     pub spanning: u64,
     /// Requests a second of its clients, by shard.
     pub rates: BTreeMap<ShardId, u64>,
+    /// Operations on keys a second of its clients, by group of slots.
+    pub groups: BTreeMap<SlotGroup, u64>,
 }
 
 impl HostLoad {
     /// Requests a second of the clients of all these hosts, by shard.
     pub fn rates_of_all<'a>(loads: impl IntoIterator<Item = &'a HostLoad>) -> BTreeMap<ShardId, u64> {
-        let mut rates: BTreeMap<ShardId, u64> = BTreeMap::new();
-        for (shard, rate) in loads.into_iter().flat_map(|load| &load.rates) {
-            let sum = rates.entry(*shard).or_default();
-            *sum = sum.saturating_add(*rate);
-        }
-        rates
+        sums(loads.into_iter().flat_map(|load| &load.rates))
     }
+
+    /// Operations on keys a second of the clients of all these hosts, by group of slots.
+    pub fn groups_of_all<'a>(loads: impl IntoIterator<Item = &'a HostLoad>) -> BTreeMap<SlotGroup, u64> {
+        sums(loads.into_iter().flat_map(|load| &load.groups))
+    }
+}
+
+fn sums<'a, K: Copy + Ord + 'a>(rates: impl Iterator<Item = (&'a K, &'a u64)>) -> BTreeMap<K, u64> {
+    let mut sums: BTreeMap<K, u64> = BTreeMap::new();
+    for (key, rate) in rates {
+        let sum = sums.entry(*key).or_default();
+        *sum = sum.saturating_add(*rate);
+    }
+    sums
 }
 
 /// How many data shards a cluster has and should have, as the leader of its prime shard sees it.
@@ -72,7 +84,7 @@ pub struct DivisionView {
 /// What holds a division back, the reason that lasts longest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DivisionBlocker {
-    /// Recent transactions span slots, which a division would part.
+    /// Recent transactions span slots of one shard, which the change would part.
     Spanning(u64),
     /// These hosts have not reported their load lately, so their transactions are not known.
     Unreported(Vec<NodeId>),
@@ -86,7 +98,7 @@ impl fmt::Display for DivisionBlocker {
             DivisionBlocker::Spanning(count) => {
                 let (noun, verb) =
                     if *count == 1 { ("transaction", "spans") } else { ("transactions", "span") };
-                write!(f, "{count} {noun} in the last hour {verb} slots that a division would part")
+                write!(f, "{count} {noun} in the last hour {verb} slots of one shard")
             }
             DivisionBlocker::Unreported(nodes) => {
                 f.write_str("no recent report of load from node")?;

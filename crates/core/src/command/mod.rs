@@ -28,6 +28,7 @@ mod refusal;
 mod registry;
 mod reply;
 mod restoration;
+mod slot_transfer;
 mod transaction;
 mod view;
 mod watch;
@@ -64,6 +65,7 @@ pub use registry::{HostChange, RELEASE_TAG, RegistryWrite};
 pub use reply::{Item, NodeReply, Page, ReadReply, Reply, ScanStep, ShardAnswer, StoredValue, WriteReply};
 pub use restoration::{Discard, Restoration, RestoreWrite, RestoredKey, RowLayout};
 pub(crate) use restoration::{end, put_end};
+pub use slot_transfer::{SlotTransfer, SlotTransferView};
 pub use transaction::{Transaction, Watch};
 pub use view::{
     Checkpoint, ClusterView, Explained, Explanation, HostView, HotKey, LoadView, PeerClock, RegistryView,

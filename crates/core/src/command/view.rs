@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::{DivisionView, HostInfo, HostRole, LeadershipTransfer};
+use super::{DivisionView, HostInfo, HostRole, LeadershipTransfer, SlotTransferView};
 use crate::membership::Role;
 use crate::slots::slot_map::SlotMap;
 use crate::topology::{HostEntry, Migration, Replica, Shard};
@@ -54,6 +54,9 @@ pub struct LoadView {
     /// The leadership that is transferred next, so that all nodes lead for about equally many
     /// requests, if the node leads the prime shard.
     pub leadership_transfer: Option<LeadershipTransfer>,
+    /// The slots that move next, so that data shards serve about equally many operations, if the
+    /// node leads the prime shard.
+    pub slot_transfer: Option<SlotTransferView>,
 }
 
 /// Requests of clients for one shard. A request with several operations counts each.

@@ -76,11 +76,13 @@ pub fn view(registry: &Registry, load: &ClusterLoad) -> Option<DivisionView> {
         (by_load > shards).then_some(DivisionCause::Load)
     };
     let spanning = load.hosts.values().map(|host| host.spanning).sum();
-    let blocker = cause.and_then(|_| blocker(registry, load, spanning));
+    let blocker = cause.and_then(|_| blocker(registry, load));
     Some(DivisionView { shards, wanted, cause, spanning, blocker })
 }
 
-fn blocker(registry: &Registry, load: &ClusterLoad, spanning: u64) -> Option<DivisionBlocker> {
+/// What holds back a change that parts slots of one shard.
+pub fn blocker(registry: &Registry, load: &ClusterLoad) -> Option<DivisionBlocker> {
+    let spanning: u64 = load.hosts.values().map(|host| host.spanning).sum();
     if spanning > 0 {
         return Some(DivisionBlocker::Spanning(spanning));
     }
@@ -148,7 +150,7 @@ mod tests {
         assert_eq!((three.wanted, three.cause, three.blocker), (2, Some(DivisionCause::Load), None));
         let one = view(&registry(1, 3, true), &busy(1)).expect("automatic");
         assert_eq!((one.wanted, one.cause), (1, None), "one host carries it all, in any number of shards");
-        let rates = |shard, rate| HostLoad { spanning: 0, rates: [(shard, rate)].into() };
+        let rates = |shard, rate| HostLoad { rates: [(shard, rate)].into(), ..HostLoad::default() };
         let mut load = reported(1);
         load.hosts.insert(NodeId(2), rates(ShardId(1), 700));
         load.hosts.insert(NodeId(3), rates(ShardId(1), 400));
@@ -170,10 +172,7 @@ mod tests {
         assert_eq!(unreported.to_string(), "no recent report of load from node 5");
         load.hosts.insert(NodeId(1), HostLoad { spanning: 2, ..HostLoad::default() });
         let spanning = blocker(&load).expect("held back");
-        assert_eq!(
-            spanning.to_string(),
-            "2 transactions in the last hour span slots that a division would part"
-        );
+        assert_eq!(spanning.to_string(), "2 transactions in the last hour span slots of one shard");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! - [`registry`]: the hosts, shards and replicas, and the wanted state of each.
 //! - [`division`]: whether there should be another data shard.
 //! - [`leaderships`]: which node should lead which shard.
-//! - [`rebalance`]: which slots should move.
+//! - [`rebalance`]: which slots should move so that shards own equally many.
+//! - [`slot_balance`]: which slots should move because their shard is busy.
 //! - [`placement`]: which replica each host should have, and why.
 //! - [`progress`]: what a requested change still waits for.
 //! - `reconcile`: the next change of a shard's membership towards the wanted one.
@@ -17,3 +18,4 @@ pub mod progress;
 pub mod rebalance;
 pub(crate) mod reconcile;
 pub mod registry;
+pub mod slot_balance;

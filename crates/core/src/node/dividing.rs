@@ -117,7 +117,7 @@ impl Node {
     }
 
     /// The load of the cluster, if this node leads the prime shard; otherwise nothing is known.
-    fn cluster_load(&self) -> ClusterLoad {
+    pub(super) fn cluster_load(&self) -> ClusterLoad {
         let Some(leading) = &self.dividing.leading else { return ClusterLoad::default() };
         let timing = self.options.division;
         let has_rested = |since: Ticks| self.now.0 >= since.0 + timing.rest_ticks;

@@ -67,6 +67,10 @@ impl Node {
                 let load = peer::decode_load(&mut decoder)?;
                 self.load_heard(from, load);
             }
+            peer::KIND_SLOT_LOAD => {
+                let load = peer::decode_slot_load(&mut decoder)?;
+                self.load_heard(from, load);
+            }
             peer::KIND_PUBLICATIONS => self.publications.heard(from, (&mut decoder, payload))?,
             peer::KIND_REMOVED => {
                 decoder.finish()?;

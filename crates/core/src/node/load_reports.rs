@@ -12,6 +12,7 @@ use super::Node;
 use crate::command::{HostLoad, HostRole};
 use crate::event::OutgoingFrame;
 use crate::peer;
+use crate::slots::SlotGroup;
 use crate::types::{NodeId, ShardId, Ticks};
 use crate::version::ClusterVersion;
 
@@ -48,6 +49,11 @@ impl LoadReports {
     pub(super) fn rates(&self) -> BTreeMap<ShardId, u64> {
         HostLoad::rates_of_all(self.known.values().map(|(_, load)| load))
     }
+
+    /// Operations on keys a second of the clients of all hosts, by group of slots.
+    pub(super) fn groups(&self) -> BTreeMap<SlotGroup, u64> {
+        HostLoad::groups_of_all(self.known.values().map(|(_, load)| load))
+    }
 }
 
 impl Node {
@@ -73,7 +79,11 @@ impl Node {
             .known
             .retain(|node, (at, _)| now.0 < at.0 + REPORT_INTERVALS * report_ticks && hosts.contains(node));
         if now.0.is_multiple_of(report_ticks) {
-            let load = HostLoad { spanning: self.recent_spanning(), rates: self.router.rates() };
+            let load = HostLoad {
+                spanning: self.recent_spanning(),
+                rates: self.router.rates(),
+                groups: self.router.group_rates(),
+            };
             if self.groups.prime().leads() {
                 self.load_heard(self.options.host.node, load);
             } else {
@@ -96,6 +106,8 @@ impl Node {
         let Some(to) = self.leader(ShardId::PRIME).filter(|leader| self.router.is_up(*leader)) else {
             return;
         };
-        frames.push(OutgoingFrame { to, payload: peer::load(&load).into(), droppable: true });
+        let has_groups = self.router.has_version(ClusterVersion::WITH_SLOT_LOADS);
+        let payload = if has_groups { peer::slot_load(&load) } else { peer::load(&load) };
+        frames.push(OutgoingFrame { to, payload: payload.into(), droppable: true });
     }
 }

@@ -18,6 +18,7 @@ mod members;
 mod migrating;
 mod placing;
 mod publications;
+mod slot_balance;
 #[cfg(test)]
 mod tests;
 mod versions;
@@ -61,6 +62,7 @@ use members::AppliedRegistry;
 use migrating::Migrating;
 use placing::HostLiveness;
 use publications::Publications;
+use slot_balance::SlotBalance;
 use versions::Versions;
 pub use versions::writes_of;
 
@@ -79,6 +81,7 @@ pub struct Node {
     dividing: Dividing,
     load_reports: LoadReports,
     leadership_balance: LeadershipBalance,
+    slot_balance: SlotBalance,
     clocks: PeerClocks,
     /// The states of the disks of this node and its peers.
     disks: Disks,
@@ -135,6 +138,7 @@ impl Node {
             dividing: Dividing::default(),
             load_reports: LoadReports::default(),
             leadership_balance: LeadershipBalance::default(),
+            slot_balance: SlotBalance::default(),
             clocks: PeerClocks::default(),
             disks: Disks::default(),
             disk_history: DiskHistory::default(),
@@ -333,6 +337,7 @@ impl Node {
             spanning_transactions: self.recent_spanning(),
             division: self.division_view(),
             leadership_asked: self.leadership_balance.asked(),
+            slots_asked: self.slot_balance.proposed().map(|(at, transfer)| (at, transfer.clone())),
             counters,
         }
     }
@@ -398,6 +403,7 @@ impl Node {
                     spanning_transactions: self.recent_spanning(),
                     division: self.division_view(),
                     leadership_transfer: self.leadership_balance.next(),
+                    slot_transfer: self.slot_balance.next().cloned(),
                     ..self.router.load(most)
                 };
                 let load = load.into();
@@ -444,6 +450,7 @@ impl Node {
         self.place();
         self.report_load();
         self.divide();
+        self.balance_slots();
         self.router.tick(now, &mut self.groups);
         self.router.confirm_access(&mut self.groups);
         self.expire_keys();

@@ -19,6 +19,7 @@ use crate::command::{
     ShardRefusal, Write, WriteReply,
 };
 use crate::limits;
+use crate::slots::{GROUP_SLOTS, SLOTS, SlotGroup};
 use crate::spans::TraceContext;
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis, Version};
@@ -61,6 +62,10 @@ pub(crate) const KIND_LOAD: u8 = 11;
 /// First byte of a payload: messages to the subscribers of channels, and acknowledgements. Clusters
 /// of version 8 and later send it.
 pub(crate) const KIND_PUBLICATIONS: u8 = 12;
+
+/// First byte of a payload: as [`KIND_LOAD`], with the operations for groups of slots. Clusters of
+/// version 13 and later send it.
+pub(crate) const KIND_SLOT_LOAD: u8 = 13;
 
 /// One message of a [`KIND_REQUESTS`] payload.
 #[derive(Debug, PartialEq, Eq)]
@@ -416,20 +421,52 @@ pub(crate) fn decode_version(decoder: &mut Decoder<'_>) -> Result<ClusterVersion
     decoder.varint().map(ClusterVersion)
 }
 
-/// Encodes a [`KIND_LOAD`] payload.
+/// Encodes a [`KIND_LOAD`] payload, which has no groups of slots.
 pub(crate) fn load(load: &HostLoad) -> Vec<u8> {
     let mut out = alloc::vec![KIND_LOAD];
     codec::put_varint(&mut out, load.spanning);
-    for (shard, rate) in load.rates.iter().take(limits::SHARDS_MAX as usize) {
-        codec::put_varint(&mut out, shard.0);
+    put_rates(load, &mut out);
+    out
+}
+
+/// Encodes a [`KIND_SLOT_LOAD`] payload.
+pub(crate) fn slot_load(load: &HostLoad) -> Vec<u8> {
+    let mut out = alloc::vec![KIND_SLOT_LOAD];
+    codec::put_varint(&mut out, load.spanning);
+    codec::put_varint(&mut out, load.groups.len() as u64);
+    for (group, rate) in &load.groups {
+        out.push(group.0);
         codec::put_varint(&mut out, *rate);
     }
+    put_rates(load, &mut out);
     out
+}
+
+fn put_rates(load: &HostLoad, out: &mut Vec<u8>) {
+    for (shard, rate) in load.rates.iter().take(limits::SHARDS_MAX as usize) {
+        codec::put_varint(out, shard.0);
+        codec::put_varint(out, *rate);
+    }
 }
 
 /// Reads a [`KIND_LOAD`] payload.
 pub(crate) fn decode_load(decoder: &mut Decoder<'_>) -> Result<HostLoad, DecodeError> {
+    let load = HostLoad { spanning: decoder.varint()?, ..HostLoad::default() };
+    with_rates(load, decoder)
+}
+
+/// Reads a [`KIND_SLOT_LOAD`] payload.
+pub(crate) fn decode_slot_load(decoder: &mut Decoder<'_>) -> Result<HostLoad, DecodeError> {
     let mut load = HostLoad { spanning: decoder.varint()?, ..HostLoad::default() };
+    let count = decoder.bounded(u64::from(SLOTS / GROUP_SLOTS), "number of groups of slots")?;
+    for _ in 0..count {
+        let group = SlotGroup(decoder.u8()?);
+        load.groups.insert(group, decoder.varint()?);
+    }
+    with_rates(load, decoder)
+}
+
+fn with_rates(mut load: HostLoad, decoder: &mut Decoder<'_>) -> Result<HostLoad, DecodeError> {
     while !decoder.is_empty() {
         let shard = ShardId(decoder.varint()?);
         load.rates.insert(shard, decoder.varint()?);
@@ -627,10 +664,16 @@ mod tests {
     #[test]
     fn loads_round_trip() {
         let rates = [(ShardId(1), 0), (ShardId(300), u64::MAX)].into();
-        for sent in [HostLoad::default(), HostLoad { spanning: 7, rates }] {
+        for sent in [HostLoad::default(), HostLoad { spanning: 7, rates, groups: [].into() }] {
             let payload = load(&sent);
-            assert_eq!(decode_load(&mut Decoder::new(&payload[1..])), Ok(sent));
+            assert_eq!(decode_load(&mut Decoder::new(&payload[1..])), Ok(sent.clone()));
+            let groups = (0..=u8::MAX).map(|group| (SlotGroup(group), u64::from(group) << 40)).collect();
+            let sent = HostLoad { groups, ..sent };
+            let payload = slot_load(&sent);
+            assert_eq!(decode_slot_load(&mut Decoder::new(&payload[1..])), Ok(sent));
         }
+        let many = [&[0, 0x81, 0x02][..], &[0; 514]].concat();
+        assert!(decode_slot_load(&mut Decoder::new(&many)).is_err(), "257 groups");
     }
 
     #[test]

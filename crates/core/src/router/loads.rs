@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 
 use super::Router;
 use crate::command::LoadView;
+use crate::slots::SlotGroup;
 use crate::types::ShardId;
 
 impl Router {
@@ -23,5 +24,10 @@ impl Router {
     /// Requests a second of the clients of this node, by shard.
     pub(crate) fn rates(&self) -> BTreeMap<ShardId, u64> {
         self.load.rates()
+    }
+
+    /// Operations on keys a second of the clients of this node, by group of slots.
+    pub(crate) fn group_rates(&self) -> BTreeMap<SlotGroup, u64> {
+        self.load.group_rates()
     }
 }

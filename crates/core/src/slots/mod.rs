@@ -14,6 +14,26 @@ use crate::types::ShardId;
 /// Number of hash slots (Redis Cluster specification).
 pub const SLOTS: u16 = 16384;
 
+/// Number of neighbouring slots whose requests are counted together.
+pub const GROUP_SLOTS: u16 = 64;
+
+/// A group of [`GROUP_SLOTS`] neighbouring slots, numbered from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotGroup(pub u8);
+
+impl SlotGroup {
+    /// The group of a slot.
+    pub fn of(slot: u16) -> SlotGroup {
+        SlotGroup((slot / GROUP_SLOTS) as u8)
+    }
+
+    /// Its slots.
+    pub fn slots(self) -> Range<u16> {
+        let first = u16::from(self.0) * GROUP_SLOTS;
+        first..first + GROUP_SLOTS
+    }
+}
+
 /// The checksum of the slot, sixteen bytes at a time: every operation hashes its key. A `static`,
 /// because the table of a `const` may be copied for each use.
 static CRC16: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&CRC_16_XMODEM);
@@ -71,6 +91,14 @@ mod tests {
         assert_eq!(slot_of(b"bar{hash_tag}{other}"), 2515);
         assert_eq!(slot_of(b"{}foo"), CRC16.checksum(b"{}foo") % SLOTS);
         assert_eq!(slot_of(b"foo{bar"), CRC16.checksum(b"foo{bar") % SLOTS);
+    }
+
+    #[test]
+    fn every_slot_is_in_one_group() {
+        for slot in 0..SLOTS {
+            assert!(SlotGroup::of(slot).slots().contains(&slot));
+        }
+        assert_eq!(SlotGroup::of(SLOTS - 1), SlotGroup(u8::MAX));
     }
 
     #[test]

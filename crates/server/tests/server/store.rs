@@ -7,7 +7,8 @@ use bytes::Bytes;
 use tidelock_core::auth::Caller;
 use tidelock_core::command::{
     ClusterView, DivisionBlocker, DivisionCause, DivisionView, HotKey, LeaderLoad, LeadershipTransfer,
-    LoadView, NodeReply, Refusal, RegistryWrite, Reply, Request, ShardError, ShardLoad, Write, WriteReply,
+    LoadView, NodeReply, Refusal, RegistryWrite, Reply, Request, ShardError, ShardLoad, SlotTransfer,
+    SlotTransferView, Write, WriteReply,
 };
 use tidelock_core::control::placement;
 use tidelock_core::control::registry::Registry;
@@ -16,6 +17,7 @@ use tidelock_core::founding::Founding;
 use tidelock_core::limits::EXPIRED_KEYS_MAX;
 use tidelock_core::machine::Machine;
 use tidelock_core::slots::slot_map::SlotMap;
+use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ShardId, UnixMillis};
 use tidelock_server::access::PublishedAccess;
 use tidelock_server::leaders::LeaderUrls;
@@ -172,6 +174,14 @@ fn load(most: usize) -> LoadView {
         to: NodeId(2),
         to_load: leader_load(1, 0),
     };
+    let slot_transfer = SlotTransfer {
+        from: SHARD,
+        from_operations: 9_000,
+        to: ShardId(2),
+        to_operations: 1_000,
+        slots: SlotSet::from(0..64),
+        operations: 4_000,
+    };
     LoadView {
         node,
         window_ms: 45_000,
@@ -181,6 +191,7 @@ fn load(most: usize) -> LoadView {
         spanning_transactions: 2,
         division: Some(division),
         leadership_transfer: Some(leadership_transfer),
+        slot_transfer: Some(SlotTransferView { transfer: slot_transfer, blocker: None }),
     }
 }
 

@@ -1,5 +1,5 @@
-//! A data shard is added only if one is wanted, and never while clients send transactions that span
-//! slots.
+//! A data shard is added only if one is wanted. Neither that nor the move of a busy shard's slots
+//! happens while clients send transactions that span slots.
 //!
 //! It reads the reports of load on their way to the leader, judges each division when its leader
 //! logs it, and computes by itself how many shards the hosts call for.
@@ -16,8 +16,9 @@ use super::placement::fits;
 use crate::event_queue::Micros;
 use crate::history::Incarnation;
 
-/// First byte of a report of load.
+/// First bytes of reports of load; both go on with the number of transactions that span slots.
 const KIND_LOAD: u8 = 11;
+const KIND_SLOT_LOAD: u8 = 13;
 
 /// A report may be this many intervals old when the leader decides by it.
 const REPORT_INTERVALS: u64 = 3;
@@ -35,6 +36,8 @@ pub struct Divisions {
     counted: BTreeSet<Incarnation>,
     /// The divisions that were judged, by the registry on which they are based.
     judged: BTreeSet<LogIndex>,
+    /// The same of moves of slots.
+    moved: BTreeSet<LogIndex>,
     /// When the cluster divides; `None`: not by itself, and nothing is judged.
     timing: Option<DivisionTiming>,
 }
@@ -61,9 +64,14 @@ impl Divisions {
         self.judged.len() as u64
     }
 
+    /// Number of moves of slots from busy shards.
+    pub fn slot_moves(&self) -> u64 {
+        self.moved.len() as u64
+    }
+
     /// A frame arrives at a process.
     fn arrived(&mut self, to: Incarnation, from: NodeId, payload: &[u8]) {
-        if let Some((&KIND_LOAD, rest)) = payload.split_first() {
+        if let Some((&(KIND_LOAD | KIND_SLOT_LOAD), rest)) = payload.split_first() {
             self.arrived.insert((to, from), varint(rest));
         }
     }
@@ -97,14 +105,19 @@ impl Divisions {
     ) -> Result<(), Violation> {
         for write in turn.logged {
             let Write::Registry(write) = write else { continue };
-            let RegistryWrite::Divide { seen, cause } = **write else { continue };
-            if !self.judged.insert(seen) {
+            let (seen, cause) = match **write {
+                RegistryWrite::Divide { seen, cause } => (seen, Some(cause)),
+                RegistryWrite::MoveBusySlots { seen, .. } => (seen, None),
+                _ => continue,
+            };
+            let judged = if cause.is_some() { &mut self.judged } else { &mut self.moved };
+            if !judged.insert(seen) {
                 continue;
             }
             let Some(registry) = registry() else { continue };
-            // Otherwise the registry has changed in this turn, and the division will do nothing.
+            // Otherwise the registry has changed in this turn, and the change will do nothing.
             if registry.index == seen {
-                judge_need(&registry, timing, cause)?;
+                cause.map_or(Ok(()), |cause| judge_need(&registry, timing, cause))?;
                 self.judge_spanning(turn, timing, &registry)?;
             }
         }
@@ -119,7 +132,7 @@ impl Divisions {
     ) -> Result<(), Violation> {
         let now = turn.ticks.0;
         if self.own.get(&turn.at).is_some_and(|at| now < at.0 + timing.memory_ticks) {
-            return violation(format!("{:?} divides, and its own clients span slots", turn.at));
+            return violation(format!("{:?} parts slots, and its own clients span them", turn.at));
         }
         let serves = |node: NodeId| {
             let mut rows = registry.host_entries.iter();
@@ -129,7 +142,7 @@ impl Divisions {
             let is_recent = now < at.0 + REPORT_INTERVALS * timing.report_ticks;
             if *to == turn.at && is_recent && *spanning > 0 && serves(*from) {
                 return violation(format!(
-                    "{to:?} divides at {now}, and node {from} has reported {spanning} transactions at {at}"
+                    "{to:?} parts slots at {now}, and node {from} has reported {spanning} transactions at {at}"
                 ));
             }
         }

@@ -131,6 +131,7 @@ fn needed_version(write: &Write) -> (ClusterVersion, bool) {
     match &**write {
         RegistryWrite::SetDefault { .. } => (ClusterVersion(2), false),
         RegistryWrite::Divide { .. } => (ClusterVersion(3), false),
+        RegistryWrite::MoveBusySlots { .. } => (ClusterVersion(13), false),
         RegistryWrite::Access(write) => (of_access(write), false),
         RegistryWrite::Authority(_) | RegistryWrite::Announce(_) => (ClusterVersion(5), false),
         RegistryWrite::Audited(audited) => match &audited.change {

@@ -20,7 +20,7 @@ const ELECTIONS_TO_MOVE: u64 = 100;
 
 impl World<'_> {
     /// Tells a node that transactions of its clients span slots, as a server does.
-    pub(super) fn tell_spanning(&mut self, node: NodeId, count: u64) {
+    pub(crate) fn tell_spanning(&mut self, node: NodeId, count: u64) {
         if count > 0 && self.plan.automatic_division {
             let at = self.host(node).incarnation();
             self.tell_checkers(&Observation::SpanningCounted(at));

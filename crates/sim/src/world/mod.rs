@@ -275,6 +275,7 @@ impl<'p> World<'p> {
             checkpoints: self.checkers.replicas.checkpoints_compared(),
             versions_raised: self.checkers.versions.raises(),
             divisions: self.checkers.divisions.count(),
+            slot_moves: self.checkers.divisions.slot_moves(),
             frames: self.net.counters().delivered,
             sectors_lost: self.hosts.iter().map(|host| host.disk().counters().sectors_lost).sum(),
             ..self.tally

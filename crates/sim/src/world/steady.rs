@@ -66,6 +66,11 @@ impl World<'_> {
         self.checkers.leaders.latest(shard)
     }
 
+    /// The keys that the clients write.
+    pub fn steady_keys(&self) -> impl Iterator<Item = Bytes> {
+        self.steady.keys.iter().flatten().cloned()
+    }
+
     /// What the clients were answered so far.
     pub fn steady_clients(&self) -> &SteadyClients {
         &self.steady

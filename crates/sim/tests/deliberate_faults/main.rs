@@ -10,6 +10,7 @@ use std::thread;
 use plans::plan;
 use tidelock_core::deliberate::{Fault, Faults};
 use tidelock_sim::busy_shards;
+use tidelock_sim::busy_slots::{self, Spanning};
 use tidelock_sim::plan::Plan;
 use tidelock_sim::run::{self, Failure};
 use tidelock_sim::shrink::shrink;
@@ -497,4 +498,14 @@ fn leaderships_by_number_are_caught() {
         busy_shards::check(0, Faults::only(Fault::LeadershipsByNumber)).expect_err("one node leads both");
     assert_eq!(violation.checker, "leaderships");
     busy_shards::check(0, Faults::NONE).expect("holds without the fault");
+}
+
+#[test]
+fn slots_by_number_are_caught() {
+    let fault = Faults::only(Fault::SlotsByNumber);
+    let violation = busy_slots::check(0, Spanning::None, fault).expect_err("one shard keeps all");
+    assert_eq!(violation.checker, "slots");
+    let fault = Faults::only(Fault::SpanningTransactionsIgnored);
+    let violation = busy_slots::check(0, Spanning::Once, fault).expect_err("slots move all the same");
+    assert_eq!(violation.checker, "division");
 }

@@ -384,6 +384,13 @@ fn registry_writes() -> Vec<(&'static str, RegistryWrite)> {
                 cause: DivisionCause::Hosts,
             },
         ],
+        RegistryWrite::MoveBusySlots { .. } => [
+            "move slots of a busy shard": RegistryWrite::MoveBusySlots {
+                seen: LogIndex(1),
+                slots: SlotSet::from(0..9),
+                to: shard,
+            },
+        ],
         RegistryWrite::Access(_) => [
             "change roles, principals or tokens, or whether authentication is required":
                 RegistryWrite::Access(AccessWrite::new(AccessChange::Require(true))),

@@ -132,6 +132,19 @@ impl Registry {
         WriteReply::Moving { moves: count, last: self.last_migration }
     }
 
+    /// Plans the move of slots of a busy shard, if nothing has changed since `seen`.
+    pub fn move_busy_slots(
+        &mut self,
+        index: LogIndex,
+        seen: LogIndex,
+        (slots, to): (&SlotSet, ShardId),
+    ) -> WriteReply {
+        if seen != self.changed {
+            return WriteReply::ConditionFailed { current: Version(self.changed.0) };
+        }
+        self.move_slots(index, slots, to)
+    }
+
     /// Plans moves after which a shard holds these slots.
     pub fn move_slots(&mut self, index: LogIndex, slots: &SlotSet, to: ShardId) -> WriteReply {
         if to == ShardId::PRIME || !self.shards.contains_key(&to) {
