@@ -24,13 +24,16 @@ FOUNDERS = 3
 DIVIDED_S = 180
 VALUE_BYTES, KEY_BYTES = 32, 16
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-# name, arguments of bench: everything at its default, so each request goes to the leader of its key.
+# name, kind of bench, clients, and more arguments: everything else at its default, so each request goes to the leader of its key.
 LOADS = (
-    ("HTTP write", ("kv", "-c", 64, "--reads", 0)),
-    ("HTTP linearizable read", ("kv", "-c", 64, "--reads", 100)),
-    ("RESP SET, 8 × 256", ("resp", "--via", "leader", "-c", 8, "-P", 256, "--reads", 0)),
-    ("RESP GET, 8 × 256", ("resp", "--via", "leader", "-c", 8, "-P", 256, "--reads", 100)),
+    ("HTTP write", "kv", 64, ("--reads", 0)),
+    ("HTTP linearizable read", "kv", 64, ("--reads", 100)),
+    ("RESP SET, pipelines of 256", "resp", 8, ("--via", "leader", "-P", 256, "--reads", 0)),
+    ("RESP GET, pipelines of 256", "resp", 8, ("--via", "leader", "-P", 256, "--reads", 100)),
 )
+
+# How the number of clients grows.
+SAME, EACH = "the same clients", "as many for each shard"
 
 
 def arguments():
@@ -60,11 +63,15 @@ def wait_for_division(cluster):
         time.sleep(0.5)
 
 
+def slots_of_data_shards(cluster):
+    view = json.loads(cluster.get(0, "/v1/cluster"))
+    return [shard["slots"] for shard in view["shards"] if shard["id"] != 0]
+
+
 def is_divided(cluster):
     loads = [json.loads(cluster.get(index, "/v1/cluster/load") or "{}") for index in range(len(cluster.http))]
     divisions = [load["division"] for load in loads if "division" in load]
-    view = json.loads(cluster.get(0, "/v1/cluster"))
-    slots = [shard["slots"] for shard in view["shards"] if shard["id"] != 0]
+    slots = slots_of_data_shards(cluster)
     is_wanted = any(division["wanted"] == division["shards"] == len(slots) for division in divisions)
     return is_wanted and max(slots) - min(slots) <= 1
 
@@ -81,10 +88,10 @@ def logged_bytes(cluster):
     return sum(int(match.group(1)) for match in found)
 
 
-def measure(settings, cluster, line):
+def measure(settings, cluster, load, clients):
     """Microseconds of all nodes and of the busiest one, and bytes logged, each per request."""
-    addresses = ("--url", cluster.urls)
-    command = [settings.binary, "bench", *map(str, line), *addresses, "--json"]
+    _, kind, _, options = load
+    command = [settings.binary, "bench", kind, "-c", str(clients), *map(str, options), "--url", cluster.urls, "--json"]
     # Writes every key, so that the measured part changes keys that are there.
     subprocess.run([*command, "-n", "1"], check=True, capture_output=True)
     before, logged = [processor_seconds(server) for server in cluster.servers], logged_bytes(cluster)
@@ -93,30 +100,49 @@ def measure(settings, cluster, line):
     used = [processor_seconds(server) - earlier for server, earlier in zip(cluster.servers, before)]
     requests = found["requests_per_second"] * found["seconds"] if "seconds" in found else found["requests"]
     if found["errors"]:
-        raise RuntimeError(f"{line}: {found['error_counts']}")
+        raise RuntimeError(f"{load}: {found['error_counts']}")
     return sum(used) * 1e6 / requests, max(used) * 1e6 / requests, (logged_bytes(cluster) - logged) / requests
 
 
+def measure_size(settings, size):
+    """Figures of one cluster by load and by how its clients grow: those of the whole cluster, or of each shard, are the same."""
+    figures = {}
+    directory = os.path.join(settings.work, "data", f"growth-{size}")
+    cluster = Cluster(settings.binary, directory, size, settings.port_base, settings.options.split(), FOUNDERS)
+    try:
+        cluster.start()
+        if not settings.options:
+            wait_for_division(cluster)
+        shards = len(slots_of_data_shards(cluster))
+        for load in LOADS:
+            name, _, clients, _ = load
+            figures[name, SAME] = measure(settings, cluster, load, clients)
+            figures[name, EACH] = measure(settings, cluster, load, clients * shards) if shards > 1 else figures[name, SAME]
+    finally:
+        cluster.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+    return figures
+
+
 def run(settings):
-    """Figures by load and size, each the medians of the rounds."""
+    """Figures by load, growth of clients and size, each the medians of the rounds."""
     rounds = {}
     for turn in range(settings.rounds):
         sizes = settings.sizes if turn % 2 == 0 else settings.sizes[::-1]
         for size in sizes:
-            directory = os.path.join(settings.work, "data", f"growth-{size}")
-            cluster = Cluster(settings.binary, directory, size, settings.port_base, settings.options.split(), FOUNDERS)
-            try:
-                cluster.start()
-                if not settings.options:
-                    wait_for_division(cluster)
-                for name, line in LOADS:
-                    figures = measure(settings, cluster, line)
-                    rounds.setdefault((name, size), []).append(figures)
-                    print(f"round {turn + 1}, {size} nodes, {name}: {figures[0]:.1f} µs, busiest {figures[1]:.1f} µs, {figures[2]:.0f} bytes", flush=True)
-            finally:
-                cluster.stop()
-                shutil.rmtree(directory, ignore_errors=True)
+            for (name, clients), found in measure_size(settings, size).items():
+                rounds.setdefault((name, clients, size), []).append(found)
+                print(f"round {turn + 1}, {size} nodes, {name}, {clients}: {found[0]:.1f} µs, busiest {found[1]:.1f} µs, {found[2]:.0f} bytes", flush=True)
     return {key: [statistics.median(column) for column in zip(*found)] for key, found in rounds.items()}
+
+
+def table(settings, figures, clients):
+    lines = ["| nodes | " + " | ".join(name for name, *_ in LOADS) + " | bytes logged |", "|---|" + "---|" * (len(LOADS) + 1)]
+    for size in settings.sizes:
+        cells = [f"{figures[name, clients, size][0]:.1f} / {figures[name, clients, size][1]:.1f}" for name, *_ in LOADS]
+        logged = figures[LOADS[0][0], clients, size][2] / (VALUE_BYTES + KEY_BYTES)
+        lines.append(f"| {size} | " + " | ".join(cells) + f" | {logged:.1f} |")
+    return lines
 
 
 def tables(settings, figures):
@@ -124,12 +150,8 @@ def tables(settings, figures):
     if not settings.options:
         lines += ["- Each cluster had divided its data shard as far as it does by itself: one shard for each three nodes, rounded up."]
     lines += ["- Bytes logged: what all nodes write to their logs per byte of key and value, during HTTP writes.", ""]
-    lines += ["| nodes | " + " | ".join(name for name, _ in LOADS) + " | bytes logged |", "|---|" + "---|" * (len(LOADS) + 1)]
-    payload = VALUE_BYTES + KEY_BYTES
-    for size in settings.sizes:
-        cells = [f"{figures[name, size][0]:.1f} / {figures[name, size][1]:.1f}" for name, _ in LOADS]
-        lines.append(f"| {size} | " + " | ".join(cells) + f" | {figures[LOADS[0][0], size][2] / payload:.1f} |")
-    return lines
+    lines += ["Of the same clients at every size, 64 over HTTP and 8 over RESP:", "", *table(settings, figures, SAME), ""]
+    return [*lines, "Of as many clients for each data shard:", "", *table(settings, figures, EACH)]
 
 
 def main():
