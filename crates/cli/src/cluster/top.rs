@@ -320,7 +320,8 @@ mod tests {
                     "keys":[{"key":"a","requests":640,"error":0},{"key":"b","requests":1280,"error":1200}],
                     "prefixes":[],"spanning_transactions":2,"division":{"shards":1,"wanted":2,"cause":"hosts",
                     "spanning_transactions":2,"held_back_by":"2 transactions"},
-                    "leadership_transfer":{"shard":1,"from":2,"to":1,"reason":"node 2 leads all"}}"#,
+                    "leadership_transfer":{"shard":1,"from":2,"to":1,"reason":"node 2 leads all"},
+                    "slot_transfer":{"from":1,"to":2,"slots":64,"reason":"busy","held_back_by":"2 transactions"}}"#,
             ),
             load(
                 2,
@@ -347,6 +348,7 @@ mod tests {
             "1      2       12",
             "1 data shard, 2 wanted by hosts. Not divided: 2 transactions. To divide",
             "The leadership of shard 1 goes from node 2 to node 1: node 2 leads all",
+            "64 slots go from shard 1 to shard 2: busy. Not moved: 2 transactions",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
