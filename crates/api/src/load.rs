@@ -34,17 +34,17 @@ pub struct Load {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "LeadershipTransfer")]
     pub leadership_transfer: Option<LeadershipTransfer>,
-    /// The slots that move next, so that data shards serve about equally many operations. Only the
-    /// leader of the registry knows; absent also if none do.
+    /// The next move of hot slots, after which data shards serve about equally many operations.
+    /// Only the leader of the registry knows; absent also if none is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "SlotTransfer")]
-    pub slot_transfer: Option<SlotTransfer>,
+    #[schemars(with = "HotSlotMove")]
+    pub slot_move: Option<HotSlotMove>,
 }
 
-/// Slots that go from one data shard to another.
+/// A move of hot slots from a busy data shard to another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
-pub struct SlotTransfer {
+pub struct HotSlotMove {
     /// Number of the shard that owns them.
     pub from: u64,
     /// Number of the shard that will own them.

@@ -144,8 +144,8 @@ pub enum Fault {
     SpanNotEnded,
     /// Leaderships are balanced by their number alone, not by the requests for their shards.
     LeadershipsByNumber,
-    /// Slots are never moved because of the operations on their keys.
-    SlotsByNumber,
+    /// Hot slots stay in the busiest shard.
+    HotSlotsNotMoved,
     /// A comparison of a transaction with a value holds whatever the key holds.
     UnequalValuesMatch,
     /// A snapshot does not contain the outcomes of transactions with an id.
@@ -254,7 +254,7 @@ impl Faults {
         Fault::TraceOfEarlierRequest,
         Fault::SpanNotEnded,
         Fault::LeadershipsByNumber,
-        Fault::SlotsByNumber,
+        Fault::HotSlotsNotMoved,
         Fault::AuditRecordLost,
         Fault::ClaimedAuthorDropped,
         Fault::UnequalValuesMatch,

@@ -24,8 +24,8 @@ use crate::auth::Caller;
 pub use crate::command::PeerClock;
 pub use crate::command::config::ConfigUpdate;
 use crate::command::{
-    ChangedKeys, Checkpoint, DivisionView, HostInfo, LeadershipTransfer, Publication, Refusal, Reply,
-    Request, SlotTransfer,
+    ChangedKeys, Checkpoint, DivisionView, HostInfo, HotSlotMove, LeadershipTransfer, Publication, Refusal,
+    Reply, Request,
 };
 use crate::deliberate::Faults;
 use crate::founding::Founding;
@@ -376,9 +376,8 @@ pub struct NodeStatus {
     /// The last transfer of a leadership for which it asked, so that all nodes lead for about
     /// equally many requests, and when it asked.
     pub leadership_asked: Option<(Ticks, LeadershipTransfer)>,
-    /// The last move of slots that it proposed, so that data shards serve about equally many
-    /// operations, and when it did.
-    pub slots_asked: Option<(Ticks, SlotTransfer)>,
+    /// The last move of hot slots that it proposed, and when it did.
+    pub slot_move_planned: Option<(Ticks, HotSlotMove)>,
     /// Totals since it started.
     pub counters: Counters,
 }

@@ -60,8 +60,7 @@ impl ClusterVersion {
     pub const WITH_TRACES: ClusterVersion = ClusterVersion(11);
     /// Leases are shortened that a leader whose clock was ahead has granted or renewed.
     pub const WITH_SHORTENED_LEASES: ClusterVersion = ClusterVersion(12);
-    /// Hosts report their load by groups of slots, and the leader of the prime shard moves slots of
-    /// busy shards.
+    /// Hosts report their load by groups of slots. The leader of the prime shard moves hot slots.
     pub const WITH_SLOT_LOADS: ClusterVersion = ClusterVersion(13);
     /// The newest version that this build can write, with which it founds clusters.
     pub const NEWEST: ClusterVersion = ClusterVersion::WITH_SLOT_LOADS;

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tidelock_core::command::{DivisionBlocker, LeadershipTransfer, SlotTransfer};
+use tidelock_core::command::{DivisionBlocker, HotSlotMove, LeadershipTransfer};
 use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus, SlowRequest};
 use tidelock_core::limits::SILENT_ELECTION_TIMEOUTS;
 use tidelock_core::types::{NodeId, ShardId, Term, Ticks};
@@ -69,7 +69,7 @@ pub enum Change {
     },
     /// This node, which leads the registry, has asked for a transfer of leadership.
     LeadershipTransferAsked(LeadershipTransfer),
-    SlotTransferPlanned(SlotTransfer),
+    HotSlotMovePlanned(HotSlotMove),
 }
 
 /// Compares successive statuses of a node.
@@ -83,7 +83,7 @@ pub struct StatusLog {
     held_back: Option<Instant>,
     /// When this node last asked for a transfer of leadership.
     leadership_asked: Option<Ticks>,
-    slots_asked: Option<Ticks>,
+    slot_move_planned: Option<Ticks>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,7 +106,7 @@ impl StatusLog {
             apart: Vec::new(),
             held_back: None,
             leadership_asked: None,
-            slots_asked: None,
+            slot_move_planned: None,
         }
     }
 
@@ -118,7 +118,7 @@ impl StatusLog {
         changes.extend(self.look_at_clocks(status));
         changes.extend(self.look_at_division(status, now));
         changes.extend(self.look_at_balance(status));
-        changes.extend(self.look_at_slots(status));
+        changes.extend(self.look_at_slot_moves(status));
         changes
     }
 
@@ -231,10 +231,10 @@ impl StatusLog {
         is_news.then_some(Change::LeadershipTransferAsked(asked))
     }
 
-    fn look_at_slots(&mut self, status: &NodeStatus) -> Option<Change> {
-        let (at, planned) = status.slots_asked.as_ref()?;
-        let is_news = self.slots_asked.replace(*at) != Some(*at);
-        is_news.then(|| Change::SlotTransferPlanned(planned.clone()))
+    fn look_at_slot_moves(&mut self, status: &NodeStatus) -> Option<Change> {
+        let (at, planned) = status.slot_move_planned.as_ref()?;
+        let is_news = self.slot_move_planned.replace(*at) != Some(*at);
+        is_news.then(|| Change::HotSlotMovePlanned(planned.clone()))
     }
 }
 
@@ -270,7 +270,7 @@ impl Change {
                 );
             }
             Change::LeadershipTransferAsked(asked) => log_leadership_transfer(asked),
-            Change::SlotTransferPlanned(planned) => log_slot_transfer(planned),
+            Change::HotSlotMovePlanned(planned) => log_slot_move(planned),
             Change::Silent { peer, elapsed } => {
                 tracing::warn!(
                     peer = peer.0,
@@ -315,11 +315,11 @@ fn log_leadership_transfer(asked: &LeadershipTransfer) {
     );
 }
 
-fn log_slot_transfer(planned: &SlotTransfer) {
-    let SlotTransfer { from, to, slots, .. } = planned;
+fn log_slot_move(planned: &HotSlotMove) {
+    let HotSlotMove { from, to, slots, .. } = planned;
     tracing::info!(
         %from, %to, slots = slots.count(), reason = %planned,
-        "slots are about to move from a busy shard to another one"
+        "hot slots are about to move from a busy shard to another one"
     );
 }
 

@@ -32,7 +32,6 @@
 
 pub mod addressing;
 pub mod busy_shards;
-pub mod busy_slots;
 pub mod capacity;
 pub mod checkers;
 pub mod compound;
@@ -45,6 +44,7 @@ pub mod faults;
 pub mod frames;
 pub mod history;
 pub mod host;
+pub mod hot_slots;
 pub mod key_watcher;
 pub mod leases;
 pub mod net;

@@ -51,7 +51,7 @@ pub struct Tally {
     pub versions_raised: u64,
     /// Data shards that the leader decided to add.
     pub divisions: u64,
-    /// Moves of slots from busy shards that the leader planned.
+    /// Moves of hot slots that the leader planned.
     pub slot_moves: u64,
     /// Replicas that replaced another one of the same shard on the same node.
     pub replaced: u64,

@@ -10,11 +10,11 @@ use tidelock_core::storage::wal::{self, WalOptions};
 use tidelock_core::storage::{LogEntry, RecoveredLogs, WalBatch, WalRecord};
 use tidelock_core::types::{LogIndex, ShardId, Term, WalSequence};
 use tidelock_sim::busy_shards;
-use tidelock_sim::busy_slots::{self, Spanning};
 use tidelock_sim::capacity::Capacity;
 use tidelock_sim::density::Density;
 use tidelock_sim::disk::SimDisk;
 use tidelock_sim::faults::{Fault, ShellBug};
+use tidelock_sim::hot_slots::{self, SpanningTransactions};
 use tidelock_sim::plan::Plan;
 use tidelock_sim::run::{self, Tally};
 use tidelock_sim::throughput;
@@ -84,7 +84,7 @@ fn a_row_of_seeds_with_upgrades_holds() {
 fn a_row_of_seeds_with_divisions_holds() {
     let total = hold_plans(&(0..DIVISION_SEEDS).collect::<Vec<_>>(), Plan::draw_divided);
     assert!(total.divisions > DIVISION_SEEDS, "shards were hardly divided: {total:?}");
-    assert!(total.slot_moves > 0, "no slots were moved from busy shards: {total:?}");
+    assert!(total.slot_moves > 0, "no hot slots were moved: {total:?}");
 }
 
 #[test]
@@ -259,9 +259,11 @@ fn leaderships_are_balanced_by_load() {
 }
 
 #[test]
-fn slots_are_moved_from_busy_shards_unless_transactions_span_them() {
-    for (seed, spanning) in [(0, Spanning::None), (1, Spanning::None), (0, Spanning::Once)] {
-        busy_slots::check(seed, spanning, Faults::NONE)
+fn hot_slots_move_unless_transactions_span_slots() {
+    let runs =
+        [(0, SpanningTransactions::None), (1, SpanningTransactions::None), (0, SpanningTransactions::One)];
+    for (seed, spanning) in runs {
+        hot_slots::check(seed, spanning, Faults::NONE)
             .unwrap_or_else(|violation| panic!("seed {seed}, {spanning:?}: {violation}"));
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tidelock_api::clients::{ClientConnection, Clients};
 use tidelock_api::cluster::Cluster;
-use tidelock_api::load::{Division, HotKey, LeadershipTransfer, Load, SlotTransfer};
+use tidelock_api::load::{Division, HotKey, HotSlotMove, LeadershipTransfer, Load};
 use tidelock_client::{Call, CliError, Client, NodeUrl, output};
 
 use crate::args::{ClientArgs, Output, TopArgs};
@@ -24,9 +24,9 @@ struct Top {
     /// Absent if no leadership is about to be transferred, or no leader answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     leadership_transfer: Option<LeadershipTransfer>,
-    /// Absent if no slots are about to be moved, or no leader answered.
+    /// Absent if no hot slots are about to be moved, or no leader answered.
     #[serde(skip_serializing_if = "Option::is_none")]
-    slot_transfer: Option<SlotTransfer>,
+    slot_move: Option<HotSlotMove>,
     keys: Vec<KeyRow>,
     prefixes: Vec<KeyRow>,
     clients: Vec<ClientRow>,
@@ -157,7 +157,7 @@ fn sum(cluster: &Cluster, answers: &[Answer], most: usize) -> Top {
         shards: shards.into_values().collect(),
         division: loads.iter().find_map(|load| load.division.clone()),
         leadership_transfer: loads.iter().find_map(|load| load.leadership_transfer.clone()),
-        slot_transfer: loads.iter().find_map(|load| load.slot_transfer.clone()),
+        slot_move: loads.iter().find_map(|load| load.slot_move.clone()),
         keys: hottest(&loads, |load| &load.keys, most),
         prefixes: hottest(&loads, |load| &load.prefixes, most),
         clients,
@@ -234,8 +234,7 @@ fn render(top: &Top) -> String {
         output::table(&["PREFIX", "REQUESTS/S"], keys(&top.prefixes)),
         output::table(&["CLIENT", "PROTOCOL", "NODE", "OPERATIONS/S"], clients.collect()),
     ];
-    let next =
-        next_changes(top.division.as_ref(), top.leadership_transfer.as_ref(), top.slot_transfer.as_ref());
+    let next = next_changes(top.division.as_ref(), top.leadership_transfer.as_ref(), top.slot_move.as_ref());
     tables.into_iter().chain(next).collect::<Vec<_>>().join("\n\n")
 }
 
@@ -251,7 +250,7 @@ pub(super) fn ask_for_next_changes(client: &Client) -> Vec<String> {
         node.ask_for(200, &Call::get("/v1/cluster/load?limit=1")).ok()?.json().ok()
     };
     let next = |load: Load| {
-        next_changes(load.division.as_ref(), load.leadership_transfer.as_ref(), load.slot_transfer.as_ref())
+        next_changes(load.division.as_ref(), load.leadership_transfer.as_ref(), load.slot_move.as_ref())
     };
     ask_leader().map_or_else(Vec::new, next)
 }
@@ -259,15 +258,18 @@ pub(super) fn ask_for_next_changes(client: &Client) -> Vec<String> {
 fn next_changes(
     division: Option<&Division>,
     leadership: Option<&LeadershipTransfer>,
-    slots: Option<&SlotTransfer>,
+    slots: Option<&HotSlotMove>,
 ) -> Vec<String> {
-    let sentences =
-        [division.and_then(division_sentence), leadership.map(transfer_sentence), slots.map(slots_sentence)];
+    let sentences = [
+        division.and_then(division_sentence),
+        leadership.map(transfer_sentence),
+        slots.map(slot_move_sentence),
+    ];
     sentences.into_iter().flatten().collect()
 }
 
-fn slots_sentence(next: &SlotTransfer) -> String {
-    let SlotTransfer { from, to, slots, reason, held_back_by } = next;
+fn slot_move_sentence(next: &HotSlotMove) -> String {
+    let HotSlotMove { from, to, slots, reason, held_back_by } = next;
     let held_back = held_back_by.as_ref().map(|by| format!(". Not moved: {by}")).unwrap_or_default();
     format!("{slots} slots go from shard {from} to shard {to}: {reason}{held_back}")
 }
@@ -321,7 +323,7 @@ mod tests {
                     "prefixes":[],"spanning_transactions":2,"division":{"shards":1,"wanted":2,"cause":"hosts",
                     "spanning_transactions":2,"held_back_by":"2 transactions"},
                     "leadership_transfer":{"shard":1,"from":2,"to":1,"reason":"node 2 leads all"},
-                    "slot_transfer":{"from":1,"to":2,"slots":64,"reason":"busy","held_back_by":"2 transactions"}}"#,
+                    "slot_move":{"from":1,"to":2,"slots":64,"reason":"busy","held_back_by":"2 transactions"}}"#,
             ),
             load(
                 2,

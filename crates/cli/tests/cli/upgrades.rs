@@ -41,7 +41,7 @@ const WITH_TRACES: u64 = 11;
 /// The first cluster version in which leases of a clock that was ahead are shortened.
 const WITH_SHORTENED_LEASES: u64 = 12;
 
-/// The first cluster version in which slots of busy shards move.
+/// The first cluster version in which hot slots move.
 const WITH_SLOT_LOADS: u64 = 13;
 
 fn compat(version: u64, file: &str) -> PathBuf {

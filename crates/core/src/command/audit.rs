@@ -128,7 +128,7 @@ impl RegistryWrite {
             | RegistryWrite::ForgetReplica { replica: _ }
             | RegistryWrite::FinishMigration { migration: _ }
             | RegistryWrite::Divide { seen: _, cause: _ }
-            | RegistryWrite::MoveBusySlots { seen: _, slots: _, to: _ }
+            | RegistryWrite::MoveHotSlots { seen: _, slots: _, to: _ }
             | RegistryWrite::RaiseVersion { to: _ }
             | RegistryWrite::Audited(_) => return None,
         })
@@ -168,7 +168,7 @@ impl RegistryWrite {
             | RegistryWrite::ForgetReplica { replica: _ }
             | RegistryWrite::FinishMigration { migration: _ }
             | RegistryWrite::Divide { seen: _, cause: _ }
-            | RegistryWrite::MoveBusySlots { seen: _, slots: _, to: _ }
+            | RegistryWrite::MoveHotSlots { seen: _, slots: _, to: _ }
             | RegistryWrite::RaiseVersion { to: _ } => String::new(),
         };
         let is_end = |end: &usize| subject.is_char_boundary(*end);

@@ -81,10 +81,10 @@ pub struct DivisionView {
     pub blocker: Option<DivisionBlocker>,
 }
 
-/// What holds a division back, the reason that lasts longest first.
+/// What holds back a division or a move of hot slots, the reason that lasts longest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DivisionBlocker {
-    /// Recent transactions span slots of one shard, which the change would part.
+    /// Recent transactions span slots of one shard, and would fail if these were separated.
     Spanning(u64),
     /// These hosts have not reported their load lately, so their transactions are not known.
     Unreported(Vec<NodeId>),

@@ -28,7 +28,7 @@ mod refusal;
 mod registry;
 mod reply;
 mod restoration;
-mod slot_transfer;
+mod slot_move;
 mod transaction;
 mod view;
 mod watch;
@@ -65,7 +65,7 @@ pub use registry::{HostChange, RELEASE_TAG, RegistryWrite};
 pub use reply::{Item, NodeReply, Page, ReadReply, Reply, ScanStep, ShardAnswer, StoredValue, WriteReply};
 pub use restoration::{Discard, Restoration, RestoreWrite, RestoredKey, RowLayout};
 pub(crate) use restoration::{end, put_end};
-pub use slot_transfer::{SlotTransfer, SlotTransferView};
+pub use slot_move::{HotSlotMove, HotSlotMoveView};
 pub use transaction::{Transaction, Watch};
 pub use view::{
     Checkpoint, ClusterView, Explained, Explanation, HostView, HotKey, LoadView, PeerClock, RegistryView,

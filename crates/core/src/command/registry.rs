@@ -110,9 +110,9 @@ pub enum RegistryWrite {
         /// The receiver of the slots: any data shard.
         to: ShardId,
     },
-    /// Plans the move of slots of a busy shard. The leader of the prime shard sends it. Answered as
-    /// [`RegistryWrite::Divide`] is.
-    MoveBusySlots {
+    /// Plans the move of hot slots of a busy shard. The leader of the prime shard sends it.
+    /// Answered as [`RegistryWrite::Divide`] is.
+    MoveHotSlots {
         /// As in [`RegistryWrite::Assign`].
         seen: LogIndex,
         /// As in [`RegistryWrite::MoveSlots`].
@@ -180,7 +180,7 @@ const TAG_REMOVE_SHARD: u8 = 16;
 const TAG_RAISE_VERSION: u8 = 17;
 const TAG_SET_DEFAULT: u8 = 18;
 const TAG_DIVIDE: u8 = 19;
-const TAG_MOVE_BUSY_SLOTS: u8 = 55;
+const TAG_MOVE_HOT_SLOTS: u8 = 55;
 const TAG_ACCESS: u8 = 33;
 const TAG_AUTHORITY: u8 = 35;
 pub(super) const TAG_AUDITED: u8 = 34;
@@ -192,7 +192,7 @@ impl RegistryWrite {
         match self {
             RegistryWrite::SetDefault { .. } => ClusterVersion::WITH_DEFAULTS,
             RegistryWrite::Divide { .. } => ClusterVersion::WITH_DIVISION,
-            RegistryWrite::MoveBusySlots { .. } => ClusterVersion::WITH_SLOT_LOADS,
+            RegistryWrite::MoveHotSlots { .. } => ClusterVersion::WITH_SLOT_LOADS,
             RegistryWrite::Access(write) => write.needed_version(),
             RegistryWrite::Authority(_) => ClusterVersion::WITH_AUTHORITY,
             RegistryWrite::Announce(AdminAction::RemoveAllKeys) => ClusterVersion::WITH_COORDINATION,
@@ -241,7 +241,7 @@ impl RegistryWrite {
             | RegistryWrite::RemoveShard { .. }
             | RegistryWrite::Rebalance
             | RegistryWrite::Divide { .. }
-            | RegistryWrite::MoveBusySlots { .. }
+            | RegistryWrite::MoveHotSlots { .. }
             | RegistryWrite::MoveSlots { .. }
             | RegistryWrite::RaiseVersion { .. }
             | RegistryWrite::Announce(_)
@@ -285,8 +285,8 @@ impl RegistryWrite {
                 put_numbered(out, TAG_DIVIDE, seen.0);
                 out.push(cause.code());
             }
-            RegistryWrite::MoveBusySlots { seen, slots, to } => {
-                put_numbered(out, TAG_MOVE_BUSY_SLOTS, seen.0);
+            RegistryWrite::MoveHotSlots { seen, slots, to } => {
+                put_numbered(out, TAG_MOVE_HOT_SLOTS, seen.0);
                 slots.encode(out);
                 codec::put_varint(out, to.0);
             }
@@ -350,9 +350,9 @@ impl RegistryWrite {
                 let seen = LogIndex(decoder.varint()?);
                 RegistryWrite::Divide { seen, cause: DivisionCause::from_code(decoder.u8()?)? }
             }
-            TAG_MOVE_BUSY_SLOTS => {
+            TAG_MOVE_HOT_SLOTS => {
                 let (seen, slots) = (LogIndex(decoder.varint()?), SlotSet::decode(decoder)?);
-                RegistryWrite::MoveBusySlots { seen, slots, to: ShardId(decoder.varint()?) }
+                RegistryWrite::MoveHotSlots { seen, slots, to: ShardId(decoder.varint()?) }
             }
             TAG_FINISH_MIGRATION => {
                 RegistryWrite::FinishMigration { migration: MigrationId(decoder.varint()?) }
@@ -511,7 +511,7 @@ mod tests {
     #[test]
     fn changes_of_version_13_round_trip() {
         let slots = SlotSet::of([0..64, 128..192]);
-        let write = RegistryWrite::MoveBusySlots { seen: LogIndex(300), slots, to: ShardId(7) };
+        let write = RegistryWrite::MoveHotSlots { seen: LogIndex(300), slots, to: ShardId(7) };
         assert_eq!(write.needed_version(), ClusterVersion::WITH_SLOT_LOADS);
         assert_round_trip(write.into());
     }

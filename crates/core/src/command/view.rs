@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::{DivisionView, HostInfo, HostRole, LeadershipTransfer, SlotTransferView};
+use super::{DivisionView, HostInfo, HostRole, HotSlotMoveView, LeadershipTransfer};
 use crate::membership::Role;
 use crate::slots::slot_map::SlotMap;
 use crate::topology::{HostEntry, Migration, Replica, Shard};
@@ -54,9 +54,8 @@ pub struct LoadView {
     /// The leadership that is transferred next, so that all nodes lead for about equally many
     /// requests, if the node leads the prime shard.
     pub leadership_transfer: Option<LeadershipTransfer>,
-    /// The slots that move next, so that data shards serve about equally many operations, if the
-    /// node leads the prime shard.
-    pub slot_transfer: Option<SlotTransferView>,
+    /// The next move of hot slots, if the node leads the prime shard and one is wanted.
+    pub slot_move: Option<HotSlotMoveView>,
 }
 
 /// Requests of clients for one shard. A request with several operations counts each.

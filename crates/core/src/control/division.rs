@@ -80,7 +80,7 @@ pub fn view(registry: &Registry, load: &ClusterLoad) -> Option<DivisionView> {
     Some(DivisionView { shards, wanted, cause, spanning, blocker })
 }
 
-/// What holds back a change that parts slots of one shard.
+/// What holds back a change that separates slots of one shard.
 pub fn blocker(registry: &Registry, load: &ClusterLoad) -> Option<DivisionBlocker> {
     let spanning: u64 = load.hosts.values().map(|host| host.spanning).sum();
     if spanning > 0 {

@@ -4,7 +4,7 @@
 //! - [`division`]: whether there should be another data shard.
 //! - [`leaderships`]: which node should lead which shard.
 //! - [`rebalance`]: which slots should move so that shards own equally many.
-//! - [`slot_balance`]: which slots should move because their shard is busy.
+//! - [`slot_balance`]: which hot slots should move from the busiest shard.
 //! - [`placement`]: which replica each host should have, and why.
 //! - [`progress`]: what a requested change still waits for.
 //! - `reconcile`: the next change of a shard's membership towards the wanted one.

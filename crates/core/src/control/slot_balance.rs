@@ -1,89 +1,113 @@
-//! The balance of operations over data shards: which slots of a busy shard should go to another
-//! one. A pure function of who owns which slots, who leads, and what clients ask for.
+//! The balance of operations over data shards: which hot slots move from the busiest data shard to
+//! another one. A pure function of the registry, of who leads, and of what clients ask for.
 //!
-//! Owns which slots move next. A move copies all keys of its slots, so it takes the groups with
-//! most operations first, and must bring a gain: the busier of the two shards has clearly less to
-//! do afterwards.
+//! Owns which slots move next. A move copies every key of its slots, so the groups with the most
+//! operations move first, and a move must clearly relieve the busiest shard.
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::command::SlotTransfer;
+use crate::command::HotSlotMove;
+use crate::control::division::CAUSE_TAG;
+use crate::control::registry::Registry;
+use crate::slots::slot_map::SlotMap;
 use crate::slots::slot_set::SlotSet;
 use crate::slots::{GROUP_SLOTS, SlotGroup};
 use crate::types::{NodeId, ShardId};
 
-/// A move relieves the busier shard by at least this part of its operations, so that rates that
-/// vary from report to report move nothing.
+/// A move relieves the busiest shard by at least this part of its operations, so that small changes
+/// between reports move nothing.
 const GAIN_DIVISOR_MIN: u64 = 5;
 
-/// A data shard whose slots may move.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShardShare {
-    /// The shard.
-    pub shard: ShardId,
-    /// The node that leads it.
-    pub leader: NodeId,
-    /// The slots that it owns.
-    pub slots: SlotSet,
+/// The data shards that may exchange slots, with their leaders: those that own slots and have a
+/// leader. None if the tags of data shards differ, because an operator has then chosen what each
+/// shard is for. The tag that says why a shard was added does not count.
+pub fn exchanging_shards(
+    registry: &Registry,
+    leader: impl Fn(ShardId) -> Option<NodeId>,
+) -> BTreeMap<ShardId, NodeId> {
+    let owning = registry.slots().shards();
+    let tags = |shard: &ShardId| -> BTreeMap<&String, &String> {
+        let row = registry.shards().get(shard);
+        row.into_iter().flat_map(|row| &row.tags).filter(|(name, _)| *name != CAUSE_TAG).collect()
+    };
+    let first = owning.first().map(tags);
+    if owning.iter().any(|shard| Some(tags(shard)) != first) {
+        return BTreeMap::new();
+    }
+    owning.into_iter().filter_map(|shard| Some((shard, leader(shard)?))).collect()
 }
 
-/// The next slots to move, if a move relieves the busier shard by at least `gain_min` operations a
-/// second. `rates` are operations a second of all clients.
-pub fn next_transfer(
-    shards: &[ShardShare],
+/// The next move of slots between shards, which are given with their leaders. `None` if no move
+/// relieves the busiest shard by at least `gain_min` operations a second. `rates` are operations a
+/// second of all clients.
+pub fn next_move(
+    leaders: &BTreeMap<ShardId, NodeId>,
+    slots: &SlotMap,
     rates: &BTreeMap<SlotGroup, u64>,
     gain_min: u64,
-) -> Option<SlotTransfer> {
-    let rated = |share| RatedShare::of(share, rates);
-    let rated: Vec<RatedShare<'_>> = shards.iter().map(rated).collect();
-    let from = rated.iter().max_by_key(|rated| (rated.operations, Reverse(rated.share.shard)))?;
-    let others = rated.iter().filter(|rated| rated.share.leader != from.share.leader);
-    let to = others.min_by_key(|rated| (rated.operations, rated.share.shard))?;
-    let difference = from.operations.saturating_sub(to.operations);
-    let chosen = from.chosen(difference);
-    let operations: u64 = chosen.iter().map(|(_, rate)| rate).sum();
+) -> Option<HotSlotMove> {
+    let loads = loads(leaders, slots, rates);
+    let (&from, busiest) = loads.iter().max_by_key(|(shard, load)| (load.operations, Reverse(**shard)))?;
+    let others = loads.iter().filter(|(shard, _)| leaders[*shard] != leaders[&from]);
+    let (&to, least) = others.min_by_key(|(shard, load)| (load.operations, **shard))?;
+    let difference = busiest.operations.saturating_sub(least.operations);
+    let groups = busiest.groups_to_move(difference);
+    let operations: u64 = groups.iter().map(|(_, rate)| rate).sum();
     let gain = operations.min(difference.saturating_sub(operations));
-    if gain == 0 || gain < gain_min.max(from.operations / GAIN_DIVISOR_MIN) {
+    if gain == 0 || gain < gain_min.max(busiest.operations / GAIN_DIVISOR_MIN) {
         return None;
     }
-    Some(SlotTransfer {
-        from: from.share.shard,
-        from_operations: from.operations,
-        to: to.share.shard,
-        to_operations: to.operations,
-        slots: SlotSet::of(chosen.iter().map(|(group, _)| group.slots())),
+    Some(HotSlotMove {
+        from,
+        from_operations: busiest.operations,
+        to,
+        to_operations: least.operations,
+        slots: SlotSet::of(groups.iter().map(|(group, _)| group.slots())),
         operations,
     })
 }
 
-/// A shard with the operations for its slots.
-struct RatedShare<'a> {
-    share: &'a ShardShare,
+/// The operations a second for the slots of one shard.
+#[derive(Default)]
+struct OwnerLoad {
     operations: u64,
     /// The groups of which the shard owns every slot.
     groups: Vec<(SlotGroup, u64)>,
 }
 
-impl RatedShare<'_> {
-    fn of<'a>(share: &'a ShardShare, rates: &BTreeMap<SlotGroup, u64>) -> RatedShare<'a> {
-        let mut rated = RatedShare { share, operations: 0, groups: Vec::new() };
-        for (&group, &rate) in rates {
-            let slots = SlotSet::from(group.slots());
-            let owned = slots.count() - slots.without(&share.slots).count();
-            rated.operations += rate.saturating_mul(owned.into()) / u64::from(GROUP_SLOTS);
-            if owned == u32::from(GROUP_SLOTS) && rate > 0 {
-                rated.groups.push((group, rate));
+/// The loads of these shards. If several shards own slots of a group, its operations count for each
+/// of them in proportion.
+fn loads(
+    leaders: &BTreeMap<ShardId, NodeId>,
+    slots: &SlotMap,
+    rates: &BTreeMap<SlotGroup, u64>,
+) -> BTreeMap<ShardId, OwnerLoad> {
+    let mut loads: BTreeMap<ShardId, OwnerLoad> =
+        leaders.keys().map(|shard| (*shard, OwnerLoad::default())).collect();
+    for (&group, &rate) in rates {
+        let mut owners: BTreeMap<ShardId, u64> = BTreeMap::new();
+        group.slots().for_each(|slot| *owners.entry(slots.shard_of(slot)).or_default() += 1);
+        for (owner, owned) in owners {
+            let Some(load) = loads.get_mut(&owner) else { continue };
+            let part = (u128::from(rate) * u128::from(owned) / u128::from(GROUP_SLOTS)) as u64;
+            load.operations = load.operations.saturating_add(part);
+            if owned == u64::from(GROUP_SLOTS) {
+                load.groups.push((group, part));
             }
         }
-        rated
     }
+    loads
+}
 
+impl OwnerLoad {
     /// Groups with at most half of `difference` together, the busiest first. If each of them has
-    /// more, the one with the least.
-    fn chosen(&self, difference: u64) -> Vec<(SlotGroup, u64)> {
+    /// more, the one with the fewest operations.
+    fn groups_to_move(&self, difference: u64) -> Vec<(SlotGroup, u64)> {
         let mut groups = self.groups.clone();
+        groups.retain(|(_, rate)| *rate > 0);
         groups.sort_by_key(|(group, rate)| (Reverse(*rate), *group));
         let mut left = difference / 2;
         let mut chosen = Vec::new();
@@ -100,69 +124,84 @@ impl RatedShare<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slots::SLOTS;
+    use crate::founding::Founding;
+    use crate::types::{LogIndex, MigrationId};
     use alloc::string::ToString;
 
     /// Two shards with half of the slots each, led by nodes 1 and 2.
-    fn halves() -> Vec<ShardShare> {
-        let share = |number, slots| ShardShare {
-            shard: ShardId(number),
-            leader: NodeId(number),
-            slots: SlotSet::from(slots),
-        };
-        alloc::vec![share(1, 0..SLOTS / 2), share(2, SLOTS / 2..SLOTS)]
+    fn halves() -> (BTreeMap<ShardId, NodeId>, SlotMap) {
+        ([(ShardId(1), NodeId(1)), (ShardId(2), NodeId(2))].into(), SlotMap::founded(2))
     }
 
     fn rates(groups: &[(u8, u64)]) -> BTreeMap<SlotGroup, u64> {
         groups.iter().map(|(group, rate)| (SlotGroup(*group), *rate)).collect()
     }
 
-    fn moved(shards: &[ShardShare], groups: &[(u8, u64)], gain_min: u64) -> Option<(u64, u64, u64, u64)> {
-        let found = next_transfer(shards, &rates(groups), gain_min)?;
+    fn moved(groups: &[(u8, u64)], gain_min: u64) -> Option<(u64, u64, u64, u64)> {
+        let (leaders, slots) = halves();
+        let found = next_move(&leaders, &slots, &rates(groups), gain_min)?;
         Some((found.from.0, found.to.0, found.operations, found.slots.count().into()))
     }
 
     #[test]
     fn the_busiest_groups_go_to_the_shard_with_least_to_do() {
+        let (leaders, slots) = halves();
         let groups = [(0, 3_000), (1, 2_000), (2, 4_000), (128, 1_000)];
-        let found = next_transfer(&halves(), &rates(&groups), 1).expect("a move");
+        let found = next_move(&leaders, &slots, &rates(&groups), 1).expect("a move");
         assert_eq!(found.slots, SlotSet::from(SlotGroup(2).slots()));
         assert_eq!(
             found.to_string(),
             "shard 1 serves 9000 operations a second, 4000 of them on these slots, and shard 2 serves 1000"
         );
-        assert_eq!(moved(&halves(), &[(0, 600), (1, 600), (2, 600), (3, 600)], 1), Some((1, 2, 1_200, 128)));
-        assert_eq!(moved(&halves(), &[(200, 500), (201, 400)], 1), Some((2, 1, 400, 64)));
+        assert_eq!(moved(&[(0, 600), (1, 600), (2, 600), (3, 600)], 1), Some((1, 2, 1_200, 128)));
+        assert_eq!(moved(&[(200, 500), (201, 400)], 1), Some((2, 1, 400, 64)));
     }
 
     #[test]
     fn nothing_moves_without_a_gain() {
-        assert_eq!(moved(&halves(), &[(0, 9_000)], 1), None, "one group is as busy anywhere");
-        assert_eq!(moved(&halves(), &[(0, 9_000), (1, 1_000)], 1), None, "a tenth is too little");
-        assert_eq!(moved(&halves(), &[(0, 9_000), (1, 3_000)], 1), Some((1, 2, 3_000, 64)));
-        assert_eq!(moved(&halves(), &[(0, 9_000), (1, 3_000)], 3_001), None, "too few operations");
-        assert_eq!(moved(&halves(), &[(0, 5_000), (128, 4_900)], 1), None);
-        assert_eq!(moved(&halves(), &[], 1), None);
-        assert_eq!(moved(&[], &[(0, 9_000)], 1), None);
-        assert_eq!(moved(&halves(), &[(0, 700), (1, 800), (128, 100)], 1), Some((1, 2, 700, 64)));
+        assert_eq!(moved(&[(0, 9_000)], 1), None, "one group is as busy anywhere");
+        assert_eq!(moved(&[(0, 9_000), (1, 1_000)], 1), None, "a tenth is too little");
+        assert_eq!(moved(&[(0, 9_000), (1, 3_000)], 1), Some((1, 2, 3_000, 64)));
+        assert_eq!(moved(&[(0, 9_000), (1, 3_000)], 3_001), None, "too few operations");
+        assert_eq!(moved(&[(0, 5_000), (128, 4_900)], 1), None);
+        assert_eq!(moved(&[(0, 0), (1, 0)], 1), None);
+        assert_eq!(moved(&[], 1), None);
+        assert_eq!(moved(&[(0, 700), (1, 800), (128, 100)], 1), Some((1, 2, 700, 64)));
+        assert_eq!(moved(&[(0, u64::MAX), (1, u64::MAX)], 1), None, "rates do not overflow");
+        let none = next_move(&BTreeMap::new(), &SlotMap::founded(2), &rates(&[(0, 9_000)]), 1);
+        assert_eq!(none, None, "no shard has a leader");
     }
 
     #[test]
     fn shards_of_one_leader_exchange_nothing() {
-        let mut shards = halves();
-        shards[1].leader = NodeId(1);
-        assert_eq!(moved(&shards, &[(0, 900), (1, 900)], 1), None);
+        let (mut leaders, slots) = halves();
+        leaders.insert(ShardId(2), NodeId(1));
+        assert_eq!(next_move(&leaders, &slots, &rates(&[(0, 900), (1, 900)]), 1), None);
     }
 
     #[test]
     fn a_group_with_several_owners_stays_and_counts_for_each() {
-        let mut shards = halves();
-        let part = SlotSet::from(0..16);
-        shards[0].slots = shards[0].slots.without(&part);
-        shards[1].slots = shards[1].slots.union(&part);
-        let found = next_transfer(&shards, &rates(&[(0, 6_400), (1, 2_000)]), 1).expect("a move");
+        let (leaders, mut slots) = halves();
+        slots.give(MigrationId(1), &SlotSet::from(0..16), (ShardId(1), ShardId(2)));
+        let found = next_move(&leaders, &slots, &rates(&[(0, 6_400), (1, 2_000)]), 1).expect("a move");
         assert_eq!((found.from_operations, found.to_operations), (6_800, 1_600));
         assert_eq!(found.slots, SlotSet::from(SlotGroup(1).slots()));
+    }
+
+    #[test]
+    fn shards_with_different_tags_exchange_nothing() {
+        let mut registry = Registry::founded(&Founding::new(3, 2));
+        let leader = |shard: ShardId| (shard != ShardId(9)).then_some(NodeId(shard.0));
+        let shards =
+            |registry: &Registry| exchanging_shards(registry, leader).into_keys().collect::<Vec<_>>();
+        assert_eq!(shards(&registry), [ShardId(1), ShardId(2)], "not the registry");
+        registry.tag_shard(LogIndex(10), ShardId(2), &[(CAUSE_TAG.into(), Some("load".into()))]);
+        assert_eq!(shards(&registry).len(), 2, "why a shard was added does not count");
+        registry.tag_shard(LogIndex(11), ShardId(2), &[("owner".into(), Some("us".into()))]);
+        assert_eq!(shards(&registry), []);
+        registry.tag_shard(LogIndex(12), ShardId(1), &[("owner".into(), Some("us".into()))]);
+        assert_eq!(shards(&registry).len(), 2);
+        assert_eq!(exchanging_shards(&registry, |_| None), BTreeMap::new(), "no leaders");
     }
 
     #[test]
@@ -170,32 +209,20 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(11);
         for _ in 0..100 {
             let count = random.u64(2..6);
-            let part = |number: u64| (number * u64::from(SLOTS) / count) as u16;
-            let mut shards: Vec<ShardShare> = (0..count)
-                .map(|number| ShardShare {
-                    shard: ShardId(number + 1),
-                    leader: NodeId(random.u64(1..4)),
-                    slots: SlotSet::from(part(number)..part(number + 1)),
-                })
-                .collect();
+            let leaders = (1..=count).map(|shard| (ShardId(shard), NodeId(random.u64(1..4)))).collect();
+            let mut slots = SlotMap::founded(count);
             let groups: BTreeMap<SlotGroup, u64> =
                 (0..random.u8(1..40)).map(|_| (SlotGroup(random.u8(..)), random.u64(..5_000))).collect();
-            let busiest = |shards: &[ShardShare]| {
-                shards.iter().map(|share| RatedShare::of(share, &groups).operations).max()
+            let busiest = |slots: &SlotMap| {
+                loads(&leaders, slots, &groups).into_values().map(|load| load.operations).max()
             };
-            for turn in 0.. {
-                assert!(turn < 1_000, "moves go on for ever: {shards:?}");
-                let Some(next) = next_transfer(&shards, &groups, 10) else { break };
-                let before = busiest(&shards);
-                for share in &mut shards {
-                    if share.shard == next.from {
-                        assert!(next.slots.is_within(&share.slots));
-                        share.slots = share.slots.without(&next.slots);
-                    } else if share.shard == next.to {
-                        share.slots = share.slots.union(&next.slots);
-                    }
-                }
-                assert!(busiest(&shards) <= before);
+            for turn in 1.. {
+                assert!(turn < 1_000, "moves go on for ever: {slots:?}");
+                let Some(next) = next_move(&leaders, &slots, &groups, 10) else { break };
+                let before = busiest(&slots);
+                assert!(next.slots.is_within(&slots.share(next.from)));
+                slots.give(MigrationId(turn), &next.slots, (next.from, next.to));
+                assert!(busiest(&slots) <= before);
             }
         }
     }

@@ -98,22 +98,36 @@ impl Node {
         let is_busy = self.cluster_load().busiest() >= timing.busy_requests_per_second;
         let leading = self.dividing.leading.get_or_insert_default();
         leading.busy_intervals = if is_busy { leading.busy_intervals + 1 } else { 0 };
+        let proposed = leading.proposed;
         let changed = self.registry().changed();
         let Some(view) = self.division_view() else { return };
         let Some(cause) = view.cause else { return };
-        let is_ignored = matches!(view.blocker, Some(DivisionBlocker::Spanning(_)))
-            && self.options.faults.has(Fault::SpanningTransactionsIgnored);
-        let retry_ticks = self.options.timing.request_ticks;
-        let leading = self.dividing.leading.get_or_insert_default();
-        let is_waiting =
-            leading.proposed.is_some_and(|(seen, at)| seen == changed && now.0 < at.0 + retry_ticks);
-        if is_waiting || (view.blocker.is_some() && !is_ignored) {
+        if self.awaits(proposed) || self.is_held_back(view.blocker.as_ref()) {
             return;
         }
+        let leading = self.dividing.leading.get_or_insert_default();
         leading.proposed = Some((changed, now));
         leading.busy_intervals = 0;
         let divide = RegistryWrite::Divide { seen: changed, cause };
         self.router.write(Requester::NODE, Write::from(divide), &mut self.groups);
+    }
+
+    /// Whether a proposed change of the registry may still be applied: the registry has not changed
+    /// since, and the change is not too old. `proposed` is the registry on which it is based, and
+    /// when it was proposed.
+    pub(super) fn awaits(&self, proposed: Option<(LogIndex, Ticks)>) -> bool {
+        let retry_ticks = self.options.timing.request_ticks;
+        proposed
+            .is_some_and(|(seen, at)| seen == self.registry().changed() && self.now.0 < at.0 + retry_ticks)
+    }
+
+    /// Whether a change that separates slots of one shard must wait.
+    pub(super) fn is_held_back(&self, blocker: Option<&DivisionBlocker>) -> bool {
+        let ignores_spanning = self.options.faults.has(Fault::SpanningTransactionsIgnored);
+        match blocker {
+            Some(DivisionBlocker::Spanning(_)) => !ignores_spanning,
+            other => other.is_some(),
+        }
     }
 
     /// The load of the cluster, if this node leads the prime shard; otherwise nothing is known.

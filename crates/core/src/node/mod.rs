@@ -337,7 +337,7 @@ impl Node {
             spanning_transactions: self.recent_spanning(),
             division: self.division_view(),
             leadership_asked: self.leadership_balance.asked(),
-            slots_asked: self.slot_balance.proposed().map(|(at, transfer)| (at, transfer.clone())),
+            slot_move_planned: self.slot_balance.proposed().map(|(at, transfer)| (at, transfer.clone())),
             counters,
         }
     }
@@ -403,7 +403,7 @@ impl Node {
                     spanning_transactions: self.recent_spanning(),
                     division: self.division_view(),
                     leadership_transfer: self.leadership_balance.next(),
-                    slot_transfer: self.slot_balance.next().cloned(),
+                    slot_move: self.slot_balance.next().cloned(),
                     ..self.router.load(most)
                 };
                 let load = load.into();

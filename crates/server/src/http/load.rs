@@ -6,7 +6,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tidelock_api::load as api;
-use tidelock_core::command::{DivisionView, HotKey, LeadershipTransfer, LoadView, SlotTransferView};
+use tidelock_core::command::{DivisionView, HotKey, HotSlotMoveView, LeadershipTransfer, LoadView};
 
 use super::problem::Problem;
 use super::response::{self, Response};
@@ -49,7 +49,7 @@ fn encode(load: &LoadView) -> api::Load {
         spanning_transactions: load.spanning_transactions,
         division: load.division.as_ref().map(division),
         leadership_transfer: load.leadership_transfer.as_ref().map(leadership_transfer),
-        slot_transfer: load.slot_transfer.as_ref().map(slot_transfer),
+        slot_move: load.slot_move.as_ref().map(slot_move),
     }
 }
 
@@ -62,12 +62,12 @@ fn leadership_transfer(next: &LeadershipTransfer) -> api::LeadershipTransfer {
     }
 }
 
-fn slot_transfer(SlotTransferView { transfer, blocker }: &SlotTransferView) -> api::SlotTransfer {
-    api::SlotTransfer {
-        from: transfer.from.0,
-        to: transfer.to.0,
-        slots: transfer.slots.count().into(),
-        reason: transfer.to_string(),
+fn slot_move(HotSlotMoveView { next, blocker }: &HotSlotMoveView) -> api::HotSlotMove {
+    api::HotSlotMove {
+        from: next.from.0,
+        to: next.to.0,
+        slots: next.slots.count().into(),
+        reason: next.to_string(),
         held_back_by: blocker.as_ref().map(ToString::to_string),
     }
 }

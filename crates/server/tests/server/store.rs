@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use bytes::Bytes;
 use tidelock_core::auth::Caller;
 use tidelock_core::command::{
-    ClusterView, DivisionBlocker, DivisionCause, DivisionView, HotKey, LeaderLoad, LeadershipTransfer,
-    LoadView, NodeReply, Refusal, RegistryWrite, Reply, Request, ShardError, ShardLoad, SlotTransfer,
-    SlotTransferView, Write, WriteReply,
+    ClusterView, DivisionBlocker, DivisionCause, DivisionView, HotKey, HotSlotMove, HotSlotMoveView,
+    LeaderLoad, LeadershipTransfer, LoadView, NodeReply, Refusal, RegistryWrite, Reply, Request, ShardError,
+    ShardLoad, Write, WriteReply,
 };
 use tidelock_core::control::placement;
 use tidelock_core::control::registry::Registry;
@@ -174,7 +174,7 @@ fn load(most: usize) -> LoadView {
         to: NodeId(2),
         to_load: leader_load(1, 0),
     };
-    let slot_transfer = SlotTransfer {
+    let slot_move = HotSlotMove {
         from: SHARD,
         from_operations: 9_000,
         to: ShardId(2),
@@ -191,7 +191,7 @@ fn load(most: usize) -> LoadView {
         spanning_transactions: 2,
         division: Some(division),
         leadership_transfer: Some(leadership_transfer),
-        slot_transfer: Some(SlotTransferView { transfer: slot_transfer, blocker: None }),
+        slot_move: Some(HotSlotMoveView { next: slot_move, blocker: None }),
     }
 }
 

@@ -1,5 +1,5 @@
-//! A data shard is added only if one is wanted. Neither that nor the move of a busy shard's slots
-//! happens while clients send transactions that span slots.
+//! A data shard is added only if one is wanted. While clients send transactions that span slots,
+//! none is added, and no hot slots move.
 //!
 //! It reads the reports of load on their way to the leader, judges each division when its leader
 //! logs it, and computes by itself how many shards the hosts call for.
@@ -16,7 +16,8 @@ use super::placement::fits;
 use crate::event_queue::Micros;
 use crate::history::Incarnation;
 
-/// First bytes of reports of load; both go on with the number of transactions that span slots.
+/// First byte of a report of load, with and without groups of slots. The number of transactions
+/// that span slots follows.
 const KIND_LOAD: u8 = 11;
 const KIND_SLOT_LOAD: u8 = 13;
 
@@ -36,7 +37,7 @@ pub struct Divisions {
     counted: BTreeSet<Incarnation>,
     /// The divisions that were judged, by the registry on which they are based.
     judged: BTreeSet<LogIndex>,
-    /// The same of moves of slots.
+    /// The moves of hot slots that were judged, by the registry on which they are based.
     moved: BTreeSet<LogIndex>,
     /// When the cluster divides; `None`: not by itself, and nothing is judged.
     timing: Option<DivisionTiming>,
@@ -64,7 +65,7 @@ impl Divisions {
         self.judged.len() as u64
     }
 
-    /// Number of moves of slots from busy shards.
+    /// Number of moves of hot slots.
     pub fn slot_moves(&self) -> u64 {
         self.moved.len() as u64
     }
@@ -107,7 +108,7 @@ impl Divisions {
             let Write::Registry(write) = write else { continue };
             let (seen, cause) = match **write {
                 RegistryWrite::Divide { seen, cause } => (seen, Some(cause)),
-                RegistryWrite::MoveBusySlots { seen, .. } => (seen, None),
+                RegistryWrite::MoveHotSlots { seen, .. } => (seen, None),
                 _ => continue,
             };
             let judged = if cause.is_some() { &mut self.judged } else { &mut self.moved };
@@ -132,7 +133,10 @@ impl Divisions {
     ) -> Result<(), Violation> {
         let now = turn.ticks.0;
         if self.own.get(&turn.at).is_some_and(|at| now < at.0 + timing.memory_ticks) {
-            return violation(format!("{:?} parts slots, and its own clients span them", turn.at));
+            return violation(format!(
+                "{:?} separates slots, and its own clients have transactions that span slots",
+                turn.at
+            ));
         }
         let serves = |node: NodeId| {
             let mut rows = registry.host_entries.iter();
@@ -142,7 +146,7 @@ impl Divisions {
             let is_recent = now < at.0 + REPORT_INTERVALS * timing.report_ticks;
             if *to == turn.at && is_recent && *spanning > 0 && serves(*from) {
                 return violation(format!(
-                    "{to:?} parts slots at {now}, and node {from} has reported {spanning} transactions at {at}"
+                    "{to:?} separates slots at {now}, and node {from} has reported {spanning} transactions at {at}"
                 ));
             }
         }

@@ -76,6 +76,8 @@ pub enum Observation<'a> {
         from: NodeId,
         /// The newest version of anything that the sender may send.
         recorded: ClusterVersion,
+        /// The first byte of the payload.
+        kind: u8,
         /// The receiver.
         to: NodeId,
         /// What the receiver supports.

@@ -84,16 +84,23 @@ impl Versions {
         Ok(())
     }
 
-    /// Judges that a node sends a frame. It may hold whatever the sender's directory may hold.
+    /// Judges that a node sends a frame of a kind. It may hold whatever the sender's directory may
+    /// hold.
     ///
     /// # Errors
-    /// When the release of the receiver does not support that.
+    /// When the release of the receiver does not support that, and when the kind needs a newer
+    /// version than the sender's directory has recorded.
     fn sent(
         &self,
         from: NodeId,
-        recorded: ClusterVersion,
+        (recorded, kind): (ClusterVersion, u8),
         (to, supported): (NodeId, SupportedVersions),
     ) -> Result<(), Violation> {
+        if needed_version_of_frame(kind) > recorded {
+            return violation(format!(
+                "node {from} has recorded version {recorded} and sends a frame of kind {kind} to node {to}"
+            ));
+        }
         if supported.contains(recorded) {
             return Ok(());
         }
@@ -112,11 +119,21 @@ impl OnlineChecker for Versions {
                 self.raises += u64::from(self.applied(at.node, supported, applied)?);
                 self.logged(at.node, (supported, recorded), logged)
             }
-            Observation::FrameSent { from, recorded, to, supported } => {
-                self.sent(from, recorded, (to, supported))
+            Observation::FrameSent { from, recorded, kind, to, supported } => {
+                self.sent(from, (recorded, kind), (to, supported))
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// The version that frames of a kind need.
+fn needed_version_of_frame(kind: u8) -> ClusterVersion {
+    match kind {
+        11 => ClusterVersion(3),
+        12 => ClusterVersion(8),
+        13 => ClusterVersion(13),
+        _ => ClusterVersion(1),
     }
 }
 
@@ -131,7 +148,7 @@ fn needed_version(write: &Write) -> (ClusterVersion, bool) {
     match &**write {
         RegistryWrite::SetDefault { .. } => (ClusterVersion(2), false),
         RegistryWrite::Divide { .. } => (ClusterVersion(3), false),
-        RegistryWrite::MoveBusySlots { .. } => (ClusterVersion(13), false),
+        RegistryWrite::MoveHotSlots { .. } => (ClusterVersion(13), false),
         RegistryWrite::Access(write) => (of_access(write), false),
         RegistryWrite::Authority(_) | RegistryWrite::Announce(_) => (ClusterVersion(5), false),
         RegistryWrite::Audited(audited) => match &audited.change {
@@ -222,8 +239,9 @@ mod tests {
     fn old_releases_get_nothing_new() {
         let (node, mut versions) = (NodeId(1), Versions::new(true));
         assert!(versions.applied(node, OLD, ClusterVersion(2)).is_err());
-        assert!(versions.sent(node, ClusterVersion(2), (NodeId(2), OLD)).is_err());
-        assert_eq!(versions.sent(node, ClusterVersion(2), (NodeId(2), NEW)), Ok(()));
-        assert_eq!(versions.sent(node, ClusterVersion(1), (NodeId(2), OLD)), Ok(()));
+        assert!(versions.sent(node, (ClusterVersion(2), 1), (NodeId(2), OLD)).is_err());
+        assert_eq!(versions.sent(node, (ClusterVersion(2), 1), (NodeId(2), NEW)), Ok(()));
+        assert_eq!(versions.sent(node, (ClusterVersion(1), 1), (NodeId(2), OLD)), Ok(()));
+        assert!(versions.sent(node, (ClusterVersion(2), 11), (NodeId(2), NEW)).is_err(), "a newer kind");
     }
 }

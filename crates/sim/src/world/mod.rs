@@ -535,9 +535,9 @@ impl<'p> World<'p> {
             if self.plan.shell_bug == Some(ShellBug::FramesTwice) {
                 self.net.send(node, frame.clone(), &mut self.event_queue);
             }
-            let is_removal = frame.payload[..] == REMOVAL;
+            let (is_removal, kind) = (frame.payload[..] == REMOVAL, frame.payload[0]);
             if self.net.send(node, frame, &mut self.event_queue) && !is_removal {
-                self.tell_of_frame(node, to);
+                self.tell_of_frame(node, to, kind);
             }
         }
         self.publications_arrive(node, &turn.publications)?;

@@ -99,10 +99,10 @@ impl World<'_> {
     }
 
     /// Tells the checkers that a frame is on its way to a process.
-    pub(super) fn tell_of_frame(&mut self, from: NodeId, to: NodeId) {
+    pub(super) fn tell_of_frame(&mut self, from: NodeId, to: NodeId, kind: u8) {
         let host = |node: NodeId| &self.hosts[(node.0 - 1) as usize];
         let (recorded, supported) = (host(from).recorded_version(), host(to).supported());
-        let sent = Observation::FrameSent { from, recorded, to, supported };
+        let sent = Observation::FrameSent { from, recorded, kind, to, supported };
         self.checkers.tell(self.event_queue.now(), &sent);
     }
 }

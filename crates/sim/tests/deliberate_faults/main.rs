@@ -10,7 +10,7 @@ use std::thread;
 use plans::plan;
 use tidelock_core::deliberate::{Fault, Faults};
 use tidelock_sim::busy_shards;
-use tidelock_sim::busy_slots::{self, Spanning};
+use tidelock_sim::hot_slots::{self, SpanningTransactions};
 use tidelock_sim::plan::Plan;
 use tidelock_sim::run::{self, Failure};
 use tidelock_sim::shrink::shrink;
@@ -501,11 +501,12 @@ fn leaderships_by_number_are_caught() {
 }
 
 #[test]
-fn slots_by_number_are_caught() {
-    let fault = Faults::only(Fault::SlotsByNumber);
-    let violation = busy_slots::check(0, Spanning::None, fault).expect_err("one shard keeps all");
+fn hot_slots_not_moved_are_caught() {
+    let fault = Faults::only(Fault::HotSlotsNotMoved);
+    let violation = hot_slots::check(0, SpanningTransactions::None, fault).expect_err("one shard keeps all");
     assert_eq!(violation.checker, "slots");
     let fault = Faults::only(Fault::SpanningTransactionsIgnored);
-    let violation = busy_slots::check(0, Spanning::Once, fault).expect_err("slots move all the same");
+    let violation =
+        hot_slots::check(0, SpanningTransactions::One, fault).expect_err("slots move all the same");
     assert_eq!(violation.checker, "division");
 }

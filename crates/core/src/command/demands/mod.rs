@@ -394,7 +394,7 @@ fn verb_of_registry(write: &RegistryWrite) -> Verb {
         | RegistryWrite::ForgetReplica { replica: _ }
         | RegistryWrite::FinishMigration { migration: _ }
         | RegistryWrite::Divide { seen: _, cause: _ }
-        | RegistryWrite::MoveBusySlots { seen: _, slots: _, to: _ }
+        | RegistryWrite::MoveHotSlots { seen: _, slots: _, to: _ }
         | RegistryWrite::RaiseVersion { to: _ }
         // Leaders create it when they propose a change.
         | RegistryWrite::Audited(_) => Verb::Internal,

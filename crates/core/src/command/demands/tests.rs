@@ -384,8 +384,8 @@ fn registry_writes() -> Vec<(&'static str, RegistryWrite)> {
                 cause: DivisionCause::Hosts,
             },
         ],
-        RegistryWrite::MoveBusySlots { .. } => [
-            "move slots of a busy shard": RegistryWrite::MoveBusySlots {
+        RegistryWrite::MoveHotSlots { .. } => [
+            "move hot slots of a busy shard": RegistryWrite::MoveHotSlots {
                 seen: LogIndex(1),
                 slots: SlotSet::from(0..9),
                 to: shard,

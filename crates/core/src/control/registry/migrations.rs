@@ -132,8 +132,8 @@ impl Registry {
         WriteReply::Moving { moves: count, last: self.last_migration }
     }
 
-    /// Plans the move of slots of a busy shard, if nothing has changed since `seen`.
-    pub fn move_busy_slots(
+    /// Plans the move of hot slots, if nothing has changed since `seen`.
+    pub fn move_hot_slots(
         &mut self,
         index: LogIndex,
         seen: LogIndex,

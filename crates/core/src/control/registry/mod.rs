@@ -123,9 +123,7 @@ impl Registry {
             RegistryWrite::RemoveShard { shard } => self.remove_shard(index, shard),
             RegistryWrite::Rebalance => self.rebalance(index),
             RegistryWrite::Divide { seen, cause } => self.divide(index, seen, cause),
-            RegistryWrite::MoveBusySlots { seen, slots, to } => {
-                self.move_busy_slots(index, seen, (&slots, to))
-            }
+            RegistryWrite::MoveHotSlots { seen, slots, to } => self.move_hot_slots(index, seen, (&slots, to)),
             RegistryWrite::MoveSlots { slots, to } => self.move_slots(index, &slots, to),
             RegistryWrite::FinishMigration { migration } => self.finish_migration(index, migration),
             RegistryWrite::RaiseVersion { to } => self.raise_version(index, to),

@@ -7,6 +7,7 @@ use crate::codec::Decoder;
 use crate::command::{AccessChange, AccessWrite, AdminAction, Assignment, AuditedWrite, WriteReply};
 use crate::founding::Founding;
 use crate::machine::Machine;
+use crate::slots::slot_set::SlotSet;
 use crate::types::UnixMillis;
 use crate::version::{Release, SupportedVersions};
 use alloc::boxed::Box;
@@ -345,4 +346,18 @@ fn limits_of_roles_are_in_snapshots_of_their_version() {
     let (same, bytes) = restored(&before);
     assert_eq!(same.version(), ClusterVersion::WITH_AUTHORITY);
     assert_eq!(restored(&newest()).1, bytes + 1, "the version before has no table of limits");
+}
+
+#[test]
+fn hot_slots_move_only_if_nothing_has_changed_since_the_decision() {
+    let mut registry = Registry::founded(&Founding::new(1, 2));
+    let slots = SlotSet::from(0..64);
+    let seen = registry.changed();
+    let write = RegistryWrite::MoveHotSlots { seen, slots: slots.clone(), to: ShardId(2) };
+    let moving = registry.apply(LogIndex(3), write.clone());
+    assert_eq!(moving, WriteReply::Moving { moves: 1, last: MigrationId(1) });
+    let again = registry.apply(LogIndex(4), write);
+    assert_eq!(again, WriteReply::ConditionFailed { current: Version(3) });
+    let migration = registry.migrations().values().next().expect("planned");
+    assert_eq!((&migration.slots, migration.from, migration.to), (&slots, ShardId(1), ShardId(2)));
 }

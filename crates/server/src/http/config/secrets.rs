@@ -93,23 +93,26 @@ pub(super) fn notes(changes: &[Change]) -> Vec<String> {
     kept.map(|key| format!("pair {key:?}: {SECRET_MASK} keeps the secret that it holds")).collect()
 }
 
-/// What an answer says of the secrets that a change, as it was previewed, makes readable or puts
-/// beyond the keys of this node. A rollback does both: it brings back the pair as it was.
+/// Notes on what a previewed change does to secrets: pairs that hold a secret and will hold a
+/// readable value, and secrets that need a key which this node does not have. A rollback can do
+/// both, because it restores each pair as it was.
 pub(super) fn effects(preview: &ConfigPreview, keyring: Option<&Keyring>) -> Vec<String> {
-    let opens = |id: &str| keyring.is_some_and(|keyring| keyring.ids().any(|known| known == id));
+    let has_key = |id: &str| keyring.is_some_and(|keyring| keyring.ids().any(|known| known == id));
     let notes = preview.changes.iter().filter_map(|change| {
         let Item::Pair(key) = &change.item else { return None };
         let (before, after) = (change.before.as_ref().and_then(value), value(change.after.as_ref()?)?);
-        match after {
-            _ if before == Some(after) => None,
-            Value::Secret(sealed) if !opens(sealed.key_id()) => Some(format!(
-                "pair {key:?}: its secret needs the key {:?}, which this node does not have",
-                sealed.key_id()
+        match (before, after) {
+            (_, Value::Secret(sealed)) if before != Some(after) && !has_key(sealed.key_id()) => {
+                Some(format!(
+                    "pair {key:?}: its secret needs the key {:?}, which this node does not have",
+                    sealed.key_id()
+                ))
+            }
+            (_, Value::Secret(_)) => None,
+            (Some(Value::Secret(_)), _) => Some(format!(
+                "pair {key:?}: no longer a secret; everyone with access to the namespace can read its value"
             )),
-            Value::Secret(_) => None,
-            _ => matches!(before, Some(Value::Secret(_))).then(|| {
-                format!("pair {key:?}: no longer a secret; whoever may read the namespace sees its value")
-            }),
+            _ => None,
         }
     });
     notes.collect()

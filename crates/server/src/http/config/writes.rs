@@ -298,8 +298,8 @@ pub(super) async fn roll_back<S: Store>(
     let operation = ConfigOperation::Rollback { to, item };
     if !is_dry_run(&call)? {
         let query = queries::preview(operation.clone(), options.expected);
-        // A client that may write but not read gets no notes. All other errors are those of the
-        // rollback itself.
+        // The notes are optional. A client with the permission to write but not to read gets none,
+        // and for any other error of the preview the rollback below fails too.
         if let Ok(preview) = ask_store(call.store(), &namespace, query, Consistency::Linearizable).await {
             options.notes = secrets::effects(&preview, call.context.secret_keys.keyring().as_deref());
         }

@@ -1,4 +1,4 @@
-//! Moves of slots from busy shards, as nodes show them.
+//! Moves of hot slots from busy shards, as nodes show them.
 //!
 //! Owns the types and their texts. `control::slot_balance` decides.
 
@@ -8,10 +8,10 @@ use super::DivisionBlocker;
 use crate::slots::slot_set::SlotSet;
 use crate::types::ShardId;
 
-/// Slots that go from a busy data shard to another one, so that both serve about equally many
-/// operations. Its text is the reason.
+/// A move of slots from a busy data shard to another one, so that both serve about equally many
+/// operations. `Display` writes the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlotTransfer {
+pub struct HotSlotMove {
     /// The shard that owns the slots.
     pub from: ShardId,
     /// Operations on keys a second of all clients, for all slots of that shard.
@@ -26,9 +26,9 @@ pub struct SlotTransfer {
     pub operations: u64,
 }
 
-impl fmt::Display for SlotTransfer {
+impl fmt::Display for HotSlotMove {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SlotTransfer { from, from_operations, to, to_operations, operations, .. } = self;
+        let HotSlotMove { from, from_operations, to, to_operations, operations, .. } = self;
         write!(
             f,
             "shard {from} serves {from_operations} operations a second, {operations} of them on these slots, and \
@@ -37,11 +37,11 @@ impl fmt::Display for SlotTransfer {
     }
 }
 
-/// The next move of slots, as the leader of the prime shard sees it.
+/// The next move of hot slots, as the leader of the prime shard sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlotTransferView {
+pub struct HotSlotMoveView {
     /// The move.
-    pub transfer: SlotTransfer,
+    pub next: HotSlotMove,
     /// What holds it back; `None` if it is about to begin.
     pub blocker: Option<DivisionBlocker>,
 }

@@ -1,6 +1,5 @@
-//! Whether slots are moved from a busy shard: clients write to keys of one data shard alone. In the
-//! end several shards must own their slots, and no slot may have moved if a transaction had keys of
-//! two of them.
+//! A scenario for moves of hot slots: a client writes to keys of one data shard only. In the end
+//! other shards must own some of these keys. If a transaction spans slots, no slot may move.
 //!
 //! Owns the scenario and its verdict. Runs the core as every other run does, without faults. Random
 //! runs move slots too, but their load is too small and too short to say which must move.
@@ -18,36 +17,37 @@ use crate::plan::{NO_DIVISION, Plan};
 use crate::trace::Detail;
 use crate::world::World;
 
-/// As many data shards as nodes, so that the load calls for no other one.
+/// As many data shards as nodes, so that the load never causes a division.
 const NODES: u64 = 3;
 const DATA_SHARDS: u64 = 3;
 
 /// Time until every shard has a leader and the numbers of leaderships are balanced.
 const START: Micros = Micros(30_000_000);
 
-/// Time from the first request until the operations must be balanced: rates are known after some
-/// seconds, and slots move once at a time.
+/// Time from the first request until the operations must be balanced. Rates are known after some
+/// seconds, and there is one move at a time.
 const BALANCED: Micros = Micros(60_000_000);
 
-/// The client writes to eight keys in turn.
+/// One client, which writes to eight keys in turn.
 const CLIENTS: usize = 1;
 
 const BUSY: ShardId = ShardId(1);
 
-/// Whether a transaction spans slots of the busy shard before the load.
+/// The transactions that span slots, before the load begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spanning {
-    /// None does.
+pub enum SpanningTransactions {
+    /// No transaction spans slots.
     None,
-    /// One does, and it is remembered for the whole run.
-    Once,
+    /// One transaction spans slots. Nodes remember it for the whole run.
+    One,
 }
 
-/// Checks that the slots of a busy shard move, or that they stay because of a transaction.
+/// Checks that hot slots move, or that they do not because of a transaction.
 ///
 /// # Errors
-/// When they do not, and when a run violates another property.
-pub fn check(seed: u64, spanning: Spanning, deliberate: Faults) -> Result<(), Violation> {
+/// When they do not move, when they move in spite of the transaction, and when a run violates
+/// another property.
+pub fn check(seed: u64, spanning: SpanningTransactions, deliberate: Faults) -> Result<(), Violation> {
     let base = Plan::fresh_cluster(seed, NODES, DATA_SHARDS);
     let plan = Plan {
         deliberate,
@@ -60,7 +60,7 @@ pub fn check(seed: u64, spanning: Spanning, deliberate: Faults) -> Result<(), Vi
     world.start()?;
     world.run_until(START)?;
     world.start_steady_clients([BUSY], CLIENTS)?;
-    if spanning == Spanning::Once {
+    if spanning == SpanningTransactions::One {
         world.tell_spanning(NodeId(1), 1);
     }
     world.run_until(START + BALANCED)?;
@@ -68,11 +68,11 @@ pub fn check(seed: u64, spanning: Spanning, deliberate: Faults) -> Result<(), Vi
     let (most, all) = (owners.values().max().copied().unwrap_or_default(), owners.values().sum::<usize>());
     let is_moved = owners.len() > 1;
     match spanning {
-        Spanning::Once if is_moved => {
+        SpanningTransactions::One if is_moved => {
             violation(format!("a transaction spans slots of {BUSY}, and they moved: {owners:?}"))
         }
-        // Equal shares are a third each. A move that relieves the busiest by a fifth must happen.
-        Spanning::None if 2 * most > all => {
+        // Each shard could own a third. Moves end once none relieves the busiest shard by a fifth.
+        SpanningTransactions::None if 2 * most > all => {
             violation(format!("one shard owns most of the busy keys: {owners:?}"))
         }
         _ => Ok(()),
