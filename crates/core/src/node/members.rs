@@ -127,7 +127,8 @@ impl Node {
         self.applied_registry.introductions = up.collect();
         self.applied_registry.seen = Some(changed);
         let access = self.registry().access().clone();
-        self.router.set_access(&access);
+        // The client that changed them waits until every node reports that they are in force there.
+        self.report_due |= self.router.set_access(&access);
         self.update_replicas();
         self.map_routes();
         self.applied_registry.removal_notices.extend(removal_notices);

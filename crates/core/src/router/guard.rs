@@ -166,15 +166,18 @@ impl Router {
         !self.guard.is_unknown
     }
 
-    /// Sets the rows of the registry that this node has applied.
-    pub(crate) fn set_access(&mut self, access: &Arc<Access>) {
+    /// Sets the rows of the registry that this node has applied. Whether they are others than
+    /// before.
+    pub(crate) fn set_access(&mut self, access: &Arc<Access>) -> bool {
         let has_rows = access.revision() > LogIndex(0);
         let guard = &mut self.guard;
+        let known = guard.access.as_ref().map_or(LogIndex(0), |access| access.revision());
         if guard.access.is_none() && has_rows && !guard.is_unknown {
             // The first row must not stop requests until a read round has ended.
             (guard.confirmed, guard.is_due) = (Some(self.now), true);
         }
         guard.access = (has_rows || guard.is_unknown).then(|| access.clone());
+        known != access.revision()
     }
 
     /// Confirms the registry through a read round to the leader of the prime shard, if that is due.

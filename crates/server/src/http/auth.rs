@@ -37,7 +37,7 @@ const BODY_BYTES_MAX: usize = 128 << 10;
 const CONFIRMATION_MAX: Duration = Duration::from_secs(2);
 
 /// How often it looks.
-const CONFIRMATION_INTERVAL: Duration = Duration::from_millis(50);
+const CONFIRMATION_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Operations on roles, principals and tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

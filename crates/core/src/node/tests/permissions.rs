@@ -116,6 +116,22 @@ fn every_node_refuses_what_no_grant_covers() {
 }
 
 #[test]
+fn every_node_reports_at_once_that_a_change_is_in_force() {
+    let mut cluster = Cluster::guarded(&["read keys:a"]);
+    cluster.change_access(grant_role(&["read keys:b"]));
+    let revision = cluster.nodes[0].access().revision();
+    for node in 1..=3 {
+        let Reply::Node(NodeReply::Cluster(view)) = cluster.answer_to(&Caller::Node, node, Request::Cluster)
+        else {
+            panic!("the view of the cluster")
+        };
+        let of_prime = view.replicas.iter().filter(|replica| replica.shard == ShardId::PRIME);
+        let applied: Vec<_> = of_prime.map(|replica| replica.applied).collect();
+        assert_eq!(applied, [Some(revision); 3], "as node {node} knows it, without a tick");
+    }
+}
+
+#[test]
 fn one_operation_that_is_not_covered_refuses_all() {
     let mut cluster = Cluster::guarded(&["read keys:{t}a", "write keys:{t}a"]);
     let put = |key| Operation::Put { key, value: b"1", condition: Condition::Always };
