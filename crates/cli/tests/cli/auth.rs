@@ -1,7 +1,6 @@
 //! Authentication: tokens over HTTP at leaders and followers, what each of them may do, and its
 //! end.
 
-use std::net::Ipv4Addr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
@@ -28,20 +27,14 @@ fn rows(guarded: &Guarded) -> Vec<String> {
     rows
 }
 
-/// The answers to requests without a token, in the same order. A node answers ten failures a minute
-/// of one address at once and spreads the others, so these come from many addresses.
+/// The answers to requests without a token, in the same order.
 fn without_token(guarded: &Guarded, node: usize, rows: &[String]) -> Vec<(u16, Vec<u8>)> {
-    let mut answers = Vec::new();
-    for (host, rows) in (2u8..).zip(rows.chunks(8)) {
-        let source = Ipv4Addr::new(127, 0, 0, host);
-        let mut raw = Raw::connect_from(source, guarded.cluster.address(node)).expect("a connection");
-        for row in rows {
-            let request = format!("{row} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
-            raw.write(request.as_bytes()).expect("written");
-            answers.push(raw.read().expect("an answer"));
-        }
-    }
-    answers
+    let mut raw = Raw::connect(guarded.cluster.address(node)).expect("a connection");
+    let mut ask = |row: &String| {
+        raw.write(format!("{row} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n").as_bytes())?;
+        raw.read()
+    };
+    rows.iter().map(|row| ask(row).unwrap_or_else(|error| panic!("{row}: {error}"))).collect()
 }
 
 /// Requests that need no token, each with the status of its answer.

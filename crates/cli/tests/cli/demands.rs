@@ -5,12 +5,15 @@
 //! the test.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::{env, fs};
 
 use serde_json::json;
 
+use crate::harness::client::Raw;
 use crate::harness::guarded::Guarded;
+use crate::harness::resp::{Client, address_of};
 
 /// Commands without a line: those that the test itself uses, and those that need no token.
 const OTHER_COMMANDS: [&str; 7] = ["hello", "auth", "quit", "reset", "multi", "exec", "discard"];
@@ -126,34 +129,16 @@ impl DemandMatrix {
         let header = token.map(|token| format!("Authorization: Bearer {token}"));
         let headers: Vec<&str> = header.iter().map(String::as_str).collect();
         let answer = self.guarded.cluster.send(node, &row.request, &headers, row.body.as_bytes());
-        match answer.status {
-            401 => Admission::Unauthenticated,
-            403 => Admission::Forbidden(permission(&answer.text())),
-            400 => Admission::Malformed,
-            _ => Admission::Admitted,
-        }
+        admission(answer.status, &answer.text())
     }
 
-    /// Sends commands in one pipeline. Replies must be one line each, except for the last.
+    /// As [`burst`], on a connection with this token.
     fn burst(&self, node: usize, commands: &[&str], token: Option<&str>) -> Vec<Admission> {
-        let mut client = self.guarded.redis(node);
-        if let Some(token) = token {
-            let is_wrong = token == self.wrong;
-            assert_eq!(client.ask(&format!("AUTH {token}")).starts_with("-WRONGPASS"), is_wrong);
-        }
-        let lines: String = commands.iter().map(|command| format!("{command}\r\n")).collect();
-        client.send(&lines).expect("sent");
-        let mut answers = vec![];
-        for command in commands {
-            let reply = client.reply().unwrap_or_else(|error| panic!("{command}: {error}"));
-            answers.push(match reply.split(' ').next() {
-                Some("-NOAUTH") => Admission::Unauthenticated,
-                Some("-NOPERM") => Admission::Forbidden(permission(&reply)),
-                Some("-ERR") => Admission::Malformed,
-                _ => Admission::Admitted,
-            });
-        }
-        answers
+        let mut client = match token {
+            Some(token) => self.guarded.redis_as(node, token),
+            None => self.guarded.redis(node),
+        };
+        burst(&mut client, commands)
     }
 
     /// Finds the permissions that the request needs, by adding each one that a refusal names.
@@ -180,25 +165,37 @@ impl DemandMatrix {
         }
     }
 
-    /// Sends each request with a wrong token. A node answers only one failed authentication a
-    /// second, so the requests are spread over the nodes.
+    /// Sends each request with a wrong token to every node, each from an address of its own: a node
+    /// answers ten failures a minute of one address at once and spreads the others.
     fn check_wrong_token(&self, rows: &[Row]) {
-        let count = self.guarded.nodes().len();
-        std::thread::scope(|scope| {
+        for (number, row) in rows.iter().enumerate() {
+            let expected = if row.demands == OPEN { Admission::Admitted } else { Admission::Unauthenticated };
+            let source = Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 1).to_bits() + number as u32);
             for node in self.guarded.nodes() {
-                scope.spawn(move || {
-                    for row in rows.iter().skip(node - 1).step_by(count) {
-                        let expected = if row.demands == OPEN {
-                            Admission::Admitted
-                        } else {
-                            Admission::Unauthenticated
-                        };
-                        let answer = self.ask(node, row, Some(&self.wrong));
-                        assert_eq!(answer, expected, "{} with a wrong token", row.request);
-                    }
-                });
+                let answer = self.ask_with_wrong_token(source, node, row);
+                assert_eq!(answer, expected, "{} with a wrong token at node {node}", row.request);
             }
-        });
+        }
+    }
+
+    fn ask_with_wrong_token(&self, source: Ipv4Addr, node: usize, row: &Row) -> Admission {
+        let address = self.guarded.cluster.address(node);
+        if let Some(command) = row.command() {
+            let mut client = Client::connect_from(source, address_of(address)).expect("the node listens");
+            let refusal = client.ask(&format!("AUTH {}", self.wrong));
+            assert!(refusal.starts_with("-WRONGPASS"), "{refusal}");
+            return burst(&mut client, &[command]).remove(0);
+        }
+        let (request, body) = (&row.request, &row.body);
+        let headers = format!(
+            "Host: localhost\r\nAuthorization: Bearer {}\r\nContent-Length: {}",
+            self.wrong,
+            body.len()
+        );
+        let mut raw = Raw::connect_from(source, address).expect("the node listens");
+        raw.write(format!("{request} HTTP/1.1\r\n{headers}\r\n\r\n{body}").as_bytes()).expect("sent");
+        let (status, body) = raw.read().expect("an answer");
+        admission(status, &String::from_utf8_lossy(&body))
     }
 
     /// Sends the request without a token, with each permission missing, with exactly the
@@ -236,6 +233,33 @@ impl DemandMatrix {
             assert!(is_admitted(all), "{request} of an administrator");
         }
     }
+}
+
+/// What a response says.
+fn admission(status: u16, text: &str) -> Admission {
+    match status {
+        401 => Admission::Unauthenticated,
+        403 => Admission::Forbidden(permission(text)),
+        400 => Admission::Malformed,
+        _ => Admission::Admitted,
+    }
+}
+
+/// Sends commands in one pipeline. Replies must be one line each, except for the last.
+fn burst(client: &mut Client, commands: &[&str]) -> Vec<Admission> {
+    let lines: String = commands.iter().map(|command| format!("{command}\r\n")).collect();
+    client.send(&lines).expect("sent");
+    let mut answers = vec![];
+    for command in commands {
+        let reply = client.reply().unwrap_or_else(|error| panic!("{command}: {error}"));
+        answers.push(match reply.split(' ').next() {
+            Some("-NOAUTH") => Admission::Unauthenticated,
+            Some("-NOPERM") => Admission::Forbidden(permission(&reply)),
+            Some("-ERR") => Admission::Malformed,
+            _ => Admission::Admitted,
+        });
+    }
+    answers
 }
 
 /// The permission that the text of an error names.

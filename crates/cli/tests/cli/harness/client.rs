@@ -104,6 +104,14 @@ impl Client {
     }
 }
 
+/// Connects from another address of this machine than the usual one.
+pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    rustix::net::bind(&socket, &SocketAddr::from((source, 0)))?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(TcpStream::from(socket))
+}
+
 /// A connection that sends exactly the given bytes.
 pub struct Raw<S = TcpStream> {
     reader: BufReader<S>,
@@ -114,12 +122,9 @@ impl Raw {
         Raw::with_timeouts(TcpStream::connect(address)?)
     }
 
-    /// Connects from another address of this machine than the usual one.
+    /// As [`connect_from`].
     pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> io::Result<Raw> {
-        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
-        rustix::net::bind(&socket, &SocketAddr::from((source, 0)))?;
-        rustix::net::connect(&socket, &address)?;
-        Raw::with_timeouts(TcpStream::from(socket))
+        Raw::with_timeouts(connect_from(source, address)?)
     }
 
     fn with_timeouts(stream: TcpStream) -> io::Result<Raw> {

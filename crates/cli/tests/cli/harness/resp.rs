@@ -2,8 +2,10 @@
 //! depth.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
+
+use super::client::connect_from;
 
 /// Longer than a request may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -13,7 +15,15 @@ pub struct Client<S = TcpStream>(BufReader<S>);
 
 impl Client {
     pub fn connect(address: SocketAddr) -> io::Result<Client> {
-        let stream = TcpStream::connect(address)?;
+        Client::with_timeout(TcpStream::connect(address)?)
+    }
+
+    /// Connects from another address of this machine than the usual one.
+    pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> io::Result<Client> {
+        Client::with_timeout(connect_from(source, address)?)
+    }
+
+    fn with_timeout(stream: TcpStream) -> io::Result<Client> {
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Client(BufReader::new(stream)))
