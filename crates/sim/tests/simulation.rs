@@ -1,6 +1,7 @@
 //! Runs a fixed list of seeds and every seed that once failed. Proves that a run is a function of
 //! its seed, and that a broken shell is detected.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -43,38 +44,41 @@ const PRINCIPAL_REGRESSIONS: [u64; 4] = [5_001, 14_017, 14_030, 14_224];
 /// Number of seeds within which a deliberate fault must be detected.
 const SEEDS_TO_CATCH: u64 = 200;
 
-/// Runs seeds on all processors, and panics with the trace of one that fails.
-fn hold(seeds: &[u64]) -> Tally {
-    hold_plans(seeds, Plan::draw)
+/// What some runs have done, and which faults met which stages of the protocols in them.
+#[derive(Default)]
+struct Sum {
+    tally: Tally,
+    density: Density,
 }
 
-/// Runs seeds on all processors, with plans that `plan` draws.
-fn hold_plans(seeds: &[u64], draw: impl Fn(u64) -> Plan + Sync) -> Tally {
-    let next = AtomicU64::new(0);
-    let worker = || {
-        let mut tally = Tally::default();
+/// Runs seeds on all processors, with plans that `draw` draws. Panics with the trace of a seed that
+/// fails.
+fn hold(seeds: &[u64], draw: impl Fn(u64) -> Plan + Sync) -> Sum {
+    let (next, total) = (AtomicU64::new(0), Mutex::new(Sum::default()));
+    let work = || {
         while let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
             match run::run_traced(&draw(seed)) {
-                Ok(report) => tally.add(&report.tally),
+                Ok(report) => {
+                    let mut total = total.lock().expect("no other seed fails");
+                    total.tally.add(&report.tally);
+                    total.density.add(&report.density);
+                }
                 Err(failure) => panic!("{}\nseed {seed}: {}", failure.lines.join("\n"), failure.violation),
             }
         }
-        tally
     };
     thread::scope(|scope| {
         let workers = thread::available_parallelism().map_or(1, usize::from);
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
-        let mut total = Tally::default();
-        for worker in workers {
-            total.add(&worker.join().expect("a seed fails"));
-        }
-        total
-    })
+        (0..workers).for_each(|_| {
+            scope.spawn(work);
+        });
+    });
+    total.into_inner().expect("no seed fails")
 }
 
 #[test]
 fn a_row_of_seeds_with_upgrades_holds() {
-    let total = hold_plans(&(0..MIXED_VERSIONS_SEEDS).collect::<Vec<_>>(), Plan::draw_mixed);
+    let total = hold(&(0..MIXED_VERSIONS_SEEDS).collect::<Vec<_>>(), Plan::draw_mixed).tally;
     assert!(total.releases_changed > MIXED_VERSIONS_SEEDS, "hosts were hardly upgraded: {total:?}");
     assert!(total.releases_refused > MIXED_VERSIONS_SEEDS / 4, "hardly a release was refused: {total:?}");
     assert!(total.versions_raised > MIXED_VERSIONS_SEEDS / 2, "hardly a version rose: {total:?}");
@@ -82,7 +86,7 @@ fn a_row_of_seeds_with_upgrades_holds() {
 
 #[test]
 fn a_row_of_seeds_with_divisions_holds() {
-    let total = hold_plans(&(0..DIVISION_SEEDS).collect::<Vec<_>>(), Plan::draw_divided);
+    let total = hold(&(0..DIVISION_SEEDS).collect::<Vec<_>>(), Plan::draw_divided).tally;
     assert!(total.divisions > DIVISION_SEEDS, "shards were hardly divided: {total:?}");
     assert!(total.slot_moves > 0, "no hot slots were moved: {total:?}");
 }
@@ -90,7 +94,7 @@ fn a_row_of_seeds_with_divisions_holds() {
 #[test]
 fn a_row_of_seeds_with_principals_holds() {
     let seeds = (0..PRINCIPAL_SEEDS).chain(PRINCIPAL_REGRESSIONS);
-    let total = hold_plans(&seeds.collect::<Vec<_>>(), Plan::draw_principals);
+    let total = hold(&seeds.collect::<Vec<_>>(), Plan::draw_principals).tally;
     assert!(total.permission_changes > 20 * PRINCIPAL_SEEDS, "permissions hardly changed: {total:?}");
     assert!(total.permitted > 20 * PRINCIPAL_SEEDS, "hardly a request was allowed: {total:?}");
     assert!(total.forbidden > 20 * PRINCIPAL_SEEDS, "hardly a request was forbidden: {total:?}");
@@ -98,7 +102,7 @@ fn a_row_of_seeds_with_principals_holds() {
 
 #[test]
 fn a_row_of_seeds_holds_and_tests_something() {
-    let total = hold(&(0..SEEDS).collect::<Vec<_>>());
+    let Sum { tally: total, density } = hold(&(0..SEEDS).collect::<Vec<_>>(), Plan::draw);
     assert!(total.acknowledged > 100 * SEEDS, "clients hardly wrote: {total:?}");
     assert!(total.crashes > SEEDS && total.disk_stops > SEEDS / 10, "nodes hardly died: {total:?}");
     assert!(total.disk_stalls > SEEDS / 2, "disks hardly stalled: {total:?}");
@@ -129,6 +133,14 @@ fn a_row_of_seeds_holds_and_tests_something() {
         total.snapshots_made > 10 * SEEDS && total.snapshots_received > SEEDS,
         "logs were hardly cut, or nobody needed a snapshot: {total:?}"
     );
+    let table = density.to_markdown();
+    let row = |name: &str| {
+        let row = table.lines().find(|line| line.starts_with(&format!("| {name} |")));
+        let cells = row.expect("every kind has a row").split('|').skip(2);
+        cells.filter_map(|cell| cell.trim().parse::<u64>().ok()).sum::<u64>()
+    };
+    assert!(Fault::NAMES.iter().filter(|name| row(name) > 0).count() > 10, "{table}");
+    assert!(row("elected") > 0, "{table}");
 }
 
 #[test]
@@ -136,7 +148,7 @@ fn writes_go_on_while_the_disks_of_a_minority_hang() {
     // In the last two, a node wins an election that its disk held up until everything healed, and
     // the disks of three nodes hang one right after the other.
     let seeds: Vec<u64> = (0..SLOW_DISK_SEEDS).chain([1795358029266847, 1795358317404002]).collect();
-    let total = hold_plans(&seeds, Plan::draw_slow_disks);
+    let total = hold(&seeds, Plan::draw_slow_disks).tally;
     assert!(total.acknowledged > 100 * SLOW_DISK_SEEDS, "clients hardly wrote: {total:?}");
     assert!(total.slow_disks > SLOW_DISK_SEEDS, "disks were hardly slow: {total:?}");
     assert!(total.served_on_slow_disks > 100 * SLOW_DISK_SEEDS, "hardly anything was checked: {total:?}");
@@ -147,7 +159,7 @@ fn seeds_that_once_failed_hold() {
     let lines = include_str!("regressions.txt").lines().filter(|line| !line.starts_with('#'));
     let seeds = lines.filter_map(|line| line.split_whitespace().next());
     let parsed = seeds.map(|seed| seed.parse().expect("a line of regressions.txt begins with its seed"));
-    hold(&parsed.collect::<Vec<_>>());
+    hold(&parsed.collect::<Vec<_>>(), Plan::draw);
 }
 
 #[test]
@@ -223,19 +235,7 @@ fn a_flipped_bit_is_refused_or_harmless_and_never_believed() {
 }
 
 #[test]
-fn faults_are_counted_by_the_stages_that_they_meet() {
-    let mut density = Density::default();
-    for seed in 0..30 {
-        density.add(&run::run(&Plan::draw(seed), Detail::Hash).expect("these seeds hold").density);
-    }
-    let table = density.to_markdown();
-    let row = |name: &str| {
-        let row = table.lines().find(|line| line.starts_with(&format!("| {name} |")));
-        let cells = row.expect("every kind has a row").split('|').skip(2);
-        cells.filter_map(|cell| cell.trim().parse::<u64>().ok()).sum::<u64>()
-    };
-    assert!(Fault::NAMES.iter().filter(|name| row(name) > 0).count() > 10, "{table}");
-    assert!(row("elected") > 0, "{table}");
+fn without_faults_none_is_counted() {
     let calm = Plan { faults: Vec::new(), ..Plan::draw(0) };
     let table = run::run(&calm, Detail::Hash).expect("nothing strikes").density.to_markdown();
     assert!(table.lines().filter(|line| line.starts_with("| Crash")).all(|line| !line.contains(['1', '2'])));
