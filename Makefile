@@ -12,7 +12,7 @@ NODES ?= 3
 # Fresh seeds of `make sim`; SEED=… runs one alone and shows its plan; SHRINK=1 makes one that fails as short as it can.
 # PLANS=--mixed-versions founds each cluster by an old release; `target/sim/tidelock-sim --help` lists the other plans.
 SEEDS ?= 300
-# The tests of the simulator run the same seeds each time, so that a red gate is the change's own doing; the gate adds a few
+# The tests of the simulator run the same seeds each time, so that they fail only because of a change; the gate adds a few
 # fresh ones. `make night` searches among many. Every fresh seed that fails is kept in FAILING_SEEDS.
 GATE_FRESH_SEEDS := 60
 FAILING_SEEDS := target/failing-seeds.txt

@@ -44,17 +44,17 @@ const PRINCIPAL_REGRESSIONS: [u64; 4] = [5_001, 14_017, 14_030, 14_224];
 /// Number of seeds within which a deliberate fault must be detected.
 const SEEDS_TO_CATCH: u64 = 200;
 
-/// What some runs have done, and which faults met which stages of the protocols in them.
+/// The reports of several runs, added up.
 #[derive(Default)]
-struct Sum {
+struct Totals {
     tally: Tally,
     density: Density,
 }
 
 /// Runs seeds on all processors, with plans that `draw` draws. Panics with the trace of a seed that
 /// fails.
-fn hold(seeds: &[u64], draw: impl Fn(u64) -> Plan + Sync) -> Sum {
-    let (next, total) = (AtomicU64::new(0), Mutex::new(Sum::default()));
+fn hold(seeds: &[u64], draw: impl Fn(u64) -> Plan + Sync) -> Totals {
+    let (next, total) = (AtomicU64::new(0), Mutex::new(Totals::default()));
     let work = || {
         while let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
             match run::run_traced(&draw(seed)) {
@@ -102,7 +102,7 @@ fn a_row_of_seeds_with_principals_holds() {
 
 #[test]
 fn a_row_of_seeds_holds_and_tests_something() {
-    let Sum { tally: total, density } = hold(&(0..SEEDS).collect::<Vec<_>>(), Plan::draw);
+    let Totals { tally: total, density } = hold(&(0..SEEDS).collect::<Vec<_>>(), Plan::draw);
     assert!(total.acknowledged > 100 * SEEDS, "clients hardly wrote: {total:?}");
     assert!(total.crashes > SEEDS && total.disk_stops > SEEDS / 10, "nodes hardly died: {total:?}");
     assert!(total.disk_stalls > SEEDS / 2, "disks hardly stalled: {total:?}");

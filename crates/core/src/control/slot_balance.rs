@@ -78,8 +78,8 @@ struct OwnerLoad {
     groups: Vec<(SlotGroup, u64)>,
 }
 
-/// The loads of these shards. If several shards own slots of a group, its operations count for each
-/// of them in proportion.
+/// The loads of these shards. If several shards own slots of a group, its operations are divided
+/// among them by the number of slots that each owns.
 fn loads(
     leaders: &BTreeMap<ShardId, NodeId>,
     slots: &SlotMap,
@@ -103,8 +103,8 @@ fn loads(
 }
 
 impl OwnerLoad {
-    /// Groups with at most half of `difference` together, the busiest first. If each of them has
-    /// more, the one with the fewest operations.
+    /// The groups that should move, the busiest first, with at most half of `difference` operations
+    /// in total. If every group has more than that, the group with the fewest operations.
     fn groups_to_move(&self, difference: u64) -> Vec<(SlotGroup, u64)> {
         let mut groups = self.groups.clone();
         groups.retain(|(_, rate)| *rate > 0);

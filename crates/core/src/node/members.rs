@@ -127,7 +127,7 @@ impl Node {
         self.applied_registry.introductions = up.collect();
         self.applied_registry.seen = Some(changed);
         let access = self.registry().access().clone();
-        // The client that changed them waits until every node reports that they are in force there.
+        // The client that changed permissions is answered once every node has reported this.
         self.report_due |= self.router.set_access(&access);
         self.update_replicas();
         self.map_routes();

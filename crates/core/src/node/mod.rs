@@ -337,7 +337,7 @@ impl Node {
             spanning_transactions: self.recent_spanning(),
             division: self.division_view(),
             leadership_asked: self.leadership_balance.asked(),
-            slot_move_planned: self.slot_balance.proposed().map(|(at, transfer)| (at, transfer.clone())),
+            slot_move_planned: self.slot_balance.proposed().map(|(at, proposed)| (at, proposed.clone())),
             counters,
         }
     }

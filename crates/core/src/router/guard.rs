@@ -166,8 +166,8 @@ impl Router {
         !self.guard.is_unknown
     }
 
-    /// Sets the rows of the registry that this node has applied. Whether they are others than
-    /// before.
+    /// Sets the roles, principals and tokens that this node has applied. Returns whether they have
+    /// changed.
     pub(crate) fn set_access(&mut self, access: &Arc<Access>) -> bool {
         let has_rows = access.revision() > LogIndex(0);
         let guard = &mut self.guard;

@@ -36,7 +36,7 @@ const BODY_BYTES_MAX: usize = 128 << 10;
 /// How long an answer waits until all nodes have confirmed that they apply a change.
 const CONFIRMATION_MAX: Duration = Duration::from_secs(2);
 
-/// How often it looks.
+/// How often it asks which nodes have.
 const CONFIRMATION_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Operations on roles, principals and tokens.

@@ -84,12 +84,11 @@ impl Versions {
         Ok(())
     }
 
-    /// Judges that a node sends a frame of a kind. It may hold whatever the sender's directory may
-    /// hold.
+    /// Judges a frame of this kind, by its sender's recorded cluster version.
     ///
     /// # Errors
-    /// When the release of the receiver does not support that, and when the kind needs a newer
-    /// version than the sender's directory has recorded.
+    /// If the kind was introduced by a newer cluster version, or if the receiver's release does not
+    /// support the recorded version: the frame may contain anything of that version.
     fn sent(
         &self,
         from: NodeId,
