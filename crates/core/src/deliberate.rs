@@ -1,12 +1,9 @@
 //! Deliberate faults in the core, with which the simulator proves that it would find such bugs.
 //!
 //! Owns the list of faults and the switch. Each fault takes effect in one line of the code that it
-//! breaks, which asks `Faults::has`. Only the simulator's own tests enable the cargo feature
-//! `deliberate-faults`. Without it [`Faults`] is a zero-sized type without faults, and those lines
-//! compile to nothing.
-
-/// Whether this build can have deliberate faults. No server is built with them.
-pub const ENABLED: bool = cfg!(feature = "deliberate-faults");
+//! breaks, which asks `Faults::has`. Builds with debug assertions can have one, so that all tests
+//! share one build; only tests of the simulator set one. In a release [`Faults`] is a zero-sized
+//! type without faults, and those lines compile to nothing.
 
 /// A guarantee broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,13 +185,13 @@ pub enum Fault {
 /// The fault of a node, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    #[cfg(feature = "deliberate-faults")]
+    #[cfg(debug_assertions)]
     only: Option<Fault>,
 }
 
 impl Faults {
     /// Every fault, for tests that try each of them.
-    #[cfg(feature = "deliberate-faults")]
+    #[cfg(debug_assertions)]
     pub const ALL: [Fault; 79] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
@@ -279,12 +276,12 @@ impl Faults {
 
     /// No fault.
     pub const NONE: Faults = Faults {
-        #[cfg(feature = "deliberate-faults")]
+        #[cfg(debug_assertions)]
         only: None,
     };
 
     /// Exactly this fault.
-    #[cfg(feature = "deliberate-faults")]
+    #[cfg(debug_assertions)]
     pub const fn only(fault: Fault) -> Faults {
         Faults { only: Some(fault) }
     }
@@ -292,9 +289,9 @@ impl Faults {
     /// Whether the node has the fault.
     #[inline(always)]
     pub(crate) fn has(self, fault: Fault) -> bool {
-        #[cfg(feature = "deliberate-faults")]
+        #[cfg(debug_assertions)]
         return self.only == Some(fault);
-        #[cfg(not(feature = "deliberate-faults"))]
+        #[cfg(not(debug_assertions))]
         {
             let _ = fault;
             false

@@ -53,6 +53,6 @@ mod worker_pool;
 mod wrong_port;
 
 const _: () = assert!(
-    !tidelock_core::deliberate::ENABLED,
-    "a server is built of a core that cannot be broken on purpose"
+    cfg!(debug_assertions) || size_of::<tidelock_core::deliberate::Faults>() == 0,
+    "a released server is built of a core that cannot be broken on purpose"
 );
