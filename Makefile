@@ -4,7 +4,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
-# The steps share two cores and one target directory: side by side they would only wait for one another.
+# Most steps compile into one target directory: side by side they would wait for one another. `test` says which do not.
 .NOTPARALLEL:
 
 # Nodes of `make run`.
@@ -58,8 +58,15 @@ build: ## Build the release binary, target/release/tidelock
 test-binaries:
 	$(CARGO_TEST) --quiet --no-run
 
+# Tests of clients, pages and faults mostly wait, so they run beside those that compute, which yield to them. With
+# `-o test-binaries` they ask cargo for nothing: it would let them wait.
 .PHONY: test
-test: tools lint docs deny test-seeds test-deliberate test-clients test-examples test-browser test-guard test-chaos test-workers ## Every check that CI makes, with a count at the end
+test: tools lint docs deny test-seeds test-guard ## Every check that CI makes, with a count at the end
+	scripts/at-once "nice $(MAKE) test-workers test-rust" \
+		"$(MAKE) -o test-binaries test-clients test-examples test-browser test-chaos"
+
+.PHONY: test-rust
+test-rust: ## Unit tests, simulations, and tests of the real binary
 	scripts/test-summary $(CARGO_TEST) --no-fail-fast
 
 .PHONY: test-unit
@@ -108,14 +115,16 @@ test-deploy: ## The Dockerfile, the manifests for Kubernetes and the unit for sy
 fuzz: ## Every parser against malformed bytes (TARGET=names of targets), for FUZZ_SECONDS=600 each
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz $(TARGET)
 
+CHAOS := scripts/test-chaos target/debug/tidelock
+CONVICT := $(CHAOS) -convict lying-disk && $(CHAOS) -convict stale-reads
+
 .PHONY: chaos
 chaos: test-binaries ## The real binary under faults, judged by porcupine (SECONDS=300, NEMESIS=names of faults, SEED=…)
-	scripts/test-chaos target/debug/tidelock -seconds $(or $(SECONDS),300) $(if $(NEMESIS),-faults $(NEMESIS)) $(if $(SEED),-seed $(SEED))
+	$(CHAOS) -seconds $(or $(SECONDS),300) $(if $(NEMESIS),-faults $(NEMESIS)) $(if $(SEED),-seed $(SEED))
 
 .PHONY: chaos-convict
 chaos-convict: test-binaries ## Proof that these runs find bugs: they are given two
-	scripts/test-chaos target/debug/tidelock -convict lying-disk
-	scripts/test-chaos target/debug/tidelock -convict stale-reads
+	$(CONVICT)
 
 # They need registries and some minutes, so they are not a part of `make test`.
 .PHONY: test-metrics
@@ -148,13 +157,13 @@ night: test-binaries ## What takes hours: fresh seeds, all faults, the soak, the
 # Every fault once, some of them in pairs, and both convictions: about five minutes.
 .PHONY: test-chaos
 test-chaos: test-binaries
-	scripts/test-chaos target/debug/tidelock -seconds 150
-	$(MAKE) chaos-convict
+	$(CHAOS) -seconds 150
+	$(CONVICT)
 
 .PHONY: soak
 soak: test-binaries ## An hour of load, restarts and changes of members (MINUTES=60), with a plot of what the nodes use, in target/soak
 	mkdir -p target/soak
-	scripts/test-chaos target/debug/tidelock -soak $(or $(MINUTES),60) -directory target/soak
+	$(CHAOS) -soak $(or $(MINUTES),60) -directory target/soak
 
 .PHONY: sim
 sim: ## Simulated clusters with every fault (SEEDS=300), one in detail (SEED=…), or shrunk (SEED=… SHRINK=1)
@@ -165,10 +174,9 @@ sim: ## Simulated clusters with every fault (SEEDS=300), one in detail (SEED=…
 test-seeds: test-binaries ## Simulated clusters: a few fresh seeds
 	$(SIM) --seeds $(GATE_FRESH_SEEDS) --keep-going --failures $(FAILING_SEEDS)
 
-# Only core and simulator are built again for this; everything else is shared with the other tests.
 .PHONY: test-deliberate
-test-deliberate: ## Proof that the simulator finds bugs: it is given some
-	scripts/test-summary $(CARGO_TEST) --features tidelock-sim/deliberate-faults --test deliberate_faults
+test-deliberate: ## Proof alone that the simulator finds bugs: it is given some
+	scripts/test-summary $(CARGO_TEST) --test deliberate_faults
 
 .PHONY: test-guard
 test-guard: test-binaries ## Instructions of the hot paths and of whole requests in the test build, against a baseline
@@ -186,7 +194,6 @@ bench-compare: ## Tidelock beside hyper, redis-server and etcd (ARGS=--quick for
 lint: ## Formatting and clippy, warnings denied
 	cargo fmt --all --check
 	cargo clippy --workspace --locked --all-targets -- -D warnings
-	cargo clippy --workspace --locked --features tidelock-sim/deliberate-faults --test deliberate_faults -- -D warnings
 
 .PHONY: fmt
 fmt: ## Format the code

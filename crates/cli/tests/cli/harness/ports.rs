@@ -9,8 +9,9 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Linux hands out ephemeral ports from 32768 on.
-const RANGE: Range<u16> = 10_000..32_000;
+/// Linux hands out ephemeral ports from 32768 on. Tests that may run at the same time have other
+/// ports: from 10000 those of the console, from 22000 the clients, examples and chaos.
+const RANGE: Range<u16> = 24_000..32_000;
 
 static NEXT: Mutex<Option<u16>> = Mutex::new(None);
 
