@@ -39,6 +39,30 @@ pub struct Load {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "HotSlotMove")]
     pub slot_move: Option<HotSlotMove>,
+    /// The next exchange of votes, after which hosts vote in shards with about equally many
+    /// requests. Only the leader of the registry knows; absent also if none is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "VoteExchange")]
+    pub vote_exchange: Option<VoteExchange>,
+}
+
+/// A vote that goes from a busy node to another one, and a vote that goes back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct VoteExchange {
+    /// Number of the busy node.
+    pub from: u64,
+    /// Number of the shard in which it gives its vote to the other node.
+    pub given: u64,
+    /// Number of the other node.
+    pub to: u64,
+    /// Number of the shard in which the other node gives its vote to the busy one; absent if it
+    /// keeps its votes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    pub returned: Option<u64>,
+    /// Why, as a sentence with the requests for the shards of both nodes.
+    pub reason: String,
 }
 
 /// A move of hot slots from a busy data shard to another one.

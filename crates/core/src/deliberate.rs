@@ -143,6 +143,8 @@ pub enum Fault {
     LeadershipsByNumber,
     /// Hot slots stay in the busiest shard.
     HotSlotsNotMoved,
+    /// Votes are balanced by their number alone, not by the requests for their shards.
+    VotesByNumber,
     /// A comparison of a transaction with a value holds whatever the key holds.
     UnequalValuesMatch,
     /// A snapshot does not contain the outcomes of transactions with an id.
@@ -192,7 +194,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(debug_assertions)]
-    pub const ALL: [Fault; 79] = [
+    pub const ALL: [Fault; 80] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -252,6 +254,7 @@ impl Faults {
         Fault::SpanNotEnded,
         Fault::LeadershipsByNumber,
         Fault::HotSlotsNotMoved,
+        Fault::VotesByNumber,
         Fault::AuditRecordLost,
         Fault::ClaimedAuthorDropped,
         Fault::UnequalValuesMatch,

@@ -25,7 +25,7 @@ pub use crate::command::PeerClock;
 pub use crate::command::config::ConfigUpdate;
 use crate::command::{
     ChangedKeys, Checkpoint, DivisionView, HostInfo, HotSlotMove, LeadershipTransfer, Publication, Refusal,
-    Reply, Request,
+    Reply, Request, VoteExchange,
 };
 use crate::deliberate::Faults;
 use crate::founding::Founding;
@@ -378,6 +378,8 @@ pub struct NodeStatus {
     pub leadership_asked: Option<(Ticks, LeadershipTransfer)>,
     /// The last move of hot slots that it proposed, and when it did.
     pub slot_move_planned: Option<(Ticks, HotSlotMove)>,
+    /// The last exchange of votes by load that it proposed, and when it did.
+    pub vote_exchange_planned: Option<(Ticks, VoteExchange)>,
     /// Totals since it started.
     pub counters: Counters,
 }

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tidelock_core::command::{DivisionBlocker, HotSlotMove, LeadershipTransfer};
+use tidelock_core::command::{DivisionBlocker, HotSlotMove, LeadershipTransfer, VoteExchange};
 use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus, SlowRequest};
 use tidelock_core::limits::SILENT_ELECTION_TIMEOUTS;
 use tidelock_core::types::{NodeId, ShardId, Term, Ticks};
@@ -70,6 +70,7 @@ pub enum Change {
     /// This node, which leads the registry, has asked for a transfer of leadership.
     LeadershipTransferAsked(LeadershipTransfer),
     HotSlotMovePlanned(HotSlotMove),
+    VoteExchangePlanned(VoteExchange),
 }
 
 /// Compares successive statuses of a node.
@@ -84,6 +85,7 @@ pub struct StatusLog {
     /// When this node last asked for a transfer of leadership.
     leadership_asked: Option<Ticks>,
     slot_move_planned: Option<Ticks>,
+    vote_exchange_planned: Option<Ticks>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,6 +109,7 @@ impl StatusLog {
             held_back: None,
             leadership_asked: None,
             slot_move_planned: None,
+            vote_exchange_planned: None,
         }
     }
 
@@ -119,6 +122,7 @@ impl StatusLog {
         changes.extend(self.look_at_division(status, now));
         changes.extend(self.look_at_balance(status));
         changes.extend(self.look_at_slot_moves(status));
+        changes.extend(self.look_at_vote_exchanges(status));
         changes
     }
 
@@ -236,6 +240,12 @@ impl StatusLog {
         let is_news = self.slot_move_planned.replace(*at) != Some(*at);
         is_news.then(|| Change::HotSlotMovePlanned(planned.clone()))
     }
+
+    fn look_at_vote_exchanges(&mut self, status: &NodeStatus) -> Option<Change> {
+        let (at, planned) = status.vote_exchange_planned?;
+        let is_news = self.vote_exchange_planned.replace(at) != Some(at);
+        is_news.then_some(Change::VoteExchangePlanned(planned))
+    }
 }
 
 impl Change {
@@ -271,6 +281,7 @@ impl Change {
             }
             Change::LeadershipTransferAsked(asked) => log_leadership_transfer(asked),
             Change::HotSlotMovePlanned(planned) => log_slot_move(planned),
+            Change::VoteExchangePlanned(planned) => log_vote_exchange(planned),
             Change::Silent { peer, elapsed } => {
                 tracing::warn!(
                     peer = peer.0,
@@ -320,6 +331,14 @@ fn log_slot_move(planned: &HotSlotMove) {
     tracing::info!(
         %from, %to, slots = slots.count(), reason = %planned,
         "hot slots are about to move from a busy shard to another one"
+    );
+}
+
+fn log_vote_exchange(planned: &VoteExchange) {
+    let VoteExchange { from, given, to, returned, .. } = planned;
+    tracing::info!(
+        %from, %given, %to, returned = returned.map(|shard| shard.0), reason = %planned,
+        "a vote is about to go from a busy node to another one, and in shard `returned` one goes back"
     );
 }
 
@@ -388,6 +407,7 @@ impl SlowRequestLog {
 #[cfg(test)]
 mod tests {
     use tidelock_core::command::LeaderLoad;
+    use tidelock_core::slots::slot_set::SlotSet;
     use tidelock_core::types::{LogIndex, MigrationId, ReplicaId};
 
     use super::*;
@@ -520,6 +540,38 @@ mod tests {
         let looks = [NodeStatus::default(), asked(100), asked(100), asked(1_300)];
         let seen = changes(looks.map(|status| (0, status)).to_vec());
         assert_eq!(seen.iter().map(Vec::len).collect::<Vec<_>>(), [0, 1, 0, 1], "{seen:?}");
+    }
+
+    #[test]
+    fn moves_of_hot_slots_and_exchanges_of_votes_are_told_when_they_are_planned() {
+        let planned = |at| NodeStatus {
+            slot_move_planned: Some((
+                Ticks(at),
+                HotSlotMove {
+                    from: ShardId(1),
+                    from_operations: 9_000,
+                    to: ShardId(2),
+                    to_operations: 0,
+                    slots: SlotSet::from(0..64),
+                    operations: 4_000,
+                },
+            )),
+            vote_exchange_planned: Some((
+                Ticks(at),
+                VoteExchange {
+                    from: NodeId(1),
+                    from_requests: 9_000,
+                    given: ShardId(1),
+                    to: NodeId(2),
+                    to_requests: 0,
+                    returned: None,
+                },
+            )),
+            ..NodeStatus::default()
+        };
+        let looks = [NodeStatus::default(), planned(100), planned(100), planned(1_300)];
+        let seen = changes(looks.map(|status| (0, status)).to_vec());
+        assert_eq!(seen.iter().map(Vec::len).collect::<Vec<_>>(), [0, 2, 0, 2], "{seen:?}");
     }
 
     #[test]

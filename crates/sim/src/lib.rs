@@ -32,6 +32,7 @@
 
 pub mod addressing;
 pub mod busy_shards;
+pub mod busy_votes;
 pub mod capacity;
 pub mod checkers;
 pub mod compound;

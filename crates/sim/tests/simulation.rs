@@ -11,6 +11,7 @@ use tidelock_core::storage::wal::{self, WalOptions};
 use tidelock_core::storage::{LogEntry, RecoveredLogs, WalBatch, WalRecord};
 use tidelock_core::types::{LogIndex, ShardId, Term, WalSequence};
 use tidelock_sim::busy_shards;
+use tidelock_sim::busy_votes;
 use tidelock_sim::capacity::Capacity;
 use tidelock_sim::density::Density;
 use tidelock_sim::disk::SimDisk;
@@ -255,6 +256,13 @@ fn a_cluster_four_times_as_large_writes_nearly_four_times_as_much() {
 fn leaderships_are_balanced_by_load() {
     for seed in 0..5 {
         busy_shards::check(seed, Faults::NONE).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    }
+}
+
+#[test]
+fn votes_are_balanced_by_load() {
+    for seed in 0..5 {
+        busy_votes::check(seed, Faults::NONE).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
     }
 }
 

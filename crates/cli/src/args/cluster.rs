@@ -66,8 +66,8 @@ pub enum ClusterCommand {
     /// Explain why each replica of a shard is where it is, and why other nodes have none
     ///
     /// Below the table: the data shard that the cluster adds next, the leadership that it transfers
-    /// next, and the slots that it moves next, if there are any. With `--output json`, `cluster
-    /// top` has these.
+    /// next, the hot slots that it moves next, and the votes that nodes exchange next, if there are
+    /// any. With `--output json`, `cluster top` has these.
     Explain(ExplainArgs),
     /// Set or remove tags of a shard, including its placement policies, or the cluster's default
     ///

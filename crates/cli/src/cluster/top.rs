@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tidelock_api::clients::{ClientConnection, Clients};
 use tidelock_api::cluster::Cluster;
-use tidelock_api::load::{Division, HotKey, HotSlotMove, LeadershipTransfer, Load};
+use tidelock_api::load::{Division, HotKey, HotSlotMove, LeadershipTransfer, Load, VoteExchange};
 use tidelock_client::{Call, CliError, Client, NodeUrl, output};
 
 use crate::args::{ClientArgs, Output, TopArgs};
@@ -18,18 +18,25 @@ use crate::args::{ClientArgs, Output, TopArgs};
 struct Top {
     hosts: Vec<HostRow>,
     shards: Vec<ShardRow>,
-    /// Absent if the cluster was founded with a number of shards, or no leader answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    division: Option<Division>,
-    /// Absent if no leadership is about to be transferred, or no leader answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    leadership_transfer: Option<LeadershipTransfer>,
-    /// Absent if no hot slots are about to be moved, or no leader answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    slot_move: Option<HotSlotMove>,
+    #[serde(flatten)]
+    next: NextChanges,
     keys: Vec<KeyRow>,
     prefixes: Vec<KeyRow>,
     clients: Vec<ClientRow>,
+}
+
+/// What the leader of the registry will change by itself. All are absent if it did not answer.
+#[derive(Debug, Default, PartialEq, Serialize)]
+struct NextChanges {
+    /// Absent if the cluster was founded with a number of shards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    division: Option<Division>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leadership_transfer: Option<LeadershipTransfer>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slot_move: Option<HotSlotMove>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vote_exchange: Option<VoteExchange>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -155,9 +162,7 @@ fn sum(cluster: &Cluster, answers: &[Answer], most: usize) -> Top {
     Top {
         hosts: answers.iter().map(host).collect(),
         shards: shards.into_values().collect(),
-        division: loads.iter().find_map(|load| load.division.clone()),
-        leadership_transfer: loads.iter().find_map(|load| load.leadership_transfer.clone()),
-        slot_move: loads.iter().find_map(|load| load.slot_move.clone()),
+        next: NextChanges::of(&loads),
         keys: hottest(&loads, |load| &load.keys, most),
         prefixes: hottest(&loads, |load| &load.prefixes, most),
         clients,
@@ -234,8 +239,7 @@ fn render(top: &Top) -> String {
         output::table(&["PREFIX", "REQUESTS/S"], keys(&top.prefixes)),
         output::table(&["CLIENT", "PROTOCOL", "NODE", "OPERATIONS/S"], clients.collect()),
     ];
-    let next = next_changes(top.division.as_ref(), top.leadership_transfer.as_ref(), top.slot_move.as_ref());
-    tables.into_iter().chain(next).collect::<Vec<_>>().join("\n\n")
+    tables.into_iter().chain(top.next.sentences()).collect::<Vec<_>>().join("\n\n")
 }
 
 /// What the leader of the registry will change by itself, a sentence each. Empty if it will change
@@ -249,23 +253,38 @@ pub(super) fn ask_for_next_changes(client: &Client) -> Vec<String> {
         let node = client.of(vec![like.at(&host.http_address).ok()?]);
         node.ask_for(200, &Call::get("/v1/cluster/load?limit=1")).ok()?.json().ok()
     };
-    let next = |load: Load| {
-        next_changes(load.division.as_ref(), load.leadership_transfer.as_ref(), load.slot_move.as_ref())
-    };
-    ask_leader().map_or_else(Vec::new, next)
+    ask_leader().map_or_else(Vec::new, |load| NextChanges::of(&[&load]).sentences())
 }
 
-fn next_changes(
-    division: Option<&Division>,
-    leadership: Option<&LeadershipTransfer>,
-    slots: Option<&HotSlotMove>,
-) -> Vec<String> {
-    let sentences = [
-        division.and_then(division_sentence),
-        leadership.map(transfer_sentence),
-        slots.map(slot_move_sentence),
-    ];
-    sentences.into_iter().flatten().collect()
+impl NextChanges {
+    /// What the leader says, which is among these nodes or is missing.
+    fn of(loads: &[&Load]) -> NextChanges {
+        NextChanges {
+            division: loads.iter().find_map(|load| load.division.clone()),
+            leadership_transfer: loads.iter().find_map(|load| load.leadership_transfer.clone()),
+            slot_move: loads.iter().find_map(|load| load.slot_move.clone()),
+            vote_exchange: loads.iter().find_map(|load| load.vote_exchange.clone()),
+        }
+    }
+
+    fn sentences(&self) -> Vec<String> {
+        let sentences = [
+            self.division.as_ref().and_then(division_sentence),
+            self.leadership_transfer.as_ref().map(transfer_sentence),
+            self.slot_move.as_ref().map(slot_move_sentence),
+            self.vote_exchange.as_ref().map(vote_exchange_sentence),
+        ];
+        sentences.into_iter().flatten().collect()
+    }
+}
+
+fn vote_exchange_sentence(next: &VoteExchange) -> String {
+    let VoteExchange { from, given, to, returned, reason } = next;
+    let back = returned.map(|shard| format!(", and that in shard {shard} from node {to} to node {from}"));
+    format!(
+        "The vote in shard {given} goes from node {from} to node {to}{}: {reason}",
+        back.unwrap_or_default()
+    )
 }
 
 fn slot_move_sentence(next: &HotSlotMove) -> String {
@@ -323,7 +342,8 @@ mod tests {
                     "prefixes":[],"spanning_transactions":2,"division":{"shards":1,"wanted":2,"cause":"hosts",
                     "spanning_transactions":2,"held_back_by":"2 transactions"},
                     "leadership_transfer":{"shard":1,"from":2,"to":1,"reason":"node 2 leads all"},
-                    "slot_move":{"from":1,"to":2,"slots":64,"reason":"busy","held_back_by":"2 transactions"}}"#,
+                    "slot_move":{"from":1,"to":2,"slots":64,"reason":"busy","held_back_by":"2 transactions"},
+                    "vote_exchange":{"from":1,"given":4,"to":2,"returned":3,"reason":"node 1 has more"}}"#,
             ),
             load(
                 2,
@@ -351,6 +371,7 @@ mod tests {
             "1 data shard, 2 wanted by hosts. Not divided: 2 transactions. To divide",
             "The leadership of shard 1 goes from node 2 to node 1: node 2 leads all",
             "64 slots go from shard 1 to shard 2: busy. Not moved: 2 transactions",
+            "The vote in shard 4 goes from node 1 to node 2, and that in shard 3 from node 2 to node 1: node 1 has more",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }

@@ -31,6 +31,7 @@ mod restoration;
 mod slot_move;
 mod transaction;
 mod view;
+mod vote_exchange;
 mod watch;
 mod write;
 
@@ -71,6 +72,7 @@ pub use view::{
     Checkpoint, ClusterView, Explained, Explanation, HostView, HotKey, LoadView, PeerClock, RegistryView,
     ReplicaView, ShardLoad, ShardView, VersionView,
 };
+pub use vote_exchange::VoteExchange;
 pub use watch::{ChangedKeys, KeyChange, KeyChanges, KeyContent, KeyScope};
 pub use write::{CheckedWrite, LeaseExpiry, Write};
 

@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::{DivisionView, HostInfo, HostRole, HotSlotMoveView, LeadershipTransfer};
+use super::{DivisionView, HostInfo, HostRole, HotSlotMoveView, LeadershipTransfer, VoteExchange};
 use crate::membership::Role;
 use crate::slots::slot_map::SlotMap;
 use crate::topology::{HostEntry, Migration, Replica, Shard};
@@ -56,6 +56,8 @@ pub struct LoadView {
     pub leadership_transfer: Option<LeadershipTransfer>,
     /// The next move of hot slots, if the node leads the prime shard and one is wanted.
     pub slot_move: Option<HotSlotMoveView>,
+    /// The next exchange of votes, if the node leads the prime shard and one is wanted.
+    pub vote_exchange: Option<VoteExchange>,
 }
 
 /// Requests of clients for one shard. A request with several operations counts each.

@@ -90,7 +90,7 @@ impl Node {
     }
 
     /// Whether every host that serves and can be reached has reported its load lately.
-    fn all_loads_are_known(&self) -> bool {
+    pub(super) fn all_loads_are_known(&self) -> bool {
         let serving = self.registry().host_entries().iter().filter(|(_, entry)| entry.serves());
         let mut reachable = serving.map(|(node, _)| *node).filter(|node| self.is_reachable(*node));
         reachable.all(|node| self.load_reports.is_known(node))

@@ -23,6 +23,7 @@ mod slot_balance;
 mod tests;
 mod versions;
 mod view;
+mod vote_balance;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -65,6 +66,7 @@ use publications::Publications;
 use slot_balance::SlotBalance;
 use versions::Versions;
 pub use versions::writes_of;
+use vote_balance::VoteBalance;
 
 /// A node. See the module documentation for its use.
 pub struct Node {
@@ -82,6 +84,7 @@ pub struct Node {
     load_reports: LoadReports,
     leadership_balance: LeadershipBalance,
     slot_balance: SlotBalance,
+    vote_balance: VoteBalance,
     clocks: PeerClocks,
     /// The states of the disks of this node and its peers.
     disks: Disks,
@@ -139,6 +142,7 @@ impl Node {
             load_reports: LoadReports::default(),
             leadership_balance: LeadershipBalance::default(),
             slot_balance: SlotBalance::default(),
+            vote_balance: VoteBalance::default(),
             clocks: PeerClocks::default(),
             disks: Disks::default(),
             disk_history: DiskHistory::default(),
@@ -338,6 +342,7 @@ impl Node {
             division: self.division_view(),
             leadership_asked: self.leadership_balance.asked(),
             slot_move_planned: self.slot_balance.proposed().map(|(at, proposed)| (at, proposed.clone())),
+            vote_exchange_planned: self.vote_balance.proposed(),
             counters,
         }
     }
@@ -404,6 +409,7 @@ impl Node {
                     division: self.division_view(),
                     leadership_transfer: self.leadership_balance.next(),
                     slot_move: self.slot_balance.next().cloned(),
+                    vote_exchange: self.vote_balance.next(),
                     ..self.router.load(most)
                 };
                 let load = load.into();
@@ -451,6 +457,7 @@ impl Node {
         self.report_load();
         self.divide();
         self.balance_slots();
+        self.balance_votes();
         self.router.tick(now, &mut self.groups);
         self.router.confirm_access(&mut self.groups);
         self.expire_keys();

@@ -122,7 +122,7 @@ impl Node {
 
     /// Whether this node can reach the hosts of assignments. A vote moves for balance only between
     /// such hosts: a shard must not lose a vote that works for one that does not yet.
-    fn are_reachable(&self, assignments: &[Assignment]) -> bool {
+    pub(super) fn are_reachable(&self, assignments: &[Assignment]) -> bool {
         assignments.iter().all(|assignment| self.is_reachable(assignment.node))
     }
 

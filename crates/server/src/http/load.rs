@@ -6,7 +6,9 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tidelock_api::load as api;
-use tidelock_core::command::{DivisionView, HotKey, HotSlotMoveView, LeadershipTransfer, LoadView};
+use tidelock_core::command::{
+    DivisionView, HotKey, HotSlotMoveView, LeadershipTransfer, LoadView, VoteExchange,
+};
 
 use super::problem::Problem;
 use super::response::{self, Response};
@@ -50,6 +52,7 @@ fn encode(load: &LoadView) -> api::Load {
         division: load.division.as_ref().map(division),
         leadership_transfer: load.leadership_transfer.as_ref().map(leadership_transfer),
         slot_move: load.slot_move.as_ref().map(slot_move),
+        vote_exchange: load.vote_exchange.as_ref().map(vote_exchange),
     }
 }
 
@@ -69,6 +72,16 @@ fn slot_move(HotSlotMoveView { next, blocker }: &HotSlotMoveView) -> api::HotSlo
         slots: next.slots.count().into(),
         reason: next.to_string(),
         held_back_by: blocker.as_ref().map(ToString::to_string),
+    }
+}
+
+fn vote_exchange(next: &VoteExchange) -> api::VoteExchange {
+    api::VoteExchange {
+        from: next.from.0,
+        given: next.given.0,
+        to: next.to.0,
+        returned: next.returned.map(|shard| shard.0),
+        reason: next.to_string(),
     }
 }
 

@@ -8,7 +8,7 @@ use tidelock_core::auth::Caller;
 use tidelock_core::command::{
     ClusterView, DivisionBlocker, DivisionCause, DivisionView, HotKey, HotSlotMove, HotSlotMoveView,
     LeaderLoad, LeadershipTransfer, LoadView, NodeReply, Refusal, RegistryWrite, Reply, Request, ShardError,
-    ShardLoad, Write, WriteReply,
+    ShardLoad, VoteExchange, Write, WriteReply,
 };
 use tidelock_core::control::placement;
 use tidelock_core::control::registry::Registry;
@@ -182,6 +182,14 @@ fn load(most: usize) -> LoadView {
         slots: SlotSet::from(0..64),
         operations: 4_000,
     };
+    let vote_exchange = VoteExchange {
+        from: NodeId(1),
+        from_requests: 9_000,
+        given: SHARD,
+        to: NodeId(2),
+        to_requests: 500,
+        returned: Some(ShardId(2)),
+    };
     LoadView {
         node,
         window_ms: 45_000,
@@ -192,6 +200,7 @@ fn load(most: usize) -> LoadView {
         division: Some(division),
         leadership_transfer: Some(leadership_transfer),
         slot_move: Some(HotSlotMoveView { next: slot_move, blocker: None }),
+        vote_exchange: Some(vote_exchange),
     }
 }
 

@@ -10,6 +10,7 @@ use std::thread;
 use plans::plan;
 use tidelock_core::deliberate::{Fault, Faults};
 use tidelock_sim::busy_shards;
+use tidelock_sim::busy_votes;
 use tidelock_sim::hot_slots::{self, SpanningTransactions};
 use tidelock_sim::plan::Plan;
 use tidelock_sim::run::{self, Failure};
@@ -498,6 +499,14 @@ fn leaderships_by_number_are_caught() {
         busy_shards::check(0, Faults::only(Fault::LeadershipsByNumber)).expect_err("one node leads both");
     assert_eq!(violation.checker, "leaderships");
     busy_shards::check(0, Faults::NONE).expect("holds without the fault");
+}
+
+#[test]
+fn votes_by_number_are_caught() {
+    let violation =
+        busy_votes::check(0, Faults::only(Fault::VotesByNumber)).expect_err("a node votes in both");
+    assert_eq!(violation.checker, "votes");
+    busy_votes::check(0, Faults::NONE).expect("holds without the fault");
 }
 
 #[test]

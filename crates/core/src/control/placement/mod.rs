@@ -12,8 +12,8 @@
 //! - Hosts that policies name are learners. Every host has a replica of the prime shard, whatever
 //!   the policies say.
 //! - Hosts vote in about equally many data shards: `balance` moves a vote to a host that has at
-//!   least two fewer. It moves only votes of shards whose voters the cluster's default chooses, one
-//!   at a time.
+//!   least two fewer, and has hosts exchange votes so that a busy one has less to do. It moves only
+//!   votes of shards whose voters the cluster's default chooses, one vote or one exchange at a time.
 //!
 //! A cluster that an earlier release founded has no default placement until an operator sets one.
 //! Without it:
@@ -43,7 +43,7 @@ use crate::control::registry::Registry;
 use crate::membership::Role;
 use crate::placement_policy::PlacementPolicy;
 use crate::types::{NodeId, ShardId};
-pub use balance::balance;
+pub use balance::{balance, exchange_assignments, next_exchange};
 use choice::Choosing;
 pub use reason::{Reason, VoteMove};
 pub use rules::Source;

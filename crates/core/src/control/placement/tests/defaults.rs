@@ -116,12 +116,12 @@ fn the_registry_has_three_voters_and_five_from_seven_hosts_on() {
     }
 }
 
-fn founded(founders: u64, data_shards: u64) -> Registry {
+pub(super) fn founded(founders: u64, data_shards: u64) -> Registry {
     let founding = Founding { replicas: Some(3), ..Founding::new(founders, data_shards) };
     Registry::founded(&founding).founded_at(ClusterVersion::NEWEST)
 }
 
-fn info(node: u64, zone: &str) -> HostInfo {
+pub(super) fn info(node: u64, zone: &str) -> HostInfo {
     HostInfo {
         node: NodeId(node),
         uuid: uuid::Uuid::from_u128(node.into()),
@@ -136,7 +136,7 @@ fn info(node: u64, zone: &str) -> HostInfo {
 
 /// Carries out placement and balance as the leaders do, until nothing is due. Returns the number of
 /// replicas that were assigned, and checks that votes of one shard at a time move for balance.
-fn settle(registry: &mut Registry) -> usize {
+pub(super) fn settle(registry: &mut Registry) -> usize {
     let mut assigned = 0;
     for index in 1_000.. {
         let mut due = assignments(registry, 16);
@@ -161,7 +161,7 @@ fn settle(registry: &mut Registry) -> usize {
     unreachable!("the indexes do not end")
 }
 
-fn votes(registry: &Registry) -> Vec<usize> {
+pub(super) fn votes(registry: &Registry) -> Vec<usize> {
     let count = |node: &NodeId| {
         let rows = registry.replicas().values().filter(|row| row.shard != ShardId::PRIME);
         rows.filter(|row| row.node == *node && row.wanted == VOTER).count()
@@ -244,7 +244,7 @@ fn a_cluster_without_a_default_keeps_its_placement_until_one_is_set() {
     assert_eq!(removed, denied);
 }
 
-fn any_registry() -> impl Strategy<Value = Registry> {
+pub(super) fn any_registry() -> impl Strategy<Value = Registry> {
     let zones = prop::collection::vec(0..4_usize, 9);
     let hosts = (1..=9_u64, 0..5_u64, 1..=8_u64, prop_oneof![Just(1_u64), Just(3), Just(3), Just(5)]);
     (hosts, zones, prop::collection::vec(0..12_u64, 4)).prop_map(

@@ -10,6 +10,7 @@ use super::*;
 use crate::founding::Founding;
 
 mod defaults;
+mod exchanges;
 
 const ZONES: [&str; 4] = ["a", "b", "c", "d"];
 
