@@ -58,8 +58,8 @@ build: ## Build the release binary, target/release/tidelock
 test-binaries:
 	$(CARGO_TEST) --quiet --no-run
 
-# Tests of clients, pages and faults mostly wait, so they run beside those that compute, which yield to them. With
-# `-o test-binaries` they ask cargo for nothing: it would let them wait.
+# Tests of clients, pages and faults mostly wait, so they run beside those that compute, which have a lower priority. The
+# binaries are built by then; `-o test-binaries` keeps make from asking cargo again, which would wait for the other cargo.
 .PHONY: test
 test: tools lint docs deny test-seeds test-guard ## Every check that CI makes, with a count at the end
 	scripts/at-once "nice $(MAKE) test-workers test-rust" \
@@ -175,7 +175,7 @@ test-seeds: test-binaries ## Simulated clusters: a few fresh seeds
 	$(SIM) --seeds $(GATE_FRESH_SEEDS) --keep-going --failures $(FAILING_SEEDS)
 
 .PHONY: test-deliberate
-test-deliberate: ## Proof alone that the simulator finds bugs: it is given some
+test-deliberate: ## Only the proof that the simulator finds bugs: it is given some
 	scripts/test-summary $(CARGO_TEST) --test deliberate_faults
 
 .PHONY: test-guard

@@ -338,7 +338,7 @@ fn log_vote_exchange(planned: &VoteExchange) {
     let VoteExchange { from, given, to, returned, .. } = planned;
     tracing::info!(
         %from, %given, %to, returned = returned.map(|shard| shard.0), reason = %planned,
-        "a vote is about to go from a busy node to another one, and in shard `returned` one goes back"
+        "nodes are about to exchange votes, so that both vote in about equally busy shards"
     );
 }
 

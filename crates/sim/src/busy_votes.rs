@@ -2,7 +2,7 @@
 //! no other shard. In the end no node may vote in both.
 //!
 //! Owns the scenario and its verdict. Runs the core as every other run does, without faults. Random
-//! runs exchange votes too, but their load is too small and too short to say which must move.
+//! runs do not check this, because their load is too small and too short.
 
 use std::collections::BTreeSet;
 
@@ -23,8 +23,9 @@ const DATA_SHARDS: u64 = 4;
 /// Time until every shard has a leader.
 const START: Micros = Micros(30_000_000);
 
-/// Time from the first request until the votes must be balanced. Rates are known after some
-/// seconds, and there are up to three exchanges, one at a time.
+/// Time from the first request until the votes must be balanced. Nodes know the rates of requests
+/// after some seconds. The two shards have up to three voters in common, and each needs an
+/// exchange; exchanges follow one another.
 const BALANCED: Micros = Micros(60_000_000);
 
 /// Clients of each busy shard.
@@ -33,7 +34,7 @@ const CLIENTS_PER_SHARD: usize = 2;
 /// Checks that no node votes in two busy shards in the end.
 ///
 /// # Errors
-/// When one does, and when a run violates another property.
+/// If a node does, or if the run violates another property.
 pub fn check(seed: u64, deliberate: Faults) -> Result<(), Violation> {
     let base = Plan::fresh_cluster(seed, NODES, DATA_SHARDS);
     let division = DivisionTiming { busy_requests_per_second: 20, ..NO_DIVISION };

@@ -84,8 +84,8 @@ pub struct DivisionView {
 /// What holds back a division or a move of hot slots, the reason that lasts longest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DivisionBlocker {
-    /// Recent transactions span slots of one shard, and would fail if these slots belonged to
-    /// different shards. The number of such transactions.
+    /// This many recent transactions had keys in several slots of one shard. They would fail if
+    /// these slots belonged to different shards.
     Spanning(u64),
     /// These hosts have not reported their load lately, so their transactions are not known.
     Unreported(Vec<NodeId>),

@@ -17,6 +17,7 @@ mod log_compaction;
 mod members;
 mod migrating;
 mod placing;
+mod planned;
 mod publications;
 mod slot_balance;
 #[cfg(test)]
@@ -36,7 +37,10 @@ use self::log_compaction::LogCompaction;
 pub use self::log_compaction::WALK_BYTES_PER_LOG_BYTE;
 
 use crate::auth::Caller;
-use crate::command::{HostRole, LoadView, NodeReply, Read, Refusal, RegistryWrite, Reply, Request, Write};
+use crate::command::{
+    HostRole, HotSlotMoveView, LoadView, NodeReply, Read, Refusal, RegistryWrite, Reply, Request,
+    VoteExchange, Write,
+};
 use crate::control::registry::Registry;
 use crate::deliberate::Fault;
 use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame, ShardStatus};
@@ -62,11 +66,10 @@ use local_replicas::LocalReplicas;
 use members::AppliedRegistry;
 use migrating::Migrating;
 use placing::HostLiveness;
+use planned::Planned;
 use publications::Publications;
-use slot_balance::SlotBalance;
 use versions::Versions;
 pub use versions::writes_of;
-use vote_balance::VoteBalance;
 
 /// A node. See the module documentation for its use.
 pub struct Node {
@@ -83,8 +86,8 @@ pub struct Node {
     dividing: Dividing,
     load_reports: LoadReports,
     leadership_balance: LeadershipBalance,
-    slot_balance: SlotBalance,
-    vote_balance: VoteBalance,
+    slot_balance: Planned<HotSlotMoveView>,
+    vote_balance: Planned<VoteExchange>,
     clocks: PeerClocks,
     /// The states of the disks of this node and its peers.
     disks: Disks,
@@ -141,8 +144,8 @@ impl Node {
             dividing: Dividing::default(),
             load_reports: LoadReports::default(),
             leadership_balance: LeadershipBalance::default(),
-            slot_balance: SlotBalance::default(),
-            vote_balance: VoteBalance::default(),
+            slot_balance: Planned::default(),
+            vote_balance: Planned::default(),
             clocks: PeerClocks::default(),
             disks: Disks::default(),
             disk_history: DiskHistory::default(),
@@ -341,8 +344,8 @@ impl Node {
             spanning_transactions: self.recent_spanning(),
             division: self.division_view(),
             leadership_asked: self.leadership_balance.asked(),
-            slot_move_planned: self.slot_balance.proposed().map(|(at, proposed)| (at, proposed.clone())),
-            vote_exchange_planned: self.vote_balance.proposed(),
+            slot_move_planned: self.slot_balance.proposed().map(|(at, view)| (at, view.next.clone())),
+            vote_exchange_planned: self.vote_balance.proposed().map(|(at, exchange)| (at, *exchange)),
             counters,
         }
     }
@@ -409,7 +412,7 @@ impl Node {
                     division: self.division_view(),
                     leadership_transfer: self.leadership_balance.next(),
                     slot_move: self.slot_balance.next().cloned(),
-                    vote_exchange: self.vote_balance.next(),
+                    vote_exchange: self.vote_balance.next().copied(),
                     ..self.router.load(most)
                 };
                 let load = load.into();

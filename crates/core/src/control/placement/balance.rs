@@ -2,13 +2,13 @@
 //! equally many requests.
 //!
 //! Owns two decisions:
-//! - which vote moves next, from the host with the most votes to the one with the fewest. A replica
-//!   that moves costs a snapshot, so a difference of one vote is left as it is, and only one vote
-//!   moves at a time: the next one waits until the replica of the last one is gone;
+//! - which vote moves next, from the host with the most votes to the one with the fewest. The new
+//!   voter fetches a snapshot, so a difference of one vote moves nothing, and the next vote moves
+//!   only when the last one's old replica has been removed;
 //! - which votes two hosts exchange next, so that the busier one has less to do. An exchange keeps
 //!   the numbers of votes as they are, so the first decision does not reverse it.
 //!
-//! A vote moves only if the voters of its shard stay as far apart as they were.
+//! A vote moves only if the voters of its shard are then spread over places as evenly as before.
 //!
 //! Shards whose own policy names the voters are left alone, because an operator placed them. So are
 //! all shards of a cluster without a default placement.
@@ -100,7 +100,7 @@ pub fn next_exchange(
     loaded.iter().find_map(|&from| best_exchange(from, &loaded, &shards, gain_min))
 }
 
-/// The assignments that carry out an exchange.
+/// The assignments of replicas for an exchange.
 pub fn exchange_assignments(exchange: &VoteExchange) -> Vec<Assignment> {
     let &VoteExchange { from, given, to, returned, .. } = exchange;
     let returned = returned.map(|shard| vote_moves(shard, (to, from)));

@@ -13,7 +13,8 @@
 //!   the policies say.
 //! - Hosts vote in about equally many data shards: `balance` moves a vote to a host that has at
 //!   least two fewer, and has hosts exchange votes so that a busy one has less to do. It moves only
-//!   votes of shards whose voters the cluster has chosen by its default, one or two at a time.
+//!   votes of shards that take their number of voters from the cluster's default, and one vote or
+//!   one exchange at a time.
 //!
 //! A cluster that an earlier release founded has no default placement until an operator sets one.
 //! Without it:
