@@ -14,11 +14,15 @@ import (
 type history struct {
 	mutex      sync.Mutex
 	operations []porcupine.Operation
-	clients    int
-	start      time.Time
+	// Operations that have not returned yet, without an output.
+	pending map[*porcupine.Operation]struct{}
+	clients int
+	start   time.Time
 }
 
-func newHistory() *history { return &history{start: time.Now()} }
+func newHistory() *history {
+	return &history{pending: map[*porcupine.Operation]struct{}{}, start: time.Now()}
+}
 
 // newClient is the number of another sequential client.
 func (h *history) newClient() int {
@@ -37,19 +41,23 @@ type step interface {
 // do records an operation. One that was refused did not happen and is left out. One of unknown
 // outcome never returns, so it may take effect at any time, or after everything else and so never.
 func (h *history) do(client int, input step, operation func() (output any, outcome outcome)) outcome {
-	call := time.Since(h.start).Nanoseconds()
+	recorded := &porcupine.Operation{ClientId: client, Input: input, Return: math.MaxInt64}
+	h.mutex.Lock()
+	h.pending[recorded] = struct{}{}
+	recorded.Call = time.Since(h.start).Nanoseconds()
+	h.mutex.Unlock()
 	output, outcome := operation()
 	returned := time.Since(h.start).Nanoseconds()
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	delete(h.pending, recorded)
 	switch {
 	case outcome == refused, outcome == unknown && input.isRead():
 		return outcome
-	case outcome == unknown:
-		output, returned = nil, math.MaxInt64
+	case outcome == done:
+		recorded.Output, recorded.Return = output, returned
 	}
-	h.mutex.Lock()
-	defer h.mutex.Unlock()
-	h.operations = append(h.operations,
-		porcupine.Operation{ClientId: client, Input: input, Call: call, Output: output, Return: returned})
+	h.operations = append(h.operations, *recorded)
 	return outcome
 }
 
@@ -93,17 +101,23 @@ func (h *history) dropUnanswered() {
 }
 
 // check judges the history. Operations without an output are allowed in any state, and have their
-// effect there.
+// effect there. Among them are those that have not returned yet: others may have seen their effect.
 func (h *history) check(model porcupine.Model, limit time.Duration) error {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
-	switch porcupine.CheckOperationsTimeout(model, h.operations, limit) {
+	operations := slices.Clone(h.operations)
+	for operation := range h.pending {
+		if !operation.Input.(step).isRead() {
+			operations = append(operations, *operation)
+		}
+	}
+	switch porcupine.CheckOperationsTimeout(model, operations, limit) {
 	case porcupine.Ok:
 		return nil
 	case porcupine.Illegal:
-		return fmt.Errorf("the history is not linearizable (%d operations)", len(h.operations))
+		return fmt.Errorf("the history is not linearizable (%d operations)", len(operations))
 	default:
-		return fmt.Errorf("the history could not be judged within %v (%d operations)", limit, len(h.operations))
+		return fmt.Errorf("the history could not be judged within %v (%d operations)", limit, len(operations))
 	}
 }
 
