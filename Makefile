@@ -33,6 +33,8 @@ export RUST_TEST_THREADS
 # Always the whole workspace and one profile: selecting one package would resolve features differently and compile
 # the dependencies again.
 CARGO_TEST := cargo test --workspace --locked
+UNIT_TESTS := $(CARGO_TEST) --config scripts/unit-tests.toml --no-fail-fast --lib --bins
+OTHER_TESTS := $(CARGO_TEST) --no-fail-fast --test '*'
 SIM := target/debug/tidelock-sim
 # Twice as fast as that, and two minutes to build.
 FAST_SIM := target/sim/tidelock-sim
@@ -52,11 +54,12 @@ run: ## Build, and run a local cluster of three nodes until Ctrl-C (NODES=3)
 build: ## Build the release binary, target/release/tidelock
 	cargo build --locked --release --bin tidelock
 
-# The binaries that the tests use. cargo makes those of the workspace for the tests of its packages; asked for one alone, it
-# would resolve features differently and compile most dependencies once more, which takes minutes.
+# The binaries that the tests use, and all tests but those that test-unit compiles. Asked for one package alone, cargo would
+# resolve features differently and compile most dependencies once more, which takes minutes.
 .PHONY: test-binaries
 test-binaries:
-	$(CARGO_TEST) --quiet --no-run
+	$(CARGO_TEST) --quiet --no-run --test '*'
+	cargo build --workspace --locked --quiet --bins --examples
 
 # Tests of clients, pages and faults mostly wait, so they run beside those that compute, which have a lower priority. The
 # binaries are built by then; `-o test-binaries` keeps make from asking cargo again, which would wait for the other cargo.
@@ -67,11 +70,11 @@ test: tools lint docs deny test-seeds test-guard ## Every check that CI makes, w
 
 .PHONY: test-rust
 test-rust: ## Unit tests, simulations, and tests of the real binary
-	scripts/test-summary $(CARGO_TEST) --no-fail-fast
+	scripts/test-summary sh -c "$(UNIT_TESTS); units=\$$?; $(OTHER_TESTS) && exit \$$units"
 
 .PHONY: test-unit
-test-unit: ## Unit tests alone
-	scripts/test-summary $(CARGO_TEST) --no-fail-fast --lib --bins
+test-unit: ## Unit tests alone (TEST=part of a name)
+	scripts/test-summary $(UNIT_TESTS) -- $(TEST)
 
 .PHONY: test-e2e
 test-e2e: ## Tests of the real binary alone (TEST=part of a name)

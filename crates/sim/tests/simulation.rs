@@ -24,10 +24,10 @@ use tidelock_sim::trace::Detail;
 
 /// Number of fixed seeds. `tidelock-sim` runs fresh ones; these give every change a minimum of
 /// testing.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 200;
 
-/// Number of seeds of runs with disk faults only.
-const SLOW_DISK_SEEDS: u64 = 60;
+/// Number of seeds of runs with disk faults only. Such a run takes six times as long as another.
+const SLOW_DISK_SEEDS: u64 = 20;
 
 /// Number of seeds of runs whose hosts are upgraded.
 const MIXED_VERSIONS_SEEDS: u64 = 60;
@@ -254,14 +254,14 @@ fn a_cluster_four_times_as_large_writes_nearly_four_times_as_much() {
 
 #[test]
 fn leaderships_are_balanced_by_load() {
-    for seed in 0..5 {
+    for seed in 0..2 {
         busy_shards::check(seed, Faults::NONE).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
     }
 }
 
 #[test]
 fn votes_are_balanced_by_load() {
-    for seed in 0..5 {
+    for seed in 0..2 {
         busy_votes::check(seed, Faults::NONE).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
     }
 }

