@@ -98,8 +98,8 @@ mod tests {
     fn silence_is_an_error_behind_what_came() {
         let (_alive, wait) = mpsc::channel();
         let mut guard = StallGuard::new(Hangs(vec![7; 10], wait), Duration::from_secs(60));
-        // The timeout is short only where the source is silent: on a busy machine the content may
-        // take long.
+        // On a busy machine the content may take longer than the short timeout, which therefore
+        // begins after it.
         guard.read_exact(&mut [0; 10]).unwrap();
         guard.timeout = Duration::from_millis(20);
         let error = guard.read(&mut [0]).unwrap_err();

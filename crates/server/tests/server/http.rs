@@ -21,21 +21,22 @@ use crate::harness::Server;
 
 const SHORT: Duration = Duration::from_millis(40);
 
-const LIVENESS: &[u8] = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
+/// Number of connections that a test makes until one request arrives before its timeout.
+const ATTEMPTS_MAX: usize = 100;
 
-/// A client whose first request has been answered. On a busy machine the server may close a
-/// connection before its request arrives, if the timeouts of the test are short; then the next
-/// connection may be faster.
+/// A client whose first request has been answered. With a short timeout and on a busy machine, the
+/// server may close a connection before the request arrives. Then this connects again.
 fn answered_client(server: &Server) -> Client {
-    loop {
+    for _ in 0..ATTEMPTS_MAX {
         let mut client = Client::connect(server.address);
-        if client.send(LIVENESS).is_ok()
+        if client.send(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").is_ok()
             && let Ok(answer) = client.read_answer(false)
         {
             assert_eq!(answer.status(), 200);
             return client;
         }
     }
+    panic!("no request was answered");
 }
 
 fn serve() -> Server {
@@ -198,14 +199,13 @@ fn a_request_that_is_being_answered_is_not_idle() {
     let options = HttpOptions { idle_timeout: SHORT, head_read_timeout: SHORT, ..HttpOptions::default() };
     let server = Server::start(options);
     let held_requests = server.store.hold();
-    // On a busy machine a connection may be closed before its request arrives.
-    let mut waiting = loop {
+    // On a busy machine the server may close a connection before the request arrives.
+    let connect = || {
         let mut client = Client::connect(server.address);
-        let sent = client.send(b"GET /v1/keys/k HTTP/1.1\r\nhost: localhost\r\n\r\n");
-        if sent.is_ok() && held_requests.recv_timeout(Duration::from_secs(1)).is_ok() {
-            break client;
-        }
+        client.send(b"GET /v1/keys/k HTTP/1.1\r\nhost: localhost\r\n\r\n").ok()?;
+        held_requests.recv_timeout(Duration::from_secs(1)).ok().map(|()| client)
     };
+    let mut waiting = (0..ATTEMPTS_MAX).find_map(|_| connect()).expect("a request arrives");
     // Another connection that is cut as idle shows that the sweep has run, more than once.
     for _ in 0..3 {
         Client::connect(server.address).expect_closed();

@@ -23,8 +23,9 @@ const SEEDS_MAX: u64 = 1_000;
 /// Number of the same runs that must pass without the fault, besides the one that detected it.
 const HELD_SEEDS: u64 = 3;
 
-/// The seed at which the search for a failure begins. Few seeds show some faults, so that for these
-/// the search begins at one that did when this was written. If it no longer does, a later one will.
+/// The seed at which the search for a failure begins. Some faults show in few seeds: their search
+/// begins at a seed in which they are known to show, so that it is short. If the fault no longer
+/// shows in that seed, the search goes on with later seeds.
 fn search_start(fault: Fault) -> u64 {
     match fault {
         Fault::CallerLostInForward => 10,
