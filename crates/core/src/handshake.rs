@@ -215,6 +215,21 @@ impl From<StartRefusal> for HandshakeRefusal {
 }
 
 impl HandshakeRefusal {
+    /// Whether a process that a peer refuses so must stop, and its directory must not be used
+    /// again. `is_registered` says whether the registry, as the process knows it, has its host.
+    ///
+    /// A founder that no registry has and whose number belongs to another disk was started on an
+    /// empty directory, for example because its disk is lost or not mounted. Such founders must not
+    /// elect a leader: a majority of them would found the same cluster again, without its data. A
+    /// host that is registered is among those that serve, and one peer with a directory from
+    /// elsewhere must not stop it.
+    pub fn is_final(self, is_registered: bool) -> bool {
+        match self {
+            HandshakeRefusal::HostMismatch => !is_registered,
+            refusal => refusal.of_start().is_some_and(StartRefusal::is_final),
+        }
+    }
+
     /// The corresponding [`StartRefusal`], if it is about the process's start.
     pub fn of_start(self) -> Option<StartRefusal> {
         let all = [StartRefusal::Outdated, StartRefusal::Duplicate, StartRefusal::StillConnected];
@@ -268,6 +283,17 @@ mod tests {
         assert_eq!(accept(introduction(1)), Err(R::WrongDirection));
         assert_eq!(judge(introduction(1), HandshakeSide::Dialer(NodeId(1))), Ok(()));
         assert_eq!(judge(introduction(3), HandshakeSide::Dialer(NodeId(1))), Err(R::UnexpectedNode));
+    }
+
+    #[test]
+    fn an_empty_directory_in_the_place_of_another_disk_stops_its_process() {
+        use HandshakeRefusal as R;
+        assert!(R::HostMismatch.is_final(false));
+        assert!(!R::HostMismatch.is_final(true), "a peer with an old directory stops no node that serves");
+        for is_registered in [false, true] {
+            assert!(R::Outdated.is_final(is_registered) && R::Duplicate.is_final(is_registered));
+            assert!(!R::StillConnected.is_final(is_registered) && !R::WrongCluster.is_final(is_registered));
+        }
     }
 
     #[test]

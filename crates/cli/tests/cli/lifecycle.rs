@@ -139,12 +139,34 @@ fn a_founder_with_a_wiped_disk_is_refused() {
         let names_it = |number| cluster.log(number).contains("another disk");
         cluster.numbers().into_iter().any(names_it).then_some(())
     });
-    assert!(!cluster.is_ready(3), "a node that its peers refuse is not ready");
+    assert_eq!(cluster.wait_exit(3).code(), Some(9), "a person must look at it");
+    cluster.spawn(3);
+    assert_eq!(cluster.wait_exit(3).code(), Some(9), "also when it is started again");
     assert_eq!(identity(&cluster), original, "the registry keeps the host that it knows");
     for number in [1, 2] {
         assert_eq!(cluster.put(number, "/v1/keys/k", format!("by {number}").as_bytes()).status, 200);
         assert_eq!(cluster.get(3 - number, "/v1/keys/k").text(), format!("by {number}"));
     }
+}
+
+/// Such as two machines on which a disk is not mounted.
+#[test]
+fn a_majority_with_empty_directories_does_not_found_the_cluster_again() {
+    let mut cluster = Cluster::start(3);
+    assert_eq!(cluster.put(1, "/v1/keys/k", b"v").status, 201);
+    cluster.await_registered();
+    for number in [2, 3] {
+        cluster.kill(number);
+        fs::remove_dir_all(cluster.directory(number)).expect("the directory goes");
+    }
+    for number in [2, 3] {
+        cluster.spawn(number);
+    }
+    for number in [2, 3] {
+        assert_eq!(cluster.wait_exit(number).code(), Some(9));
+        assert!(cluster.log(number).contains("another disk"), "{}", cluster.log(number));
+    }
+    assert_eq!(cluster.get(1, "/v1/keys/k?stale=true").text(), "v", "node 1 has the data");
 }
 
 #[test]

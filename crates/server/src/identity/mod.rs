@@ -33,11 +33,13 @@ pub enum IdentityError {
          with --join: it becomes a new node"
     )]
     Removed,
-    /// Peers have refused the directory as an old copy or a clone.
+    /// Peers have refused the directory as an old copy, a clone, or an empty one in the place of
+    /// another.
     #[error(
-        "data directory: it is an old copy, or a clone, of the directory of node {0}, and other nodes have refused it. What \
-         node {0} has promised since is not in it, so it must not take part. If the current directory of node {0} exists, \
-         start that one. If it is lost: `tidelock cluster remove {0}`, empty this directory, and start with --join"
+        "data directory: other nodes have refused it. It is an old copy or a clone of the directory of node {0}, or a new \
+         one in its place. What node {0} has promised is not in it, so it must not take part. If the current directory of \
+         node {0} exists, start that one. If it is lost: `tidelock cluster remove {0}`, empty this directory, and start \
+         with --join"
     )]
     Superseded(NodeId),
     /// The start counter cannot be read or written.
@@ -301,6 +303,7 @@ mod tests {
             removed: Rc::new(|_| {}),
             starts: BTreeMap::new(),
             remember_start: Rc::new(|_, _| {}),
+            is_registered: Rc::new(|| true),
             superseded: Rc::new(|_, _| {}),
             joins: Rc::new(move |request| {
                 let decision = decide(request);

@@ -32,9 +32,10 @@ use tidelock_core::limits;
 use tidelock_core::node::Node;
 use tidelock_core::node::force_new_cluster::{Survivor, force_new_cluster};
 use tidelock_core::storage::WalBatch;
-use tidelock_core::storage::control_file::Identity;
+use tidelock_core::storage::control_file::{ControlFileError, Identity};
 use tidelock_core::storage::disk::DiskError;
 use tidelock_core::storage::recovery::{self, Opened, StorageRecoveryError, StorageRecoveryReport};
+use tidelock_core::storage::start_counter::StartCounterError;
 use tidelock_core::storage::wal::{WalError, WalOptions};
 use tidelock_core::types::{NodeId, WalSequence};
 use tokio::net::TcpListener;
@@ -200,7 +201,12 @@ impl ServeError {
             ServeError::Superseded { .. }
                 | ServeError::Contradiction(_)
                 | ServeError::Damaged(_)
-                | ServeError::Identity(IdentityError::Superseded(_) | IdentityError::Removed)
+                | ServeError::Identity(
+                    IdentityError::Superseded(_)
+                        | IdentityError::Removed
+                        | IdentityError::Starts(StartCounterError::Damaged)
+                        | IdentityError::ControlFile(ControlFileError::Damaged(_))
+                )
         )
     }
 }

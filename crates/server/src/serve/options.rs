@@ -67,6 +67,7 @@ pub(super) fn transport_options(
     Notices { removal, supersede }: Notices,
 ) -> TransportOptions {
     let (sink, registry, recorded) = (worker.clone(), worker.clone(), worker.clone());
+    let applied = worker.clone();
     let (remembered, starts) = (store.clone(), store.clone());
     let identity = store.identity();
     TransportOptions {
@@ -89,6 +90,10 @@ pub(super) fn transport_options(
         }),
         starts: identity.starts.clone(),
         remember_start: Rc::new(move |node, start| starts.remember_start(node, start)),
+        is_registered: Rc::new(move || {
+            let host = applied.host_entry(own.node).and_then(|entry| entry.host);
+            host.is_some_and(|host| host.info.uuid == own.host)
+        }),
         superseded: Rc::new(move |by, refusal| {
             supersede.send_replace(Some((by, refusal)));
         }),

@@ -247,7 +247,7 @@ impl Links {
     }
 
     /// Records a failed handshake. Calls the owner once if the reason is that this node was
-    /// removed, or that another process represents its host.
+    /// removed, or that this process may not act as its node.
     pub fn note(&self, error: &HandshakeError) {
         if error.is_ours() {
             self.counters.handshakes_refused.add(1);
@@ -260,10 +260,9 @@ impl Links {
         if *refusal == HandshakeRefusal::Removed && !self.was_removed.replace(true) {
             (self.options.removed)(*peer);
         }
-        if let Some(of_start) = refusal.of_start()
-            && (of_start.is_final() || self.prefers_another(*peer))
-            && !self.was_superseded.replace(true)
-        {
+        let is_final = refusal.is_final((self.options.is_registered)())
+            || *refusal == HandshakeRefusal::StillConnected && self.prefers_another(*peer);
+        if is_final && !self.was_superseded.replace(true) {
             (self.options.superseded)(*peer, *refusal);
         }
     }

@@ -125,9 +125,11 @@ pub struct TransportOptions {
     /// Stores the start of a peer, on disk too once the disk accepts it. Called before
     /// [`Event::LinkUp`]; never from within a call of the owner's.
     pub remember_start: Rc<dyn Fn(NodeId, KnownStart)>,
-    /// Called once when a peer refuses this process permanently, because another or a later process
-    /// represents its host. The node must stop. Like `removed`, never from within a call of the
-    /// owner's.
+    /// Whether the registry has this host, as far as this node knows the registry.
+    pub is_registered: Rc<dyn Fn() -> bool>,
+    /// Called once when a peer refuses this process permanently: another or a later process
+    /// represents its host, or its directory is an empty one in the place of another disk. The node
+    /// must stop. Like `removed`, never from within a call of the owner's.
     pub superseded: Rc<dyn Fn(NodeId, HandshakeRefusal)>,
     /// Decides about hosts that ask to join.
     pub joins: JoinHandler,

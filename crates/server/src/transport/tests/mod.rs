@@ -69,6 +69,7 @@ fn options(node: u64, peers: &[(u64, String)]) -> TransportOptions {
         removed: Rc::new(|_| {}),
         starts: BTreeMap::new(),
         remember_start: Rc::new(|_, _| {}),
+        is_registered: Rc::new(|| true),
         superseded: Rc::new(|_, _| {}),
         joins: Rc::new(|_| Box::pin(async { Err(JoinRefusal::NoLeader) })),
         enrolments: Rc::new(|_| Box::pin(async { Err(EnrolRefusal::NoLeader) })),

@@ -82,6 +82,7 @@ async fn refused_with(
     options.limits.backoff = BackoffLimits { min: Duration::from_millis(1), max: Duration::from_millis(1) };
     options.limits.superseded_after = Duration::from_millis(50);
     let (sender, superseded) = mpsc::unbounded_channel();
+    options.is_registered = Rc::new(|| false);
     options.superseded = Rc::new(move |by, refusal| {
         assert_eq!(by, NodeId(1));
         sender.send(refusal).unwrap();
@@ -100,7 +101,12 @@ async fn refused_with(
 #[test]
 fn who_is_refused_for_good_is_told_once_and_a_clone_when_the_original_outlasts_it() {
     run(async {
-        let all = [HandshakeRefusal::Outdated, HandshakeRefusal::Duplicate, HandshakeRefusal::StillConnected];
+        let all = [
+            HandshakeRefusal::Outdated,
+            HandshakeRefusal::Duplicate,
+            HandshakeRefusal::StillConnected,
+            HandshakeRefusal::HostMismatch,
+        ];
         for refusal in all {
             let (node, mut superseded) = refused_with(refusal, true).await;
             assert_eq!(superseded.recv().await, Some(refusal));
