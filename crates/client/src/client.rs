@@ -133,15 +133,13 @@ impl Response {
         if let Some(kind) = problem.as_ref().and_then(|problem| ProblemKind::named(problem.name())) {
             refusal.class = kind.class();
         }
-        if let Some(advice) = self.advice() {
-            refusal.message = format!("{}\n{advice}", refusal.message);
-        }
         CliError::Refused(Box::new(Refusal { problem, ..refusal }))
     }
 
-    /// A refusal with this explanation, whose class follows from the status.
+    /// A refusal with this explanation, and advice. Its class follows from the status.
     pub fn refused_because(&self, explanation: &str) -> Refusal {
-        let message = format!("{} answered {}: {explanation}", self.url, self.status);
+        let advice = self.advice().map(|advice| format!("\n{advice}")).unwrap_or_default();
+        let message = format!("{} answered {}: {explanation}{advice}", self.url, self.status);
         Refusal { class: ErrorClass::of_status(self.status), message, problem: None }
     }
 

@@ -4,6 +4,9 @@
 //! with this mark shows that the node did not receive the request, which no other error of the HTTP
 //! library does.
 
+use std::io;
+
+use rustls::{CertificateError, InvalidMessage};
 use ureq::Error;
 use ureq::unversioned::transport::{ConnectionDetails, Connector, RustlsConnector, TcpConnector};
 
@@ -27,11 +30,31 @@ impl<C: Connector> Connector for MarkingConnector<C> {
     fn connect(&self, details: &ConnectionDetails<'_>, chained: Option<()>) -> Result<Option<C::Out>, Error> {
         self.0.connect(details, chained).map_err(|error| {
             let reason = match error {
-                Error::Io(error) => error.to_string(),
+                Error::Io(error) => with_advice(error.to_string(), tls_error(&error)),
+                Error::Rustls(error) => with_advice(error.to_string(), Some(&error)),
                 other => other.to_string(),
             };
             Error::Other(Box::new(NotConnected(reason)))
         })
+    }
+}
+
+/// The failure of a TLS handshake in an error of reading or writing.
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+/// What is wrong with a TLS handshake, and what to do about it.
+fn with_advice(reason: String, error: Option<&rustls::Error>) -> String {
+    match error {
+        Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+            format!("it does not speak TLS: for a cluster without TLS, write http:// ({reason})")
+        }
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => format!(
+            "its certificate is of no known CA: name that of the cluster with --ca, or once with `tidelock login \
+             --ca` ({reason})"
+        ),
+        _ => reason,
     }
 }
 
@@ -41,5 +64,24 @@ pub(crate) fn not_connected(error: &Error) -> Option<String> {
         Error::HostNotFound | Error::ConnectionFailed => Some("no connection".to_owned()),
         Error::Other(other) => Some(other.downcast_ref::<NotConnected>()?.to_string()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_handshakes_say_what_to_do() {
+        let plain = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
+        let error = io::Error::new(io::ErrorKind::InvalidData, plain);
+        assert!(with_advice(error.to_string(), tls_error(&error)).contains("write http://"));
+        let unknown = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let error = io::Error::new(io::ErrorKind::InvalidData, unknown);
+        assert!(with_advice(error.to_string(), tls_error(&error)).contains("--ca"));
+        assert_eq!(
+            with_advice("refused".into(), tls_error(&io::ErrorKind::ConnectionRefused.into())),
+            "refused"
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidelock_api::auth::Authentication;
 use tidelock_api::cluster::{Cluster, Host};
 use tidelock_api::version::Version;
-use tidelock_client::{Call, CliError, Client};
+use tidelock_client::{Call, CliError, Client, NodeUrl};
 
 use super::Finding;
 use crate::args::ClientArgs;
@@ -24,7 +24,9 @@ const SECURE: &str = "docs/how-to/secure.md";
 const START: &str = "docs/how-to/start-nodes.md";
 /// The page about votes, and which nodes have them.
 const MEMBERS: &str = "docs/how-to/change-members.md";
-/// The page about nodes that are lost, and replicas that contradict each other.
+/// The page about nodes that do not answer.
+const NODE_DOWN: &str = "docs/how-to/monitor.md#a-node-is-down";
+/// The page about replicas that contradict each other.
 const REPLACE: &str = "docs/how-to/replace-a-node.md";
 /// The page about releases and the cluster version.
 const UPGRADE: &str = "docs/how-to/upgrade.md";
@@ -37,37 +39,66 @@ const MONITOR: &str = "docs/how-to/monitor.md";
 
 /// All checks. Fails if no node answers: then there is nothing to check.
 pub(super) fn check(args: &ClientArgs) -> Result<Vec<Finding>, CliError> {
-    let (client, cluster) = best_view(args.client()?)?;
+    let given = args.client()?;
+    let views = views(&given);
+    let (client, cluster) = best_view(&given, &views)?;
     let mut findings = vec![shards(&cluster), failures(&cluster)];
     findings.extend(diverged(&cluster));
     findings.push(versions(&client.ask_for(200, &Call::get("/v1/cluster/version"))?.json()?));
     findings.extend(authentication(&client)?);
+    findings.extend(strangers(&views, &cluster));
     for host in &cluster.hosts {
-        findings.extend(node(&client, host, leaderless(&cluster).is_none()));
+        findings.extend(node(&client, host, &cluster));
     }
     findings.extend(shared_addresses(&cluster));
     Ok(findings)
 }
 
+/// The cluster as each of the given nodes sees it, or why it does not say.
+type Views = Vec<(NodeUrl, Result<Cluster, CliError>)>;
+
+fn views(client: &Client) -> Views {
+    let view = |url: &NodeUrl| (url.clone(), view(&client.of(vec![url.clone()])));
+    client.nodes().iter().map(view).collect()
+}
+
+fn view(client: &Client) -> Result<Cluster, CliError> {
+    client.ask_for(200, &Call::get("/v1/cluster"))?.json()
+}
+
 /// The cluster as the first node sees it that knows all leaders, and a client of that node. A node
-/// that lost its data directory, or is cut off, knows no leader while the others serve. If every
-/// node misses a leader: the view of the first one that answers, and the given client.
-fn best_view(client: Client) -> Result<(Client, Cluster), CliError> {
-    let call = Call::get("/v1/cluster");
-    let view = |client: &Client| client.ask_for(200, &call)?.json::<Cluster>();
-    let first = view(&client)?;
-    if leaderless(&first).is_none() {
-        return Ok((client, first));
+/// that is cut off knows no leader while the others serve. If every node misses a leader: the view
+/// of the first one that answers.
+fn best_view(client: &Client, views: &Views) -> Result<(Client, Cluster), CliError> {
+    let answered = || views.iter().filter_map(|(url, view)| Some((url, view.as_ref().ok()?)));
+    let found = answered().find(|(_, view)| leaderless(view).is_none()).or_else(|| answered().next());
+    match found {
+        Some((url, view)) => Ok((client.of(vec![url.clone()]), view.clone())),
+        // For the error, which names all of them.
+        None => Ok((client.of(client.nodes().to_vec()), view(client)?)),
     }
-    for url in client.nodes() {
-        let other = client.of(vec![url.clone()]);
-        if let Ok(view) = view(&other)
-            && leaderless(&view).is_none()
-        {
-            return Ok((other, view));
+}
+
+/// Given nodes that do not answer, unless they are hosts of the cluster, which are checked anyway,
+/// and such of another cluster.
+fn strangers(views: &Views, cluster: &Cluster) -> Vec<Finding> {
+    let find = |(url, view): &(NodeUrl, Result<Cluster, CliError>)| match view {
+        Ok(view) => is_of_another_cluster(view, cluster).then(|| {
+            let message = format!("node {} of another cluster answers", view.node);
+            Finding::failure(url.to_string(), message, START)
+        }),
+        Err(error) => {
+            let is_host = cluster.hosts.iter().any(|host| url.to_string().ends_with(&host.http_address));
+            (!is_host).then(|| Finding::failure(url.to_string(), error.to_string(), ADDRESSES))
         }
-    }
-    Ok((client, first))
+    };
+    views.iter().filter_map(find).collect()
+}
+
+/// Whether the node of a view is no host of a cluster. The uuids say so, because numbers repeat.
+fn is_of_another_cluster(view: &Cluster, cluster: &Cluster) -> bool {
+    let own = view.hosts.iter().find(|host| host.node == view.node).and_then(|host| host.id.as_ref());
+    own.is_some_and(|id| cluster.hosts.iter().all(|host| host.id.as_ref() != Some(id)))
 }
 
 /// Warns of an address that several hosts of the registry have. A node that lost its data directory
@@ -120,8 +151,9 @@ fn failures(cluster: &Cluster) -> Finding {
             Finding::warning("voters", message, MEMBERS)
         }
         Some(0) => {
+            let page = if weakest.stalled.is_empty() { NODE_DOWN } else { DISK_FULL };
             let message = format!("{missing}: shard {shard} loses its service with the next node that fails");
-            Finding::warning("voters", message, REPLACE)
+            Finding::warning("voters", message, page)
         }
         Some(lost) => {
             Finding::ok("voters", format!("every shard continues after the loss of {lost} of its voters"))
@@ -179,9 +211,8 @@ fn authentication(client: &Client) -> Result<Option<Finding>, CliError> {
     }))
 }
 
-/// The readiness checks and warnings of one node. `has_leaders`: another node knows the leaders of
-/// all shards.
-fn node(client: &Client, host: &Host, has_leaders: bool) -> Vec<Finding> {
+/// The readiness checks and warnings of one node of a cluster.
+fn node(client: &Client, host: &Host, cluster: &Cluster) -> Vec<Finding> {
     let name = format!("node {}", host.node);
     let Some(Ok(url)) = client.nodes().first().map(|asked| asked.at(&host.http_address)) else {
         return vec![Finding::warning(
@@ -190,26 +221,35 @@ fn node(client: &Client, host: &Host, has_leaders: bool) -> Vec<Finding> {
             ADDRESSES,
         )];
     };
-    let answer = match client.of(vec![url.clone()]).ask(&Call::get("/readyz?verbose=true")) {
+    let client = client.of(vec![url.clone()]);
+    let answer = match client.ask(&Call::get("/readyz?verbose=true")) {
         Ok(answer) => answer,
-        Err(error) => return vec![Finding::failure(name, format!("{url}: {error}"), REPLACE)],
+        Err(error) => return vec![Finding::failure(name, format!("{url}: {error}"), NODE_DOWN)],
     };
+    if let Ok(view) = view(&client)
+        && (view.node != host.node || is_of_another_cluster(&view, cluster))
+    {
+        let which = if is_of_another_cluster(&view, cluster) { " of another cluster" } else { "" };
+        let message = format!("{url}: node {}{which} answers at its address", view.node);
+        return vec![Finding::failure(name, message, ADDRESSES)];
+    }
     if !matches!(answer.status, 200 | 503) {
         return vec![Finding::failure(name, answer.refusal().to_string(), MONITOR)];
     }
     let text = String::from_utf8_lossy(&answer.body);
-    let mut findings = readiness(&name, &text, has_leaders);
+    let mut findings = readiness(&name, &text, leaderless(cluster).is_none());
     if answer.status == 200 {
         findings.insert(0, Finding::ok(name, format!("{url} is ready")));
     }
     findings
 }
 
-/// The lines of `/readyz?verbose` that are not well.
+/// The lines of `/readyz?verbose` that are not well. `has_leaders`: another node knows the leaders
+/// of all shards.
 fn readiness(name: &str, text: &str, has_leaders: bool) -> Vec<Finding> {
     let page_about = |line: &str| match page_about(line) {
-        // The node alone knows of none: it is cut off, or its data directory is not its own.
-        LOST_MAJORITY if has_leaders => REPLACE,
+        // The node alone knows of none: it is cut off, or has just started.
+        LOST_MAJORITY if has_leaders => NODE_DOWN,
         page => page,
     };
     let findings = text.lines().filter_map(|line| {
@@ -231,7 +271,7 @@ fn page_about(line: &str) -> &'static str {
         ("the disk of node", DISK_FULL),
         ("no leader is known", LOST_MAJORITY),
         ("nodes can be reached", LOST_MAJORITY),
-        ("no connection to node", REPLACE),
+        ("no connection to node", NODE_DOWN),
         ("--insecure", SECURE),
         ("protected mode", SECURE),
         ("certificate", SECURE),
@@ -255,12 +295,26 @@ mod tests {
         let ok = "every shard continues after the loss of 1 of its voters";
         assert_eq!(found(&[1, 2, 3], &[]), Finding::ok("voters", ok));
         let next = "no connection to node 3: shard 1 loses its service with the next node that fails";
-        assert_eq!(found(&[1, 2], &[]), Finding::warning("voters", next, REPLACE));
+        assert_eq!(found(&[1, 2], &[]), Finding::warning("voters", next, NODE_DOWN));
         let down = "no majority of shard 1 can write, so its writes are refused: no connection to nodes 2, 3";
         assert_eq!(found(&[1], &[]), Finding::failure("voters", down, LOST_MAJORITY));
         let full = "no majority of shard 1 can write, so its writes are refused: no connection to node 2, and a disk that \
                     takes no writes at node 3";
         assert_eq!(found(&[1, 3], &[3]), Finding::failure("voters", full, DISK_FULL));
+    }
+
+    #[test]
+    fn nodes_of_another_cluster_are_told_by_their_uuids() {
+        let host = |node, id: &str| Host { node, id: Some(id.to_owned()), ..Host::default() };
+        let view = |node, hosts| Cluster { node, hosts, ..Cluster::default() };
+        let cluster = view(1, vec![host(1, "a"), host(2, "b")]);
+        assert!(!is_of_another_cluster(&view(2, vec![host(1, "a"), host(2, "b")]), &cluster));
+        assert!(is_of_another_cluster(&view(2, vec![host(1, "a"), host(2, "z")]), &cluster));
+        let unregistered = Host { node: 2, ..Host::default() };
+        assert!(!is_of_another_cluster(&view(2, vec![unregistered]), &cluster));
+        let url: NodeUrl = "http://c:1".parse().expect("a URL");
+        let found = strangers(&vec![(url.clone(), Ok(view(1, vec![host(1, "y")])))], &cluster);
+        assert_eq!(found, [Finding::failure(url.to_string(), "node 1 of another cluster answers", START)]);
     }
 
     #[test]
@@ -303,12 +357,12 @@ mod tests {
         let text = "[+]disk ok\n[-]shard 1 failed: no leader is known\n[!]no connection to node 2\n\
              [!]only 31 MiB are free for the data directory, 3 % of its file system\nnot ready\n";
         let alone = readiness("node 1", "[-]shard 1 failed: no leader is known", true);
-        assert_eq!(alone, [Finding::failure("node 1", "shard 1 failed: no leader is known", REPLACE)]);
+        assert_eq!(alone, [Finding::failure("node 1", "shard 1 failed: no leader is known", NODE_DOWN)]);
         assert_eq!(
             readiness("node 1", text, false),
             [
                 Finding::failure("node 1", "shard 1 failed: no leader is known", LOST_MAJORITY),
-                Finding::warning("node 1", "no connection to node 2", REPLACE),
+                Finding::warning("node 1", "no connection to node 2", NODE_DOWN),
                 Finding::warning(
                     "node 1",
                     "only 31 MiB are free for the data directory, 3 % of its file system",

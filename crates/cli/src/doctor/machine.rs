@@ -1,12 +1,12 @@
 //! Checks of this machine, where a node runs or is to run.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{StatVfs, statfs, statvfs};
 use rustix::process::{Resource, getrlimit};
 use tidelock_bench::{SyncLatency, sync_latency};
-use tidelock_client::CliError;
 
 use super::Finding;
 
@@ -41,25 +41,35 @@ const DESCRIPTORS_MIN: u64 = 20_000;
 /// File systems that do not keep what is written, or whose syncs do not promise it, by the numbers
 /// of `statfs(2)`.
 const UNSUITABLE: [(i64, &str); 4] = [
-    (0x0102_1994, "tmpfs keeps files in memory: they are lost at a restart of the machine"),
-    (0x8584_58f6, "ramfs keeps files in memory: they are lost at a restart of the machine"),
-    (0x794c_7630, "overlayfs is the layer of a container: it is lost with the container"),
+    (0x0102_1994, "tmpfs, which keeps files in memory: they are lost at a restart of the machine"),
+    (0x8584_58f6, "ramfs, which keeps files in memory: they are lost at a restart of the machine"),
+    (0x794c_7630, "overlayfs, the layer of a container: it is lost with the container"),
     (0x6969, "NFS: whether a sync is durable depends on the server and its mount options"),
 ];
 
 /// All checks for a data directory, which need not exist yet.
-pub(super) fn check(directory: &Path) -> Result<Vec<Finding>, CliError> {
+pub(super) fn check(directory: &Path) -> Vec<Finding> {
     let existing = existing(directory);
     let name = existing.display().to_string();
-    let kind = statfs(&existing).map_err(|error| CliError::io(name.as_str())(error.into()))?;
-    let room = statvfs(&existing).map_err(|error| CliError::io(name.as_str())(error.into()))?;
-    let latency = sync_latency(&existing, MEASURED)?;
-    Ok(vec![
-        file_system(&name, kind.f_type as i64),
-        free_room(&name, &room),
-        disk_speed(&name, latency),
+    let failed =
+        |check: &str, error: &dyn Display, page| Finding::failure(check, format!("{name}: {error}"), page);
+    vec![
+        match statfs(&existing) {
+            Ok(kind) => file_system(&name, kind.f_type as i64),
+            Err(error) => failed("file system", &error, FILES),
+        },
+        match statvfs(&existing) {
+            Ok(room) => free_room(&name, &room),
+            Err(error) => failed("disk space", &error, DISK_FULL),
+        },
+        match sync_latency(&existing, MEASURED) {
+            Ok(latency) => disk_speed(&name, latency),
+            Err(error) => {
+                failed("disk speed", &format_args!("no file can be written there: {error}"), DISK_FULL)
+            }
+        },
         descriptors(getrlimit(Resource::Nofile).maximum),
-    ])
+    ]
 }
 
 /// The directory, or the nearest one above it that exists.
@@ -145,7 +155,7 @@ mod tests {
     fn a_directory_need_not_exist_yet() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         assert_eq!(existing(&directory.path().join("a/b")), directory.path());
-        let findings = check(&directory.path().join("a")).expect("it can be measured");
+        let findings = check(&directory.path().join("a"));
         assert_eq!(findings.len(), 4);
         assert!(!directory.path().join("a").exists());
     }
