@@ -54,8 +54,8 @@ pub enum CliError {
     /// A write was sent and its answer was lost.
     #[error(
         "the outcome is unknown: {url} was sent the write, but {reason}\n\
-         It may or may not have happened, so it was not sent again. Read the key and its version, then decide; \
-         a write with --if-version or --if-absent can be repeated safely."
+         It may have happened, or may still happen, so it was not sent again. A read that does not show it is no proof \
+         yet; a write with --if-version or --if-absent can be repeated safely."
     )]
     OutcomeUnknown {
         /// The node to which it was sent.

@@ -11,7 +11,7 @@ pub enum Refusal {
     NoLeader,
     /// The command was passed on and its outcome is not known by the deadline. It may have taken
     /// effect or may still do so.
-    #[error("the outcome is unknown: the write may or may not have happened")]
+    #[error("the outcome is unknown: the write may have happened, or may still happen")]
     UnknownOutcome,
     /// A bounded queue is full. The request did not and will not take effect.
     #[error("the node is overloaded; nothing was done")]
