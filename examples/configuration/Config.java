@@ -49,6 +49,15 @@ public class Config {
         }
     }
 
+    // What was said last to be wrong with a node.
+    static final Map<String, String> problems = new HashMap<>();
+
+    // Says what is wrong with a node, once until that changes.
+    static void report(String node, String problem) {
+        if (problem != null && !problem.equals(problems.get(node))) System.err.println(node + ": " + problem);
+        problems.put(node, problem);
+    }
+
     // Server-sent events of any node, behind the last event of another one whenever the connection ends.
     static void events(List<String> nodes, String path, Use use) throws InterruptedException {
         for (String last = "";; Collections.rotate(nodes, -1), Thread.sleep(200)) {
@@ -58,6 +67,12 @@ public class Config {
                 // A node sends an event every ten seconds at least.
                 connection.setReadTimeout(ANSWER_MS);
                 if (!last.isEmpty()) connection.setRequestProperty("Last-Event-ID", last);
+                if (connection.getResponseCode() != 200) {
+                    var body = connection.getErrorStream();
+                    String text = body == null ? "" : new String(body.readNBytes(500), StandardCharsets.UTF_8);
+                    throw new IOException(connection.getResponseCode() + " " + text);
+                }
+                report(nodes.get(0), null);
                 var lines = new BufferedReader(new InputStreamReader(connection.getInputStream(), StandardCharsets.UTF_8));
                 var event = new HashMap<String, String>();
                 for (String line; (line = lines.readLine()) != null;) {
@@ -70,8 +85,8 @@ public class Config {
                     last = event.getOrDefault("id", last);
                     event.clear();
                 }
-            } catch (IOException ended) {
-                // The next node is asked.
+            } catch (IOException error) {
+                report(nodes.get(0), error.toString());
             }
         }
     }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log"
 	"maps"
 	"net/http"
@@ -26,6 +27,8 @@ const answer = 60 * time.Second
 // cluster follows events of any node, and of another one when that ends.
 type cluster struct {
 	nodes []string
+	// What was said last to be wrong with a node.
+	problems map[string]string
 }
 
 // event is what a node sends.
@@ -37,13 +40,22 @@ type event struct {
 // events passes on server-sent events, from another node behind the last event whenever the connection ends.
 func (c *cluster) events(path string, use func(name string, data event)) {
 	for last := ""; ; time.Sleep(200 * time.Millisecond) {
-		c.follow(path, &last, use)
+		c.report(c.follow(path, &last, use))
 		c.nodes = append(c.nodes[1:], c.nodes[0])
 	}
 }
 
+// report says what is wrong with a node, once until that changes.
+func (c *cluster) report(err error) {
+	problem := fmt.Sprint(err)
+	if err != nil && c.problems[c.nodes[0]] != problem {
+		log.Printf("%s: %s", c.nodes[0], problem)
+	}
+	c.problems[c.nodes[0]] = problem
+}
+
 // follow passes on the events of one connection. A node sends one every ten seconds at least.
-func (c *cluster) follow(path string, last *string, use func(name string, data event)) {
+func (c *cluster) follow(path string, last *string, use func(name string, data event)) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	silence := time.AfterFunc(answer, cancel)
@@ -57,9 +69,13 @@ func (c *cluster) follow(path string, last *string, use func(name string, data e
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return
+		return err
 	}
 	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(response.Body, 500))
+		return fmt.Errorf("%s %s", response.Status, body)
+	}
 	lines, fields := bufio.NewScanner(response.Body), map[string]string{}
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
@@ -77,6 +93,7 @@ func (c *cluster) follow(path string, last *string, use func(name string, data e
 		}
 		fields = map[string]string{}
 	}
+	return lines.Err()
 }
 
 type documents map[string]json.RawMessage
@@ -90,7 +107,7 @@ type configuration struct {
 func (c *configuration) follow(nodes, namespace string) {
 	known, isCurrent := documents{}, false
 	path := "/api/namespaces/" + url.PathEscape(namespace) + "/watch"
-	(&cluster{strings.Split(nodes, ",")}).events(path, func(name string, data event) {
+	(&cluster{strings.Split(nodes, ","), map[string]string{}}).events(path, func(name string, data event) {
 		switch {
 		case name == "gap":
 			// The state follows. What was known until now serves until it is complete.

@@ -14,6 +14,14 @@ const ANSWER_S = 60;
 class Cluster {
   constructor(nodes) {
     this.nodes = nodes.split(",");
+    this.problems = {};
+  }
+
+  // Says what is wrong with a node, once until that changes.
+  report(problem) {
+    const node = this.nodes[0];
+    if (problem && this.problems[node] !== problem) console.error(`${node}: ${problem}`);
+    this.problems[node] = problem;
   }
 
   // Server-sent events, from another node behind the last event whenever the connection ends.
@@ -25,6 +33,8 @@ class Cluster {
       try {
         const headers = last ? { "Last-Event-ID": last } : {};
         const answer = await fetch(`http://${this.nodes[0]}${path}`, { headers, signal: silence.signal });
+        if (answer.status !== 200) throw new Error(`${answer.status} ${(await answer.text()).slice(0, 500)}`);
+        this.report();
         let text = "";
         for await (const part of answer.body.pipeThrough(new TextDecoderStream())) {
           // A node sends an event every ten seconds at least.
@@ -37,8 +47,8 @@ class Cluster {
             if (event.event) yield { name: event.event, data: JSON.parse(event.data) };
           }
         }
-      } catch {
-        // The connection has ended, or there was none.
+      } catch (error) {
+        this.report(`${error.message} ${error.cause?.message ?? ""}`);
       }
       clearTimeout(timer);
       this.nodes.push(this.nodes.shift());

@@ -21,6 +21,14 @@ class Cluster:
 
     def __init__(self, nodes):
         self.nodes = nodes.split(",")
+        self.problems = {}
+
+    def report(self, problem):
+        """Says what is wrong with a node, once until that changes."""
+        if self.problems.get(self.nodes[0]) != problem:
+            self.problems[self.nodes[0]] = problem
+            if problem:
+                print(f"{self.nodes[0]}: {problem}", file=sys.stderr, flush=True)
 
     def events(self, path):
         """Server-sent events, from another node behind the last event whenever the connection ends."""
@@ -29,8 +37,11 @@ class Cluster:
             connection = http.client.HTTPConnection(self.nodes[0], timeout=ANSWER_S)
             try:
                 connection.request("GET", path, headers={"Last-Event-ID": last} if last else {})
-                event = {}
-                for line in connection.getresponse():
+                event, answer = {}, connection.getresponse()
+                if answer.status != 200:
+                    raise OSError(f"{answer.status} {answer.read(500).decode()}")
+                self.report(None)
+                for line in answer:
                     name, _, value = line.decode().rstrip("\n").partition(": ")
                     if name:
                         event[name] = value
@@ -38,8 +49,8 @@ class Cluster:
                     last = event.get("id", last)
                     yield event.get("event"), json.loads(event.get("data", "{}"))
                     event = {}
-            except (OSError, http.client.HTTPException):
-                pass
+            except (OSError, http.client.HTTPException) as error:
+                self.report(str(error))
             finally:
                 connection.close()
             self.nodes.append(self.nodes.pop(0))

@@ -342,14 +342,14 @@ pub enum PairCommand {
     ///
     /// The value is JSON. Anything that is not JSON is text, and so is a number that would be
     /// printed differently, such as 1.10. --type sets the datatype. A pair keeps its datatype
-    /// unless --type names another one. With --type secret the value is text, and - reads it from
-    /// standard input, without a line break at its end.
+    /// unless --type names another one. With --type secret the value is text. - reads the value
+    /// from standard input, without a line break at its end; '"-"' is a dash.
     Set {
         /// The namespace
         namespace: String,
         /// The key
         key: String,
-        /// The value
+        /// The value: JSON or text; - reads standard input
         #[arg(allow_hyphen_values = true)]
         value: String,
         /// The datatype; duration, bytes and enum are strings that later changes are held to, and a
@@ -432,8 +432,8 @@ pub enum ContainerCommand {
         namespace: String,
         /// The key
         key: String,
-        /// The fields
-        #[arg(value_name = "FIELD")]
+        /// The fields, all that the container shall have
+        #[arg(value_name = "FIELD", required_unless_present = "file")]
         fields: Vec<String>,
         /// Take the fields from this file; - reads standard input
         #[arg(long, value_name = "FILE", conflicts_with = "fields")]
@@ -684,14 +684,14 @@ pub struct ImportArgs {
     pub namespace: String,
     /// The file; - reads standard input
     pub file: PathBuf,
-    /// Make this container resolve to the document in the file; without it, the file is an exported
-    /// namespace
+    /// Make this container resolve to the document in the file, without fields that are not in it;
+    /// without this option, the file is an exported namespace
     #[arg(long, value_name = "KEY")]
     pub container: Option<String>,
-    /// The file's format [default: by its extension, otherwise json]
+    /// The file's format [default: by its extension; of standard input json]
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// Delete everything that the file does not contain
+    /// Delete the pairs and containers that the file of an exported namespace does not contain
     #[arg(long, conflicts_with = "container")]
     pub replace: bool,
     /// Allow pairs and fields to change their datatypes

@@ -68,7 +68,7 @@ pub fn preview(what: &str, done: &Done) -> Result<(), CliError> {
     match changes.as_deref().unwrap_or_default() {
         [] => output::line(&format!("{what}: would be the next revision after {revision}")),
         changes => {
-            let changes = show::changes(changes);
+            let changes = show::effects(changes);
             output::line(&format!("{what}: would be the next revision after {revision}: {changes}"))
         }
     }

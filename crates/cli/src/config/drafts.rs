@@ -4,6 +4,7 @@ use tidelock_api::drafts::{ApproveRequest, CanaryRequest, Draft, ListedDraft, Pu
 use tidelock_client::http::Method;
 use tidelock_client::{CliError, output};
 
+use super::environments::related;
 use super::{Session, Target, diff, encode, show};
 use crate::args::{DraftCommand, DraftItemArgs};
 
@@ -22,8 +23,15 @@ pub fn run(session: &Session, command: DraftCommand) -> Result<(), CliError> {
             }
         }
         DraftCommand::Show { namespace, draft } => {
-            let draft = session.show::<Draft>(Target::of(&[&namespace, "drafts", &draft]))?;
-            draft.map_or(Ok(()), |draft| show_draft(&draft))
+            let Some(draft) = session.show::<Draft>(Target::of(&[&namespace, "drafts", &draft]))? else {
+                return Ok(());
+            };
+            show_draft(&namespace, &draft)?;
+            let is_protected = related(session, &namespace).is_some_and(|found| found.is_protected);
+            if is_protected && draft.draft.approvals.is_empty() {
+                return output::line("it cannot be published yet: nobody has approved it");
+            }
+            Ok(())
         }
         DraftCommand::Comment { item, text } => {
             let target = Target { outcome: done(&item, "commented on"), ..action(&item, "comments") };
@@ -36,7 +44,8 @@ pub fn run(session: &Session, command: DraftCommand) -> Result<(), CliError> {
         }
         DraftCommand::Publish { item, edits } => {
             let body = PublishDraftRequest { edits, ..PublishDraftRequest::default() };
-            session.change(Method::POST, action(&item, "publish"), &encode(&body))
+            let target = action(&item, "publish").telling_effects_on(&item.namespace);
+            session.change(Method::POST, target, &encode(&body))
         }
         DraftCommand::Canary { item, labels, percent, edits } => {
             let body = CanaryRequest { labels, percent, edits, ..CanaryRequest::default() };
@@ -54,15 +63,27 @@ pub fn run(session: &Session, command: DraftCommand) -> Result<(), CliError> {
 }
 
 /// Prints who did what to a draft, and what publishing it would do.
-fn show_draft(Draft { draft, effect, error }: &Draft) -> Result<(), CliError> {
+fn show_draft(namespace: &str, Draft { draft, effect, error }: &Draft) -> Result<(), CliError> {
     let lines = |what: &str, stamps: &[Stamp]| -> Result<(), CliError> {
         stamps.iter().try_for_each(|stamp| output::line(&format!("{what} {}", show::stamp(stamp))))
     };
-    let authors: Vec<String> = draft.authors.iter().map(|author| show::name(author)).collect();
+    let authors = draft.authors.iter().map(|author| match author.as_str() {
+        "" => "somebody".to_owned(),
+        author => show::name(author),
+    });
+    let authors: Vec<String> = authors.collect();
     let edits = if draft.edits == 1 { "1 edit".to_owned() } else { format!("{} edits", draft.edits) };
     output::line(&format!("draft {}: {edits} by {}", show::name(&draft.name), authors.join(", ")))?;
     lines("comment", &draft.comments)?;
     lines("approval", &draft.approvals)?;
+    if let Some(effect) = effect.as_ref().filter(|effect| effect.revision > draft.revision) {
+        output::line(&format!(
+            "edited at revision {from}; what has changed since then: tidelock config diff {} --from {from} --to {}",
+            show::name(namespace),
+            effect.revision,
+            from = draft.revision,
+        ))?;
+    }
     match (effect, error) {
         (Some(effect), _) => diff::preview("published", effect),
         (None, error) => output::line(&format!(

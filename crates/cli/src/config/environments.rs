@@ -49,7 +49,7 @@ pub fn protect(
 }
 
 /// The relations of a namespace; `None` if the caller may not see them.
-fn related(session: &Session, namespace: &str) -> Option<Inheritance> {
+pub fn related(session: &Session, namespace: &str) -> Option<Inheritance> {
     let target = Target::of(&[namespace, "inheritance"]).into_text();
     data(&session.client.ask(&Call::get(target)).ok()?).ok()
 }
@@ -67,7 +67,7 @@ pub fn compare(session: &Session, args: &CompareArgs) -> Result<(), CliError> {
 pub fn promote(session: &Session, args: PromoteArgs) -> Result<(), CliError> {
     let PromoteArgs { from, to, revision, keys, prune, retype, terms } = args;
     let keys = (!keys.is_empty()).then_some(keys);
-    let target = Target::of(&[&to, "promote"]).with_change(&terms);
+    let target = Target::of(&[&to, "promote"]).with_change(&terms).telling_effects_on(&to);
     let body = PromoteRequest { from, revision, keys, prune, retype, ..PromoteRequest::default() };
     session.change(Method::POST, target, &encode(&body))
 }

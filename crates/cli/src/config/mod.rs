@@ -26,13 +26,13 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tidelock_api::config::{
-    ConfigError, ContainerContent, ContainerPage, Done, FieldContent, Key, Pair, PairPage, PolicyRequest,
-    Refers, RollbackRequest, SearchMatch, SearchPage, Success,
+    ConfigError, ContainerContent, ContainerPage, Done, FieldContent, History, Key, Pair, PairPage,
+    PolicyRequest, Refers, RollbackRequest, SearchMatch, SearchPage, Success,
 };
 use tidelock_client::http::Method;
 use tidelock_client::{Call, CliError, Client, Response, keys, output};
 
-use self::agent::format_of;
+use self::agent::{format_by_name, format_of};
 use crate::args::{
     ChangeArgs, ConfigArgs, ConfigCommand, ContainerCommand, Datatype, ExportArgs, Format, HistoryArgs,
     ImportArgs, ItemArgs, ItemKind, NsCommand, Output, PairCommand, PublishArgs, RollbackArgs, SchemaCommand,
@@ -93,11 +93,14 @@ struct Target {
     is_dry_run: bool,
     /// What is printed of a change that makes no revision.
     outcome: Option<String>,
+    /// The namespace that is changed, if people should be told what the change deletes there, and
+    /// whether it creates the namespace.
+    told_of: Option<String>,
 }
 
 impl Target {
     fn at(path: String) -> Target {
-        Target { path, parameters: Vec::new(), is_dry_run: false, outcome: None }
+        Target { path, parameters: Vec::new(), is_dry_run: false, outcome: None, told_of: None }
     }
 
     /// `/api/namespaces/…`, of these segments.
@@ -140,6 +143,10 @@ impl Target {
         self.with_terms(&change.terms).with("draft", change.draft.as_ref())
     }
 
+    fn telling_effects_on(self, namespace: &str) -> Target {
+        Target { told_of: Some(namespace.to_owned()), ..self }
+    }
+
     fn into_text(self) -> String {
         if self.parameters.is_empty() {
             self.path
@@ -175,7 +182,8 @@ impl Session {
 
     /// Sends a change, once.
     fn change(&self, method: Method, target: Target, body: &[u8]) -> Result<(), CliError> {
-        let (is_dry_run, outcome) = (target.is_dry_run, target.outcome.clone());
+        let (is_dry_run, outcome, told_of) =
+            (target.is_dry_run, target.outcome.clone(), target.told_of.clone());
         let call =
             Call { method, target: target.into_text(), conditions: vec![], body, may_repeat: is_dry_run };
         let answer = self.client.ask(&call)?;
@@ -188,9 +196,29 @@ impl Session {
         if let Some(outcome) = outcome {
             return output::line(&outcome);
         }
-        match done.changed {
-            true => output::line(&format!("revision {revision}")),
-            false => output::line(&format!("nothing changed; still revision {revision}")),
+        if !done.changed {
+            return output::line(&format!("nothing changed; still revision {revision}"));
+        }
+        output::line(&format!("revision {revision}"))?;
+        if let Some(namespace) = told_of {
+            self.tell_effects(&namespace, revision);
+        }
+        Ok(())
+    }
+
+    /// Says what a revision deleted, or that it created the namespace: a file or a list of fields
+    /// may lack something, and a name may have a typing error.
+    fn tell_effects(&self, namespace: &str, revision: u64) {
+        if revision == 1 {
+            return eprintln!("note: created namespace {}", show::name(namespace));
+        }
+        let target = Target::of(&[namespace, "history"]).with("limit", Some(1));
+        let answer = self.client.ask(&Call::get(target.with("before", Some(revision + 1)).into_text()));
+        // The change itself has succeeded, so a failure of this request is none of the command.
+        let Ok(page) = answer.and_then(|answer| data::<History>(&answer)) else { return };
+        let deletions = page.revisions.first().map(|made| show::deletions(&made.changes)).unwrap_or_default();
+        if !deletions.is_empty() {
+            eprintln!("note: it deletes: {}", show::effects(&deletions));
         }
     }
 
@@ -287,10 +315,7 @@ impl Session {
             }
             PairCommand::Set { namespace, key, value, datatype, values, terms } => {
                 let target = Target::of(&[&namespace, "pairs", &key]).with_change(&terms);
-                let value = match datatype {
-                    Some(Datatype::Secret) => secrets::text_of(value)?,
-                    _ => value,
-                };
+                let value = if value == "-" { read_value()? } else { value };
                 self.change(Method::POST, target, pair_body(&value, datatype, &values).as_bytes())?;
                 if !terms.terms.dry_run && terms.draft.is_none() {
                     self.warn_of_unused(&namespace, &key);
@@ -368,7 +393,8 @@ impl Session {
                     }
                 };
                 let target = Target::of(&[&namespace, "containers", &key]).with_change(&terms);
-                self.change(Method::POST, target.with("retype", retype.then_some(true)), &body)
+                let target = target.with("retype", retype.then_some(true)).telling_effects_on(&namespace);
+                self.change(Method::POST, target, &body)
             }
             ContainerCommand::Del { namespace, key, terms } => {
                 let target = Target::of(&[&namespace, "containers", &key]).with_change(&terms);
@@ -402,7 +428,7 @@ impl Session {
 
     fn publish(&self, args: &PublishArgs) -> Result<(), CliError> {
         let target = Target::of(&[&args.namespace, "publish"]).with("create", args.create.then_some(true));
-        let target = target.with("retype", args.retype.then_some(true));
+        let target = target.with("retype", args.retype.then_some(true)).telling_effects_on(&args.namespace);
         self.change(Method::POST, target.with_change(&args.terms), &read_file(&args.file)?)
     }
 
@@ -414,24 +440,21 @@ impl Session {
 
     fn roll_back(&self, args: &RollbackArgs) -> Result<(), CliError> {
         let target = Target::of_item(&args.namespace, &args.item, "rollback").with_change(&args.terms);
+        let target = target.telling_effects_on(&args.namespace);
         let body = RollbackRequest { revision: args.revision, ..RollbackRequest::default() };
         self.change(Method::POST, target, &encode(&body))
     }
 
     fn import(&self, args: &ImportArgs) -> Result<(), CliError> {
-        let by_name = match format_of(&args.file) {
-            // It is only written.
-            Format::Env => Format::Json,
-            format => format,
-        };
+        let format = args.format.map_or_else(|| imported_format(&args.file), Ok)?;
         let target = match &args.container {
             Some(key) => {
                 Target::of(&[&args.namespace, "containers", key, "import"]).with("create", Some(true))
             }
             None => Target::of(&[&args.namespace, "import"]).with("replace", args.replace.then_some(true)),
         };
-        let target = target.with("format", Some(name_of(args.format.unwrap_or(by_name))));
-        let target = target.with("retype", args.retype.then_some(true));
+        let target = target.with("format", Some(name_of(format)));
+        let target = target.with("retype", args.retype.then_some(true)).telling_effects_on(&args.namespace);
         self.change(Method::POST, target.with_change(&args.terms), &read_file(&args.file)?)
     }
 
@@ -461,6 +484,18 @@ impl Session {
     }
 }
 
+/// The format of a file to import, by its name. Standard input is JSON.
+fn imported_format(file: &Path) -> Result<Format, CliError> {
+    match format_by_name(file) {
+        None if file == Path::new("-") => Ok(Format::Json),
+        None | Some(Format::Env) => Err(CliError::Usage(format!(
+            "the name of {} tells no format that can be imported: state --format json, yaml, toml or properties",
+            file.display()
+        ))),
+        Some(format) => Ok(format),
+    }
+}
+
 fn encode(body: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(body).expect("invariant: the types of the API are JSON")
 }
@@ -473,6 +508,19 @@ fn name_of(format: Format) -> &'static str {
         Format::Properties => "properties",
         Format::Env => "env",
     }
+}
+
+/// The value on standard input, without the line break that `echo` adds. So a secret is in no list
+/// of processes and in no history of a shell.
+fn read_value() -> Result<String, CliError> {
+    let value = String::from_utf8(read_file(Path::new("-"))?)
+        .map_err(|_| CliError::Usage("the value on standard input is not UTF-8".into()))?;
+    Ok(without_line_break(&value).to_owned())
+}
+
+fn without_line_break(text: &str) -> &str {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    text.strip_suffix('\r').unwrap_or(text)
 }
 
 /// The body that sets a pair. JSON is sent unchanged, so that no digit is lost.
@@ -597,6 +645,27 @@ mod tests {
             pair_body("1", Some(Datatype::Enum), &values),
             r#"{"value":"1","type":"enum","values":["dev","1"]}"#
         );
+    }
+
+    #[test]
+    fn a_file_to_import_has_a_format_by_its_name_or_states_one() {
+        for (file, format) in
+            [("a.yml", Format::Yaml), ("a.properties", Format::Properties), ("-", Format::Json)]
+        {
+            assert_eq!(imported_format(Path::new(file)).expect("a format"), format);
+        }
+        for file in ["a.conf", ".env", "a.env", "a"] {
+            assert!(matches!(imported_format(Path::new(file)), Err(CliError::Usage(_))), "{file}");
+        }
+    }
+
+    #[test]
+    fn one_line_break_at_the_end_is_not_part_of_a_value() {
+        for (text, value) in
+            [("a", "a"), ("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("\na ", "\na "), ("", "")]
+        {
+            assert_eq!(without_line_break(text), value, "{text:?}");
+        }
     }
 
     #[test]

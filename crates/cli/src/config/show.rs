@@ -1,7 +1,8 @@
 //! Configuration as tables for people.
 
 use tidelock_api::config::{
-    BlamedValue, History, ItemChange, ListedContainer, Namespace, Pair, Policy, Revision, SearchMatch,
+    BlamedValue, ContainerContent, Content, FieldContent, History, ItemChange, Key, ListedContainer,
+    Namespace, Pair, Policy, Revision, SearchMatch,
 };
 use tidelock_api::drafts::{ListedDraft, Stamp};
 use tidelock_api::environments::Inheritance;
@@ -88,13 +89,19 @@ pub fn inheritance(inheritance: &Inheritance) -> String {
     output::table(&[], rows.collect()) + "\n"
 }
 
-/// Table of pairs.
+/// Table of pairs; of those of a namespace that inherits, with where they are set.
 pub fn pairs(items: &[Pair]) -> String {
+    let inherits = items.iter().any(|pair| pair.inherited_from.is_some());
     let row = |pair: &Pair| {
         let datatype = DATATYPES.get(usize::from(pair.datatype)).copied().unwrap_or("?");
-        vec![text(&pair.key), datatype.to_owned(), preview(&pair.value.value().to_string())]
+        let mut cells = vec![text(&pair.key), datatype.to_owned(), preview(&pair.value.value().to_string())];
+        if inherits {
+            cells.push(pair.inherited_from.as_deref().map(text).unwrap_or_default());
+        }
+        cells
     };
-    output::table(&["KEY", "TYPE", "VALUE"], items.iter().map(row).collect())
+    let titles = ["KEY", "TYPE", "VALUE", "INHERITED FROM"];
+    output::table(&titles[..if inherits { 4 } else { 3 }], items.iter().map(row).collect())
 }
 
 /// Table of what a search found.
@@ -161,27 +168,78 @@ pub fn blame(values: &[BlamedValue]) -> String {
 }
 
 /// Changes in one line: `+` for what is created, `-` for what is deleted.
-pub fn changes(changes: &[ItemChange]) -> String {
-    let shown = changes.iter().map(|change| {
-        let sign = match &*change.action {
-            "create" => '+',
-            "delete" => '-',
-            _ => '~',
+fn changes(changes: &[ItemChange]) -> String {
+    changes.iter().map(change).collect::<Vec<_>>().join(" ")
+}
+
+fn change(change: &ItemChange) -> String {
+    let sign = match &*change.action {
+        "create" => '+',
+        "delete" => '-',
+        _ => '~',
+    };
+    let kind = if change.kind == "container" { "container " } else { "" };
+    format!("{sign}{kind}{}", text(&change.key))
+}
+
+/// Changes in one line, with the values of pairs and the fields of containers that they change:
+/// `~timeout (30 -> 60) ~container app (-name +hosts)`.
+pub fn effects(changes: &[ItemChange]) -> String {
+    let shown = changes.iter().map(|item| {
+        let effect = match (value(item.before.as_ref()), value(item.after.as_ref())) {
+            (Some(before), Some(after)) if before == after => String::new(),
+            (Some(before), Some(after)) => format!("{before} -> {after}"),
+            (Some(value), None) | (None, Some(value)) => value,
+            (None, None) => changed_fields(item),
         };
-        let kind = if change.kind == "container" { "container " } else { "" };
-        format!("{sign}{kind}{}", text(&change.key))
+        if effect.is_empty() { change(item) } else { format!("{} ({effect})", change(item)) }
     });
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// Table of revisions.
+/// The value of a pair.
+fn value(content: Option<&Content>) -> Option<String> {
+    match content? {
+        Content::Pair(pair) => pair.value.as_ref().map(|value| preview(&text(&value.value().to_string()))),
+        Content::Container(_) | Content::None => None,
+    }
+}
+
+/// The fields that a change of a container creates, removes or changes; empty if it is created or
+/// deleted as a whole.
+fn changed_fields(change: &ItemChange) -> String {
+    let (Some(Content::Container(before)), Some(Content::Container(after))) = (&change.before, &change.after)
+    else {
+        return String::new();
+    };
+    let find = |content: &ContainerContent, key: &Key| -> Option<FieldContent> {
+        content.fields.iter().find(|field| field.key == *key).cloned()
+    };
+    let removed = before.fields.iter().filter(|field| find(after, &field.key).is_none());
+    let removed = removed.map(|field| format!("-{}", text(&field.key.0)));
+    let others = after.fields.iter().filter_map(|field| match find(before, &field.key) {
+        None => Some(format!("+{}", text(&field.key.0))),
+        Some(found) if found != *field => Some(format!("~{}", text(&field.key.0))),
+        Some(_) => None,
+    });
+    removed.chain(others).collect::<Vec<_>>().join(" ")
+}
+
+/// The changes that delete pairs, containers or fields.
+pub fn deletions(changes: &[ItemChange]) -> Vec<ItemChange> {
+    let deletes = |change: &&ItemChange| change.action == "delete" || changed_fields(change).starts_with('-');
+    changes.iter().filter(deletes).cloned().collect()
+}
+
+/// Table of revisions; with the drafts that they published, if there are any.
 pub fn history(page: &History) -> String {
+    let has_drafts = page.revisions.iter().any(|revision| revision.draft.is_some());
     let row = |revision: &Revision| {
         let action = match revision.to {
             Some(to) => format!("{} to {to}", text(&revision.action)),
             None => text(&revision.action),
         };
-        vec![
+        let mut cells = vec![
             revision.revision.to_string(),
             rfc3339(revision.time),
             match &revision.on_behalf_of {
@@ -191,15 +249,42 @@ pub fn history(page: &History) -> String {
             action,
             preview(&changes(&revision.changes)),
             preview(&text(&revision.message)),
-        ]
+        ];
+        if has_drafts {
+            cells.push(revision.draft.as_deref().map(text).unwrap_or_default());
+            cells.push(revision.approved_by.iter().map(|name| text(name)).collect::<Vec<_>>().join(", "));
+        }
+        cells
     };
-    let rows = page.revisions.iter().map(row).collect();
-    output::table(&["REVISION", "TIME", "AUTHOR", "ACTION", "CHANGES", "MESSAGE"], rows)
+    let titles = ["REVISION", "TIME", "AUTHOR", "ACTION", "CHANGES", "MESSAGE", "DRAFT", "APPROVED BY"];
+    let shown = if has_drafts { &titles[..] } else { &titles[..6] };
+    output::table(shown, page.revisions.iter().map(row).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn effects_name_values_and_fields() {
+        let field = |key: &str, pair: &str| serde_json::json!({"key": key, "fieldType": 1, "value": pair});
+        let changes: Vec<ItemChange> = serde_json::from_value(serde_json::json!([
+            {"kind": "pair", "key": "a", "action": "update", "before": {"value": 2}, "after": {"value": 9}},
+            {"kind": "pair", "key": "b", "action": "create", "before": null, "after": {"value": "x"}},
+            {"kind": "pair", "key": "c", "action": "delete", "before": {"value": true}, "after": null},
+            {"kind": "pair", "key": "d", "action": "update"},
+            {"kind": "container", "key": "app", "action": "update",
+             "before": {"fields": [field("kept", "a"), field("gone", "a"), field("other", "a")]},
+             "after": {"fields": [field("kept", "a"), field("other", "b"), field("new", "b")]}},
+            {"kind": "container", "key": "web", "action": "create", "before": null, "after": {"fields": []}},
+        ]))
+        .expect("changes");
+        assert_eq!(
+            effects(&changes),
+            r#"~a (2 -> 9) +b ("x") -c (true) ~d ~container app (-gone ~other +new) +container web"#
+        );
+        assert_eq!(effects(&deletions(&changes)), "-c (true) ~container app (-gone ~other +new)");
+    }
 
     #[test]
     fn history_is_a_table() {

@@ -16,6 +16,10 @@ use super::plan::NodePlan;
 /// How long a node may take to stop before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Removed from the environment of the children: a cluster of one must not become a founder of
+/// another cluster because of a variable meant for that one.
+pub const UNSET_VARIABLE: &str = "TIDELOCK_PEERS";
+
 /// The unexpected end of a child.
 #[derive(Debug)]
 pub struct Exit {
@@ -35,9 +39,7 @@ pub fn start(
     let mut child = Command::new(&node.executable)
         .args(&node.arguments)
         .arg("--stop-at-stdin-end")
-        // A cluster of one must not become a founder of another cluster because of an environment
-        // variable meant for that one.
-        .env_remove("TIDELOCK_PEERS")
+        .env_remove(UNSET_VARIABLE)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -29,6 +29,14 @@ pub struct Founding {
     pub secure: bool,
 }
 
+impl Founding {
+    /// The flags that start this cluster.
+    fn how_to_start(&self) -> String {
+        let flags = format!("give --nodes {} --peer-base {}", self.nodes, self.peer_base);
+        if self.secure { format!("{flags} --secure") } else { format!("{flags}, and not --secure") }
+    }
+}
+
 /// Makes `dir` ready for a cluster founded as `founding`, emptied first if `fresh`.
 pub fn prepare(dir: &Path, founding: &Founding, fresh: bool) -> Result<(), CliError> {
     let name = dir.display().to_string();
@@ -48,13 +56,13 @@ pub fn prepare(dir: &Path, founding: &Founding, fresh: bool) -> Result<(), CliEr
         Some(_) if fresh => remove_nodes(dir)?,
         Some(kept) if kept != *founding => {
             return Err(CliError::Stopped(format!(
-                "{name} holds a cluster of {} nodes with peer ports from {}: give --nodes {} --peer-base {}{}, \
-                 or --fresh to delete it and found another",
+                "{name} holds a cluster of {} nodes with peer ports from {}, {} TLS.\n\
+                 To start it, {}. To keep it and found another one, name a directory with --data-dir; --fresh \
+                 deletes it.",
                 kept.nodes,
                 kept.peer_base,
-                kept.nodes,
-                kept.peer_base,
-                if kept.secure { " --secure" } else { "" }
+                if kept.secure { "with" } else { "without" },
+                kept.how_to_start()
             )));
         }
         Some(_) => return Ok(()),
@@ -116,7 +124,7 @@ mod tests {
         write(&root.path().join("node-1/wal"));
         write(&root.path().join("notes.txt"));
         let refusal = prepare(root.path(), &FIVE, false).expect_err("three are not five").to_string();
-        assert!(refusal.contains("--nodes 3 --peer-base 9001"), "{refusal}");
+        assert!(refusal.contains("give --nodes 3 --peer-base 9001, and not --secure."), "{refusal}");
         assert!(root.path().join("node-1/wal").exists());
         prepare(root.path(), &FIVE, true).unwrap();
         assert!(!root.path().join("node-1").exists());

@@ -20,12 +20,13 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::{Arg, CommandFactory};
 use tidelock_client::{CliError, output};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::args::DevArgs;
+use crate::args::{Cli, DevArgs};
 use child::Exit;
 use plan::{NodePlan, Plan};
 
@@ -163,13 +164,23 @@ async fn start_and_watch(
         let Some(exit) = exits.recv().await else { break };
         alive -= 1;
         let node = plan.nodes.iter().find(|node| node.name == exit.node);
-        let command = node.map(NodePlan::shell_command).unwrap_or_default();
+        let environment = settings_in_environment();
+        let command = node.map(|node| node.shell_command(&environment)).unwrap_or_default();
         say(&format!(
             "{} is gone: {}. Start it again, in another terminal, with\n  {command}",
             exit.node, exit.how
         ));
     }
     Err(CliError::Stopped("no node is left".to_owned()))
+}
+
+/// The environment variables from which the nodes take settings, as they are now.
+fn settings_in_environment() -> Vec<(String, String)> {
+    let command = Cli::command();
+    let serve = command.find_subcommand("serve").expect("invariant: serve is a command");
+    let names = serve.get_arguments().filter_map(Arg::get_env).filter(|name| *name != child::UNSET_VARIABLE);
+    let set = names.filter_map(|name| Some((name.to_str()?.to_owned(), std::env::var(name).ok()?)));
+    set.collect()
 }
 
 /// A message of the supervisor, apart from the nodes' logs.

@@ -200,11 +200,13 @@ impl Plan {
 }
 
 impl NodePlan {
-    /// The command line to paste into a shell.
-    pub fn shell_command(&self) -> String {
+    /// The command line to paste into a shell, with the settings that are environment variables.
+    pub fn shell_command(&self, environment: &[(String, String)]) -> String {
+        let settings = environment.iter().map(|(name, value)| format!("{name}={}", quote(value)));
         let words = std::iter::once(self.executable.as_os_str())
             .chain(self.arguments.iter().map(OsString::as_os_str));
-        words.map(|word| quote(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
+        let words = words.map(|word| quote(&word.to_string_lossy()));
+        settings.chain(words).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -261,10 +263,16 @@ mod tests {
     fn three_founders() {
         let plan = Plan::new(&args(3), "target/release/tidelock".into()).unwrap();
         assert_eq!(
-            plan.nodes[2].shell_command(),
+            plan.nodes[2].shell_command(&[]),
             "target/release/tidelock serve --data-dir ./tidelock-data/dev/node-3 --http 127.0.0.1:8003 \
              --resp 127.0.0.1:7003 --resp-cluster 127.0.0.1:7103 --peer 127.0.0.1:9003 \
              --peers 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003 --tag geo:region=us-central1 --tag geo:zone=us-west-1f"
+        );
+        let environment = [("TIDELOCK_LOG_FILTER".to_owned(), "info,a b".to_owned())];
+        let command = plan.nodes[2].shell_command(&environment);
+        assert!(
+            command.starts_with("TIDELOCK_LOG_FILTER='info,a b' target/release/tidelock serve "),
+            "{command}"
         );
         let welcome = plan.welcome(&[11, 12, 13]);
         for text in [
@@ -281,7 +289,7 @@ mod tests {
     #[test]
     fn nodes_with_certificates_join_the_first_one() {
         let plan = Plan::new(&DevArgs { secure: true, ..args(3) }, "tidelock".into()).unwrap();
-        let commands: Vec<String> = plan.nodes.iter().map(NodePlan::shell_command).collect();
+        let commands: Vec<String> = plan.nodes.iter().map(|node| node.shell_command(&[])).collect();
         assert!(commands[0].contains(" --secure ") && !commands[0].contains("--peers"), "{}", commands[0]);
         let join = " --join 127.0.0.1:9001 --join-token-file ./tidelock-data/dev/node-3.join ";
         assert!(commands[2].contains(join), "{}", commands[2]);

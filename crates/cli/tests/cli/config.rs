@@ -413,7 +413,7 @@ fn dry_runs_show_what_would_change() {
     let set = ["config", "pair", "set", "ns", "timeout", "60", "--dry-run"];
     let expected = "--- app at revision 3\n+++ app after the change\n@@ -1,3 +1,3 @@\n {\n\
         -  \"timeout\": 30\n+  \"timeout\": 60\n }\n\
-        dry run: would be the next revision after 3: ~timeout\n";
+        dry run: would be the next revision after 3: ~timeout (30 -> 60)\n";
     // Any node answers, also one that does not lead the shard.
     for node in cluster.numbers() {
         let output = Shell::by_way_of(&cluster, &[node]).done(&set);

@@ -15,7 +15,7 @@ mod managed_file;
 mod settings;
 mod source;
 
-pub(super) use settings::format_of;
+pub(super) use settings::{format_by_name, format_of};
 
 use std::path::PathBuf;
 use std::sync::Arc;

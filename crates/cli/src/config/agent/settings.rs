@@ -194,10 +194,14 @@ fn format_named(name: &str) -> Option<Format> {
 
 /// The format that the name of a file states; JSON if it states none.
 pub fn format_of(path: &Path) -> Format {
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("yml") => Format::Yaml,
-        Some(extension) => format_named(extension).unwrap_or(Format::Json),
-        None => Format::Json,
+    format_by_name(path).unwrap_or(Format::Json)
+}
+
+/// The format that the extension of a file names.
+pub fn format_by_name(path: &Path) -> Option<Format> {
+    match path.extension()?.to_str()? {
+        "yml" => Some(Format::Yaml),
+        extension => format_named(extension),
     }
 }
 

@@ -93,6 +93,9 @@ pub enum ImportFailure {
         "{0:?} is {SECRET_MASK}, and there is no secret for which it could stand; set the pair first (--type secret)"
     )]
     Masked(String),
+    /// A key that is to be taken over, and that neither namespace has.
+    #[error("there is no pair or container {0:?} in either namespace")]
+    UnknownKey(Arc<str>),
     /// A pair would change that another container uses.
     #[error("pair {0:?} would change, and another container uses it")]
     PairInUse(Arc<str>),
@@ -262,7 +265,10 @@ impl ImportJob {
     pub fn run(self) -> Result<Vec<Change>, ImportFailure> {
         match &*self.content {
             ImportContent::Container(document) => document.changes(&self.export),
-            ImportContent::Promotion(promotion) => Ok(promotion.changes(&self.export)),
+            ImportContent::Promotion(promotion) => match promotion.unknown_key(&self.export) {
+                Some(key) => Err(ImportFailure::UnknownKey(key.clone())),
+                None => Ok(promotion.changes(&self.export)),
+            },
             ImportContent::Namespace { file, replaces } => {
                 let changes = if *replaces { replacement(file, &self.export) } else { file.clone() };
                 Ok(without_inherited(changes, &self.export))

@@ -35,6 +35,13 @@ impl Promotion {
         self.keys.as_ref().is_none_or(|keys| keys.contains(key))
     }
 
+    /// A chosen key that neither namespace has, such as one with a typing error.
+    pub(super) fn unknown_key(&self, to: &Export) -> Option<&Arc<str>> {
+        let has =
+            |export: &Export, key| export.pairs.contains_key(key) || export.containers.contains_key(key);
+        self.keys.iter().flatten().find(|key| !has(&self.from, *key) && !has(to, *key))
+    }
+
     /// The changes that `to` lacks, apart from secrets. What it inherits with the same content
     /// stays inherited.
     pub(super) fn changes(&self, to: &Export) -> Vec<Change> {
@@ -116,5 +123,17 @@ mod tests {
         assert_eq!(promotion(None, true), [put("a", 1), put("b", 2), delete.clone()]);
         assert_eq!(promotion(Some(&["b"]), true), [put("b", 2)]);
         assert_eq!(promotion(Some(&["own"]), true), [delete]);
+    }
+
+    #[test]
+    fn a_key_that_neither_namespace_has_is_found() {
+        let (from, to) = (export(&[("a", 1, false)]), export(&[("own", 4, false)]));
+        let unknown = |keys: Option<&[&str]>| {
+            let keys = keys.map(|keys| keys.iter().map(|key| (*key).into()).collect());
+            let promotion = Promotion { from: from.clone(), keys, prunes: false, retype: false };
+            promotion.unknown_key(&to).cloned()
+        };
+        assert_eq!([unknown(None), unknown(Some(&[])), unknown(Some(&["a", "own"]))], [None, None, None]);
+        assert_eq!(unknown(Some(&["a", "b"])).as_deref(), Some("b"));
     }
 }

@@ -121,7 +121,7 @@ pub enum ConfigError {
     NamespaceExists,
     /// The namespace to delete is not empty, and the request does not set `force`.
     #[error(
-        "the namespace holds {} and {}; force=true deletes it all the same",
+        "the namespace holds {} and {}; force=true (--force) deletes it all the same",
         counted(*pairs, "pair"), counted(*containers, "container")
     )]
     NamespaceNotEmpty {

@@ -227,6 +227,7 @@ impl From<ImportFailure> for ApiError {
             }
             ImportFailure::Key { .. } => ApiError::name(errmsg),
             ImportFailure::FieldValue { .. } | ImportFailure::PairValue { .. } => ApiError::value(errmsg),
+            ImportFailure::UnknownKey(_) => ApiError::new(StatusCode::NOT_FOUND, 40402, errmsg),
             ImportFailure::Masked(_) => ApiError::new(StatusCode::BAD_REQUEST, 40020, errmsg),
             ImportFailure::Refused(error) => error.into(),
             ImportFailure::Unanswered(error) => NoAnswer::from(error).into(),
