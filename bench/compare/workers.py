@@ -33,6 +33,8 @@ SHAPES = (("one worker", 1, 1), ("two workers", 2, 1), ("two nodes", 1, 2))
 SIMULATED_WORKERS = (1, 2, 4, 8, 16, 32)
 SIMULATED_CLIENTS_A_WORKER = 64
 SIMULATED_REQUESTS = 60_000
+# A connection of the worker that drives all shards counts for this many: `OWNER_WEIGHT` of the server.
+DRIVER_WEIGHT = 3
 
 
 def arguments():
@@ -122,6 +124,16 @@ def costs(figures, load):
     return own, 2 * two["other workers"], max(0.05, 2 * two["worker"] - own)
 
 
+def connected(clients, weights):
+    """The worker of each client: as the server accepts connections, the one with the fewest, by weight."""
+    loads, chosen = [0] * len(weights), []
+    for _ in range(clients):
+        worker = min(range(len(weights)), key=lambda one: loads[one] * weights[one])
+        loads[worker] += 1
+        chosen.append(worker)
+    return chosen
+
+
 class Simulation:
     """Workers take turns with what has come: requests of their connections, and those that others hand over. One log syncs what came meanwhile."""
 
@@ -140,8 +152,9 @@ class Simulation:
         heapq.heappush(self.events, (time, self.order, what, rest))
 
     def run(self, clients):
-        for client in range(clients):
-            self.waiting[client % self.workers][0].append(client)
+        self.worker_of = connected(clients, [1 if self.is_spread or worker else DRIVER_WEIGHT for worker in range(self.workers)])
+        for client, worker in enumerate(self.worker_of):
+            self.waiting[worker][0].append(client)
         for worker in range(self.workers):
             self.turn(worker)
         while self.done < SIMULATED_REQUESTS:
@@ -180,7 +193,7 @@ class Simulation:
         self.is_syncing = False
         self.done += len(batch)
         for client in batch:
-            worker = client % self.workers
+            worker = self.worker_of[client]
             self.waiting[worker][0].append(client)
             if not self.busy[worker]:
                 self.turn(worker)

@@ -104,13 +104,17 @@ impl fmt::Display for Reason {
             Reason::ReplacesVoters(nodes) => write!(f, "it votes in place of {}", Nodes(nodes)),
             Reason::TakesVote(moved) => write!(
                 f,
-                "it takes the vote of node {}, which votes in {} data shards, and it in {}",
-                moved.from, moved.from_votes, moved.to_votes
+                "it takes the vote of node {}, which votes in {}, and it in {}",
+                moved.from,
+                DataShards(moved.from_votes),
+                moved.to_votes
             ),
             Reason::GivesVote(moved) => write!(
                 f,
-                "its vote goes to node {}, which votes in {} data shards, and it in {}",
-                moved.to, moved.to_votes, moved.from_votes
+                "its vote goes to node {}, which votes in {}, and it in {}",
+                moved.to,
+                DataShards(moved.to_votes),
+                moved.from_votes
             ),
             Reason::NoReplacement { is_apart: false } => {
                 f.write_str("it is dead, but no host that may vote could take its place")
@@ -161,6 +165,15 @@ struct At<'a>(&'a str);
 impl fmt::Display for At<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, ", at {}", self.0) }
+    }
+}
+
+/// A number of data shards, in words.
+pub(super) struct DataShards(pub usize);
+
+impl fmt::Display for DataShards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} data shard{}", self.0, if self.0 == 1 { "" } else { "s" })
     }
 }
 

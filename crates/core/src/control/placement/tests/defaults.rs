@@ -179,6 +179,16 @@ fn six_founders_in_three_zones_stay_as_they_were_founded() {
 }
 
 #[test]
+fn a_voter_is_explained_with_the_number_of_its_votes() {
+    let why = |shards| {
+        let registry = founded(3, shards);
+        explain(&registry, ShardId(1)).expect("a shard").hosts[0].reason.clone()
+    };
+    assert_eq!(why(1), "one of 3 voters by the cluster's default (it votes in 1 data shard)");
+    assert_eq!(why(2), "one of 3 voters by the cluster's default (it votes in 2 data shards)");
+}
+
+#[test]
 fn a_new_host_takes_votes_one_at_a_time() {
     let mut registry = founded(3, 4);
     for node in 1..=3 {
