@@ -9,7 +9,8 @@ MAKEFLAGS += --no-print-directory
 
 # Nodes of `make run`.
 NODES ?= 3
-# Fresh seeds of `make sim`; SEED=… runs one alone and shows its plan; SHRINK=1 makes one that fails as short as it can.
+# Fresh seeds of `make sim`; SEED=… runs one alone and shows its plan; SHRINK=1 makes one that fails as short as it can, and
+# TRACE=1 writes each of its events to standard error.
 # PLANS=--mixed-versions founds each cluster by an old release; `target/sim/tidelock-sim --help` lists the other plans.
 SEEDS ?= 300
 # The tests of the simulator run the same seeds each time, so that they fail only because of a change; the gate adds a few
@@ -18,6 +19,7 @@ GATE_FRESH_SEEDS := 60
 FAILING_SEEDS := target/failing-seeds.txt
 SEED ?=
 SHRINK ?=
+TRACE ?=
 # How long `make fuzz` goes on.
 FUZZ_SECONDS ?= 600
 
@@ -57,7 +59,7 @@ build: ## Build the release binary, target/release/tidelock
 # The binaries that the tests use, and all tests but those that test-unit compiles. Asked for one package alone, cargo would
 # resolve features differently and compile most dependencies once more, which takes minutes.
 .PHONY: test-binaries
-test-binaries:
+test-binaries: ## Compile everything but the unit tests
 	$(CARGO_TEST) --quiet --no-run --test '*'
 	cargo build --workspace --locked --quiet --bins --examples
 
@@ -169,9 +171,9 @@ soak: test-binaries ## An hour of load, restarts and changes of members (MINUTES
 	$(CHAOS) -soak $(or $(MINUTES),60) -directory target/soak
 
 .PHONY: sim
-sim: ## Simulated clusters with every fault (SEEDS=300), one in detail (SEED=…), or shrunk (SEED=… SHRINK=1)
+sim: ## Simulated clusters with every fault (SEEDS=300), one in detail (SEED=…), shrunk (SHRINK=1) or traced (TRACE=1)
 	cargo build --locked --profile sim --package tidelock-sim
-	$(FAST_SIM) $(if $(SEED),--seed $(SEED) $(if $(SHRINK),--shrink),--seeds $(SEEDS) --failures $(FAILING_SEEDS)) $(if $(PAIRS),--pairs) $(PLANS)
+	$(FAST_SIM) $(if $(SEED),--seed $(SEED) $(if $(SHRINK),--shrink) $(if $(TRACE),--trace),--seeds $(SEEDS) --failures $(FAILING_SEEDS)) $(if $(PAIRS),--pairs) $(PLANS)
 
 .PHONY: test-seeds
 test-seeds: test-binaries ## Simulated clusters: a few fresh seeds

@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import socket
 import ssl
 import subprocess
@@ -31,6 +32,9 @@ COUNTED = """commands_forwarded denied http_connections_accepted http_requests p
 peer_frames_received peer_frames_sent raft_commands_proposed raft_entries_applied raft_entries_proposed raft_leaderships
 raft_read_rounds reads_linearizable reads_stale resp_commands resp_connections_accepted resp_protocol_errors
 tls_handshake_failures wal_bytes_written writes""".split()
+# Not shown by every cluster: see the page.
+SHOWN_BY_SOME = set()
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/reference/metrics.md"
 MEASURED = "http_request_duration_seconds resp_command_duration_seconds wal_fsync_duration_seconds".split()
 
 
@@ -151,6 +155,25 @@ def is_counted(texts):
     check([f"no traffic is counted by {name}" for name in names if not counts.get(f"tidelock_{name}")])
 
 
+def documented(page):
+    """Names of metrics in the first column of the page; braces without `=` hold alternatives before the end of a name."""
+    names = set()
+    for row in page.splitlines():
+        for name in re.findall(r"`([a-z0-9_{},]+)`", row.split("|")[1]) if row.startswith("| `") else ():
+            name = re.sub(r"\{[^}]*\}$", "", name)
+            before, _, rest = name.partition("{")
+            alternatives, _, after = rest.partition("}")
+            names |= {f"tidelock_{before}{alternative}{after}" for alternative in alternatives.split(",")}
+    return names
+
+
+def is_on_its_page(text):
+    page = documented(PAGE.read_text())
+    shown = set(re.findall(r"^# TYPE (tidelock_\w+) ", text, re.MULTILINE))
+    check([f"{name} is not on {PAGE.name}" for name in sorted(shown - page)])
+    check([f"{PAGE.name} names {name}, which no node shows" for name in sorted(page - shown - SHOWN_BY_SOME)])
+
+
 class Results:
     """Counts the tests, and prints each with its result."""
 
@@ -171,6 +194,7 @@ def check_texts(results, promtool, clients):
     texts = [(client.ask("GET", "/metrics", 200, Accept=PLAIN_TEXT), client.ask("GET", "/metrics", 200, Accept=OPEN_METRICS))
              for client in clients]
     results.test("every kind of traffic is counted", is_counted, [plain for plain, _ in texts])
+    results.test("each metric is on its page", is_on_its_page, "".join(plain for plain, _ in texts))
     for number, (plain, open_text) in enumerate(texts, 1):
         results.test(f"promtool check metrics, node {number}", passes_promtool, promtool, plain)
         results.test(f"the same metrics as OpenMetrics, node {number}", is_same_in_both, plain, open_text)
