@@ -24,19 +24,22 @@ import (
 const (
 	ttl    = 3 * time.Second
 	answer = 30 * time.Second
+	// Renewals give up on a node that hangs in time to ask the others.
+	renewal = ttl / 4
 )
 
 // cluster asks any node, and another one if that gives no answer. Every request here may be repeated.
 type cluster struct {
-	nodes []string
+	nodes  []string
+	answer time.Duration
 }
 
-func newCluster(nodes string) *cluster {
-	return &cluster{strings.Split(nodes, ",")}
+func newCluster(nodes string, answer time.Duration) *cluster {
+	return &cluster{strings.Split(nodes, ","), answer}
 }
 
 func (c *cluster) ask(method, path, body string, headers ...string) (int, []byte) {
-	client := http.Client{Timeout: answer}
+	client := http.Client{Timeout: c.answer}
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); c.next() {
 		request, err := http.NewRequest(method, "http://"+c.nodes[0]+path, strings.NewReader(body))
 		if err != nil {
@@ -85,14 +88,14 @@ type lease struct {
 }
 
 func grant(nodes, tag string) *lease {
-	status, content := newCluster(nodes).ask("POST", "/v1/leases", encode(map[string]any{"ttl": "3s", "tag": tag}))
+	status, content := newCluster(nodes, answer).ask("POST", "/v1/leases", encode(map[string]any{"ttl": "3s", "tag": tag}))
 	if status != 201 {
 		log.Fatalf("%s", content)
 	}
 	var granted struct{ ID string }
 	decode(content, &granted)
 	granting := &lease{id: granted.ID}
-	go granting.renew(newCluster(nodes))
+	go granting.renew(newCluster(nodes, renewal))
 	return granting
 }
 
@@ -151,7 +154,7 @@ func main() {
 		}
 		work = time.Duration(seconds * float64(time.Second))
 	}
-	cluster, lease := newCluster(nodes), grant(nodes, lock)
+	cluster, lease := newCluster(nodes, answer), grant(nodes, lock)
 	for done := 0; done < rounds; {
 		if lease.hasEnded.Load() {
 			lease = grant(nodes, lock)

@@ -10,18 +10,21 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 const TTL_S = 3;
 const ANSWER_S = 30;
+// Renewals give up on a node that hangs in time to ask the others.
+const RENEWAL_S = TTL_S / 4;
 
 // Asks any node, and another one if that gives no answer. Every request here may be repeated.
 class Cluster {
-  constructor(nodes) {
+  constructor(nodes, answerS = ANSWER_S) {
     this.nodes = nodes.split(",");
+    this.answerS = answerS;
   }
 
   async ask(method, path, body, headers = {}) {
     const deadline = Date.now() + 60_000;
     while (Date.now() < deadline) {
       try {
-        const signal = AbortSignal.timeout(ANSWER_S * 1000);
+        const signal = AbortSignal.timeout(this.answerS * 1000);
         const answer = await fetch(`http://${this.nodes[0]}${path}`, { method, body, headers, signal });
         const content = await answer.text();
         if (answer.status !== 503 && answer.status !== 504) return { status: answer.status, content };
@@ -89,9 +92,9 @@ async function oneRound(cluster, lease, lock, seconds) {
 
 const [nodes, lock, rounds, seconds = "0"] = process.argv.slice(2);
 const cluster = new Cluster(nodes);
-let lease = await Lease.grant(cluster, lock);
+let lease = await Lease.grant(new Cluster(nodes, RENEWAL_S), lock);
 for (let done = 0; done < Number(rounds); ) {
-  if (lease.hasEnded) lease = await Lease.grant(cluster, lock);
+  if (lease.hasEnded) lease = await Lease.grant(new Cluster(nodes, RENEWAL_S), lock);
   if (await oneRound(cluster, lease, lock, Number(seconds))) done += 1;
 }
 console.log("done");

@@ -16,18 +16,20 @@ import time
 
 TTL_S = 3
 ANSWER_S = 30
+# Renewals give up on a node that hangs in time to ask the others.
+RENEWAL_S = TTL_S / 4
 
 
 class Cluster:
     """Asks any node, and another one if that gives no answer. Every request here may be repeated."""
 
-    def __init__(self, nodes):
-        self.nodes = nodes.split(",")
+    def __init__(self, nodes, answer_s=ANSWER_S):
+        self.nodes, self.answer_s = nodes.split(","), answer_s
 
     def ask(self, method, path, body=None, headers={}):
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            connection = http.client.HTTPConnection(self.nodes[0], timeout=ANSWER_S)
+            connection = http.client.HTTPConnection(self.nodes[0], timeout=self.answer_s)
             try:
                 connection.request(method, path, body, headers)
                 answer = connection.getresponse()
@@ -47,7 +49,7 @@ class Lease:
     """A lease that a thread renews until it ends or is revoked."""
 
     def __init__(self, nodes, tag):
-        self.cluster = Cluster(nodes)
+        self.cluster = Cluster(nodes, RENEWAL_S)
         body = json.dumps({"ttl": f"{TTL_S}s", "tag": tag})
         status, content = self.cluster.ask("POST", "/v1/leases", body)
         assert status == 201, content

@@ -11,9 +11,13 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 )
 
 const key = "/v1/keys/runs"
+
+// A node answers or refuses within 2.5 seconds.
+var client = http.Client{Timeout: 4 * time.Second}
 
 // Asks the next node if one is down or refuses (503).
 func request(nodes []string, method, body, header, value string) (*http.Response, string) {
@@ -25,7 +29,7 @@ func request(nodes []string, method, body, header, value string) (*http.Response
 		if header != "" {
 			request.Header.Set(header, value)
 		}
-		answer, err := http.DefaultClient.Do(request)
+		answer, err := client.Do(request)
 		if err != nil {
 			continue
 		}

@@ -8,7 +8,7 @@ const nodes = process.argv[2].split(',');
 // Asks the next node if one is down or refuses (503).
 async function request(method, body, headers) {
     for (const node of nodes) {
-        const answer = await fetch(`http://${node}${KEY}`, { method, body, headers }).catch(() => null);
+        const answer = await fetch(`http://${node}${KEY}`, { method, body, headers, signal: AbortSignal.timeout(4000) }).catch(() => null);
         if (answer && answer.status !== 503) return answer;
     }
     throw new Error('no node serves');

@@ -15,7 +15,7 @@ def request(nodes, method, path, body=None, headers={}):
     for node in nodes:
         try:
             with urllib.request.urlopen(
-                urllib.request.Request(f"http://{node}{path}", body, headers, method=method), timeout=10
+                urllib.request.Request(f"http://{node}{path}", body, headers, method=method), timeout=4
             ) as answer:
                 return answer.status, answer.headers, answer.read()
         except urllib.error.HTTPError as error:

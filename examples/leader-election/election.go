@@ -26,19 +26,22 @@ import (
 const (
 	ttl    = 3 * time.Second
 	answer = 60 * time.Second
+	// Renewals give up on a node that hangs in time to ask the others.
+	renewal = ttl / 4
 )
 
 // cluster asks any node, and another one if that gives no answer. Every request here may be repeated.
 type cluster struct {
-	nodes []string
+	nodes  []string
+	answer time.Duration
 }
 
-func newCluster(nodes string) *cluster {
-	return &cluster{strings.Split(nodes, ",")}
+func newCluster(nodes string, answer time.Duration) *cluster {
+	return &cluster{strings.Split(nodes, ","), answer}
 }
 
 func (c *cluster) ask(method, path, body string, headers ...string) (int, []byte) {
-	client := http.Client{Timeout: answer}
+	client := http.Client{Timeout: c.answer}
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); c.next() {
 		request, err := http.NewRequest(method, "http://"+c.nodes[0]+path, strings.NewReader(body))
 		if err != nil {
@@ -132,7 +135,7 @@ func encode(value any) string {
 // observe prints who leads, whenever that changes.
 func observe(nodes, election string) {
 	shown := uint64(0)
-	newCluster(nodes).events("/v1/watch?key="+url.QueryEscape(election), func(name string, data change) {
+	newCluster(nodes, answer).events("/v1/watch?key="+url.QueryEscape(election), func(name string, data change) {
 		if name == "put" && data.Ver != shown {
 			shown = data.Ver
 			fmt.Printf("leader %s\n", data.Val)
@@ -183,12 +186,12 @@ func (t *term) renew(cluster *cluster) {
 
 // campaign leads once: from the election to the end of the term.
 func campaign(nodes, election, candidate string) {
-	cluster, asked := newCluster(nodes), time.Now()
+	cluster, asked := newCluster(nodes, answer), time.Now()
 	_, content := cluster.ask("POST", "/v1/leases", encode(map[string]any{"ttl": "3s", "tag": election}))
 	var granted struct{ ID string }
 	decode(content, &granted)
 	term := &term{lease: granted.ID, until: asked.Add(ttl)}
-	go term.renew(newCluster(nodes))
+	go term.renew(newCluster(nodes, renewal))
 	defer term.end()
 
 	wanted := encode(map[string]any{"lease": term.lease, "wait": "20s", "value": candidate})

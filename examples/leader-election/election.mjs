@@ -11,18 +11,21 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 const TTL_S = 3;
 const ANSWER_S = 60;
+// Renewals give up on a node that hangs in time to ask the others.
+const RENEWAL_S = TTL_S / 4;
 
 // Asks any node, and another one if that gives no answer. Every request here may be repeated.
 class Cluster {
-  constructor(nodes) {
+  constructor(nodes, answerS = ANSWER_S) {
     this.nodes = nodes.split(",");
+    this.answerS = answerS;
   }
 
   async ask(method, path, body, headers = {}) {
     const deadline = Date.now() + 60_000;
     while (Date.now() < deadline) {
       try {
-        const signal = AbortSignal.timeout(ANSWER_S * 1000);
+        const signal = AbortSignal.timeout(this.answerS * 1000);
         const answer = await fetch(`http://${this.nodes[0]}${path}`, { method, body, headers, signal });
         const content = await answer.text();
         if (answer.status !== 503 && answer.status !== 504) return { status: answer.status, content };
@@ -99,7 +102,7 @@ async function campaign(nodes, election, candidate) {
   const asked = performance.now();
   const granted = await cluster.ask("POST", "/v1/leases", JSON.stringify({ ttl: `${TTL_S}s`, tag: election }));
   const term = { lease: JSON.parse(granted.content).id, until: asked + TTL_S * 1000, isOver: false };
-  renew(new Cluster(nodes), term);
+  renew(new Cluster(nodes, RENEWAL_S), term);
 
   const wanted = JSON.stringify({ lease: term.lease, wait: "20s", value: candidate });
   let acquired;

@@ -17,18 +17,20 @@ import urllib.parse
 
 TTL_S = 3
 ANSWER_S = 60
+# Renewals give up on a node that hangs in time to ask the others.
+RENEWAL_S = TTL_S / 4
 
 
 class Cluster:
     """Asks any node, and another one if that gives no answer. Every request here may be repeated."""
 
-    def __init__(self, nodes):
-        self.nodes = nodes.split(",")
+    def __init__(self, nodes, answer_s=ANSWER_S):
+        self.nodes, self.answer_s = nodes.split(","), answer_s
 
     def ask(self, method, path, body=None, headers={}):
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            connection = http.client.HTTPConnection(self.nodes[0], timeout=ANSWER_S)
+            connection = http.client.HTTPConnection(self.nodes[0], timeout=self.answer_s)
             try:
                 connection.request(method, path, body, headers)
                 answer = connection.getresponse()
@@ -84,7 +86,7 @@ def observe(nodes, election):
 
 def renew(nodes, term):
     """Extends the term of a candidate until it is over."""
-    cluster, body = Cluster(nodes), json.dumps({"ids": [term["lease"]]})
+    cluster, body = Cluster(nodes, RENEWAL_S), json.dumps({"ids": [term["lease"]]})
     while not term["is_over"]:
         time.sleep(TTL_S / 3)
         asked = time.monotonic()

@@ -25,8 +25,11 @@ import (
 )
 
 const (
-	ttl    = 3 * time.Second
-	answer = 60 * time.Second
+	ttl = 3 * time.Second
+	// A node that hangs is given up in time to ask the others.
+	answer = ttl / 4
+	// Between two events: a node sends one every ten seconds at least.
+	quiet = 60 * time.Second
 )
 
 // cluster asks any node, and another one if that gives no answer. Every request here may be repeated.
@@ -85,7 +88,7 @@ func (c *cluster) events(path string, use func(name string, data change)) {
 func (c *cluster) follow(path string, cursor *string, use func(name string, data change)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	silence := time.AfterFunc(answer, cancel)
+	silence := time.AfterFunc(quiet, cancel)
 	defer silence.Stop()
 	request, err := http.NewRequestWithContext(ctx, "GET", "http://"+c.nodes[0]+path, nil)
 	if err != nil {
@@ -100,7 +103,7 @@ func (c *cluster) follow(path string, cursor *string, use func(name string, data
 	lines, event := bufio.NewScanner(response.Body), map[string]string{}
 	lines.Buffer(nil, 8<<20)
 	for lines.Scan() {
-		silence.Reset(answer)
+		silence.Reset(quiet)
 		if name, value, _ := strings.Cut(lines.Text(), ": "); name != "" {
 			event[name] = value
 			continue

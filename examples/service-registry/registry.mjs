@@ -9,7 +9,10 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 const TTL_S = 3;
-const ANSWER_S = 60;
+// A node that hangs is given up in time to ask the others.
+const ANSWER_S = TTL_S / 4;
+// Between two events: a node sends one every ten seconds at least.
+const SILENCE_S = 60;
 
 // Asks any node, and another one if that gives no answer. Every request here may be repeated.
 class Cluster {
@@ -43,7 +46,7 @@ class Cluster {
     let cursor = "";
     for (;;) {
       const silence = new AbortController();
-      const timer = setTimeout(() => silence.abort(), ANSWER_S * 1000);
+      const timer = setTimeout(() => silence.abort(), SILENCE_S * 1000);
       try {
         const headers = { "Last-Event-ID": cursor };
         const answer = await fetch(`http://${this.nodes[0]}${path}`, { headers, signal: silence.signal });

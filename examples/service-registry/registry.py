@@ -14,7 +14,10 @@ import time
 import urllib.parse
 
 TTL_S = 3
-ANSWER_S = 60
+# A node that hangs is given up in time to ask the others.
+ANSWER_S = TTL_S / 4
+# Between two events: a node sends one every ten seconds at least.
+SILENCE_S = 60
 
 
 class Cluster:
@@ -45,7 +48,7 @@ class Cluster:
         """Server-sent events, from another node with the last cursor whenever the connection ends."""
         cursor = ""
         while True:
-            connection = http.client.HTTPConnection(self.nodes[0], timeout=ANSWER_S)
+            connection = http.client.HTTPConnection(self.nodes[0], timeout=SILENCE_S)
             try:
                 connection.request("GET", path, headers={"Last-Event-ID": cursor})
                 event = {}

@@ -19,6 +19,10 @@ use crate::args::ClientArgs;
 /// Renewals in one time to live: two may fail without the lease being lost.
 const RENEWALS_PER_TTL: u32 = 3;
 
+/// How often nodes can be asked within the time for one renewal: the next one is asked while the
+/// lease lasts, although the first one hangs and was the leader.
+const ATTEMPTS_PER_RENEWAL: u32 = 2;
+
 /// Pause after a renewal without an answer.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -108,7 +112,8 @@ impl LeaseSession {
 
 /// A client for requests about a lease: it gives up in time for the next renewal.
 pub fn client(args: &ClientArgs, ttl: Duration) -> Result<Client, CliError> {
-    let timeout = Duration::from_millis(args.timeout_ms).min(ttl / RENEWALS_PER_TTL);
+    let timeout = ttl / RENEWALS_PER_TTL / ATTEMPTS_PER_RENEWAL;
+    let timeout = timeout.min(Duration::from_millis(args.timeout_ms));
     Ok(Client::new(args.connection.resolve()?, timeout))
 }
 
