@@ -51,7 +51,15 @@ pub(super) fn check(args: &ClientArgs) -> Result<Vec<Finding>, CliError> {
         findings.extend(node(&client, host, &cluster));
     }
     findings.extend(shared_addresses(&cluster));
+    findings.extend(draining(&cluster));
     Ok(findings)
+}
+
+/// Warns of nodes that are drained, which is easily forgotten.
+fn draining(cluster: &Cluster) -> Option<Finding> {
+    let nodes: Vec<u64> = cluster.hosts.iter().filter(|host| host.draining).map(|host| host.node).collect();
+    let message = format!("{} lead nothing, because of `tidelock cluster drain`", node_list(&nodes));
+    (!nodes.is_empty()).then(|| Finding::warning("drained", message, MEMBERS))
 }
 
 /// The cluster as each of the given nodes sees it, or why it does not say.
@@ -127,9 +135,12 @@ fn shards(cluster: &Cluster) -> Finding {
 }
 
 /// What is said of the cluster if only the machine could be checked.
-pub(super) fn unreachable(who: &str) -> Finding {
-    let message = format!("no node answers, so only this machine was checked; {who}");
-    Finding::warning("cluster", message, START)
+pub(super) fn unknown(error: &CliError) -> Finding {
+    let message = format!("only this machine was checked: {error}");
+    match error {
+        CliError::Unreachable(_) => Finding::warning("cluster", message, START),
+        _ => Finding::failure("cluster", message, TOKENS),
+    }
 }
 
 /// How many nodes the shard with the fewest working voters can lose.
@@ -138,21 +149,24 @@ fn failures(cluster: &Cluster) -> Finding {
     let Some(weakest) = voters.iter().min_by_key(|voters| voters.spare()) else {
         return Finding::warning("voters", "no voter is known of any shard", MEMBERS);
     };
-    let (shard, missing) = (weakest.shard, weakest.missing());
+    let as_weak = voters.iter().filter(|voters| voters.spare() == weakest.spare());
+    let numbers: Vec<String> = as_weak.map(|voters| voters.shard.to_string()).collect();
+    let shards = format!("shard{} {}", if numbers.len() == 1 { "" } else { "s" }, numbers.join(", "));
+    let loses = if numbers.len() == 1 { "loses its" } else { "lose their" };
+    let missing = weakest.missing();
     match weakest.spare() {
         None => {
             let page = if weakest.stalled.is_empty() { LOST_MAJORITY } else { DISK_FULL };
-            let message =
-                format!("no majority of shard {shard} can write, so its writes are refused: {missing}");
+            let message = format!("no majority of {shards} can write, so writes are refused: {missing}");
             Finding::failure("voters", message, page)
         }
         Some(0) if missing.is_empty() => {
-            let message = format!("shard {shard} loses its service with the first node that fails");
+            let message = format!("{shards} {loses} service with the first node that fails");
             Finding::warning("voters", message, MEMBERS)
         }
         Some(0) => {
             let page = if weakest.stalled.is_empty() { NODE_DOWN } else { DISK_FULL };
-            let message = format!("{missing}: shard {shard} loses its service with the next node that fails");
+            let message = format!("{missing}: {shards} {loses} service with the next node that fails");
             Finding::warning("voters", message, page)
         }
         Some(lost) => {
@@ -296,9 +310,9 @@ mod tests {
         assert_eq!(found(&[1, 2, 3], &[]), Finding::ok("voters", ok));
         let next = "no connection to node 3: shard 1 loses its service with the next node that fails";
         assert_eq!(found(&[1, 2], &[]), Finding::warning("voters", next, NODE_DOWN));
-        let down = "no majority of shard 1 can write, so its writes are refused: no connection to nodes 2, 3";
+        let down = "no majority of shard 1 can write, so writes are refused: no connection to nodes 2, 3";
         assert_eq!(found(&[1], &[]), Finding::failure("voters", down, LOST_MAJORITY));
-        let full = "no majority of shard 1 can write, so its writes are refused: no connection to node 2, and a disk that \
+        let full = "no majority of shard 1 can write, so writes are refused: no connection to node 2, and a disk that \
                     takes no writes at node 3";
         assert_eq!(found(&[1, 3], &[3]), Finding::failure("voters", full, DISK_FULL));
     }

@@ -65,9 +65,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), CliError> {
     match cluster::check(&args.client) {
         Ok(found) => findings.extend(found),
         // The checks of the machine are of use before a node runs on it.
-        Err(CliError::Unreachable(who)) if args.data_dir.is_some() => {
-            findings.push(cluster::unreachable(&who));
-        }
+        Err(error) if args.data_dir.is_some() => findings.push(cluster::unknown(&error)),
         Err(error) => return Err(error),
     }
     for finding in &findings {
