@@ -6,6 +6,7 @@ usage: run.py TIDELOCK PROMETHEUS PROMTOOL
 """
 
 import http.client
+import itertools
 import json
 import os
 import pathlib
@@ -156,14 +157,12 @@ def is_counted(texts):
 
 
 def documented(page):
-    """Names of metrics in the first column of the page; braces without `=` hold alternatives before the end of a name."""
+    """Names of metrics in the first column of the first table of the page. Braces hold alternatives, and at the end labels."""
     names = set()
-    for row in page.splitlines():
+    for row in page.partition("/v1/metrics/history")[0].splitlines():
         for name in re.findall(r"`([a-z0-9_{},]+)`", row.split("|")[1]) if row.startswith("| `") else ():
-            name = re.sub(r"\{[^}]*\}$", "", name)
-            before, _, rest = name.partition("{")
-            alternatives, _, after = rest.partition("}")
-            names |= {f"tidelock_{before}{alternative}{after}" for alternative in alternatives.split(",")}
+            parts = re.split(r"[{}]", re.sub(r"\{[^}]*\}$", "", name))
+            names |= {"tidelock_" + "".join(chosen) for chosen in itertools.product(*(part.split(",") for part in parts))}
     return names
 
 

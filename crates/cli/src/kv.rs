@@ -26,19 +26,12 @@ const PREVIEW_CHARACTERS: usize = 60;
 pub fn run(args: KvArgs) -> Result<(), CliError> {
     let client = args.client.client()?;
     let format = args.client.output;
-    let outcome = match args.command {
+    match args.command {
         KvCommand::Get(get) => get_value(&client, format, &get),
         KvCommand::Put(put) => put_value(&client, format, put),
         KvCommand::Del(del) => delete_key(&client, format, &del),
         KvCommand::List(list) => list_keys(&client, format, &list),
-    };
-    match &outcome {
-        Err(error) if format == Output::Json && !matches!(error, CliError::OutputClosed) => {
-            output::line(&serde_json::json!({ "error": error.to_string() }).to_string())?;
-        }
-        _ => {}
     }
-    outcome
 }
 
 fn get_value(client: &Client, format: Output, args: &GetArgs) -> Result<(), CliError> {

@@ -4,7 +4,7 @@
 //! valid and lost. Only its owner can read it. It is deleted if no secret is written.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,13 @@ impl NewFile {
     /// Creates the file, which must not exist.
     pub fn create(path: &Path) -> Result<NewFile, CliError> {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        let file = file.map_err(CliError::io(path.display().to_string()))?;
+        let file = file.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => CliError::Stopped(format!(
+                "{} exists: delete it or name another file; nothing was done",
+                path.display()
+            )),
+            _ => CliError::io(path.display().to_string())(error),
+        })?;
         Ok(NewFile { path: path.to_owned(), file, is_written: false })
     }
 

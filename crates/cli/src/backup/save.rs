@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -62,7 +63,7 @@ impl NewFile {
         let mut temporary_name = file_name.to_owned();
         temporary_name.push(format!(".{}.part", std::process::id()));
         let temporary = name.with_file_name(temporary_name);
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary);
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
         let file = file.map_err(CliError::io(temporary.display().to_string()))?;
         Ok(NewFile { file, temporary, name: name.to_owned(), is_finished: false })
     }

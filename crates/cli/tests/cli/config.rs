@@ -430,11 +430,14 @@ fn dry_runs_show_what_would_change() {
     let file = file.to_str().expect("text");
     let output = shell.run(&["config", "import", "ns", file, "--container", "app", "--dry-run"]);
     let (shown, notes) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(shown.contains("+  \"version\": 1.1\n") && shown.ends_with("~container app\n"), "{shown}");
+    assert!(
+        shown.contains("+  \"version\": 1.1\n") && shown.ends_with("~container app (+version)\n"),
+        "{shown}"
+    );
     assert_eq!(notes, "note: line 2: 1.10 was read as the float 1.1; put it in quotes to keep the text\n");
 
     let deletion = text(&["config", "ns", "delete", "ns", "--force", "--dry-run"]);
-    assert!(deletion.ends_with("after 3: -timeout -container app\n"), "{deletion}");
+    assert!(deletion.ends_with("after 3: -timeout (30) -container app\n"), "{deletion}");
     let preview = shell.json(&["config", "rollback", "ns", "2", "--dry-run"]);
     assert_eq!(preview["documents"], json!([{"container": "app", "before": {"timeout": 30}, "after": null}]));
     assert_eq!(shell.json(&["config", "ns", "info", "ns"])["revision"], 3);
