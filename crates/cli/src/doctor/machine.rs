@@ -55,7 +55,7 @@ pub(super) fn check(directory: &Path) -> Vec<Finding> {
         |check: &str, error: &dyn Display, page| Finding::failure(check, format!("{name}: {error}"), page);
     vec![
         match statfs(&existing) {
-            Ok(kind) => file_system(&name, kind.f_type as i64),
+            Ok(kind) => file_system(&name, kind.f_type),
             Err(error) => failed("file system", &error, FILES),
         },
         match statvfs(&existing) {
