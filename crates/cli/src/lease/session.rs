@@ -112,7 +112,15 @@ impl LeaseSession {
 
 /// A client for requests about a lease: it gives up in time for the next renewal.
 pub fn client(args: &ClientArgs, ttl: Duration) -> Result<Client, CliError> {
-    let timeout = ttl / RENEWALS_PER_TTL / ATTEMPTS_PER_RENEWAL;
+    giving_up_after(ttl / RENEWALS_PER_TTL / ATTEMPTS_PER_RENEWAL, args)
+}
+
+/// A client that asks for a lease. A node without a leader answers only after its request timeout.
+pub fn granting_client(args: &ClientArgs, ttl: Duration) -> Result<Client, CliError> {
+    giving_up_after(ttl / RENEWALS_PER_TTL, args)
+}
+
+fn giving_up_after(timeout: Duration, args: &ClientArgs) -> Result<Client, CliError> {
     let timeout = timeout.min(Duration::from_millis(args.timeout_ms));
     Ok(Client::new(args.connection.resolve()?, timeout))
 }

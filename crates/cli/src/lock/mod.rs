@@ -56,14 +56,16 @@ async fn hold(args: &LockArgs) -> Result<(), CliError> {
                 .to_owned(),
         )
     })?;
+    let granting = Arc::new(session::granting_client(&args.client, args.ttl)?);
     let client = Arc::new(session::client(&args.client, args.ttl)?);
     let deadline = args.wait.map(|wait| Instant::now() + wait);
-    let (session, validity) = tokio::select! {
-        granted = grant(args.ttl, tag.tag(), client, deadline) => granted?,
+    let (id, validity) = tokio::select! {
+        granted = grant(args.ttl, tag.tag(), &granting, deadline) => granted?,
         signal = signals.next() => {
             return Err(CliError::Command(guarded_command::code_of_signal(signal)));
         }
     };
+    let session = LeaseSession { id, ttl: args.ttl, client };
     let fence = tokio::select! {
         biased;
         fence = acquire(args, &session, deadline) => fence,
@@ -109,16 +111,15 @@ async fn end(session: &LeaseSession) {
 async fn grant(
     ttl: Duration,
     tag: &str,
-    client: Arc<Client>,
+    client: &Arc<Client>,
     deadline: Option<Instant>,
-) -> Result<(LeaseSession, Validity), CliError> {
+) -> Result<(String, Validity), CliError> {
     loop {
         let validity = Validity::starting_now(ttl);
         let (granting, tag) = (client.clone(), tag.to_owned());
         let answer = blocking(move || lease::ask_to_grant(&granting, ttl, Some(&tag))).await?;
         if !is_transient(&answer) || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            let id = lease::granted(answer)?.id;
-            return Ok((LeaseSession { id, ttl, client }, validity));
+            return Ok((lease::granted(answer)?.id, validity));
         }
         sleep(RETRY_PAUSE).await;
     }
