@@ -153,13 +153,20 @@ impl CaCluster {
         own.and_then(|replica| replica["applied"].as_u64()).unwrap_or_else(|| panic!("{view}"))
     }
 
-    /// Waits until every node that runs votes and serves.
+    /// Waits until every node that runs is registered and connected, and each shard has as many
+    /// voters as it can: before, the cluster may need the first node.
     fn serves(&self) {
         let count = self.nodes.iter().flatten().count();
         eventually("every node serves", || {
-            let shown = self.run(&["cluster", "status"]);
-            let voters = String::from_utf8_lossy(&shown.stdout).matches("  voter  ").count();
-            (shown.status.success() && voters >= count).then_some(())
+            let shown = self.run(&["cluster", "status", "--output", "json"]);
+            let view: serde_json::Value = serde_json::from_slice(&shown.stdout).ok()?;
+            let many = |list: &str, is_counted: &dyn Fn(&serde_json::Value) -> bool| {
+                view[list].as_array().map_or(0, |list| list.iter().filter(|item| is_counted(item)).count())
+            };
+            let hosts = many("hosts", &|host| host["http_address"] != "" && host["connected"] == true);
+            let votes = many("replicas", &|replica| replica["voter"] == true);
+            let wanted = count.min(3) * many("shards", &|_| true);
+            (shown.status.success() && hosts >= count && votes >= wanted).then_some(())
         });
     }
 
@@ -220,12 +227,18 @@ fn three_commands_make_a_cluster_with_certificates_and_an_administrator() {
     assert_eq!(cluster.administer(&["kv", "get", "a"]).trim_end(), "1");
     let printed = cluster.log(0);
     let login = printed.split('`').find(|command| command.starts_with("tidelock login ")).expect("a command");
-    let logged_in = Command::new("sh")
-        .args(["-c", &login.replacen("tidelock", env!("CARGO_BIN_EXE_tidelock"), 1)])
-        .env("XDG_CONFIG_HOME", cluster.directory.path())
-        .output()
-        .expect("a shell");
-    assert!(logged_in.status.success(), "{login}: {logged_in:?}");
+    let profile = cluster.directory.path().join("tidelock/config.toml");
+    // A node that has just started may not name the others yet, and the command says so.
+    eventually("the profile has all nodes", || {
+        let logged_in = Command::new("sh")
+            .args(["-c", &login.replacen("tidelock", env!("CARGO_BIN_EXE_tidelock"), 1)])
+            .env("XDG_CONFIG_HOME", cluster.directory.path())
+            .output()
+            .expect("a shell");
+        assert!(logged_in.status.success(), "{login}: {logged_in:?}");
+        let stored = fs::read_to_string(&profile).expect("a profile");
+        (stored.matches("https://").count() == HOSTS).then_some(())
+    });
     // One address was given, and that node may be down from now on.
     cluster.stop(0);
     eventually("another node of the profile answers", || {
