@@ -432,7 +432,7 @@ pub enum ContainerCommand {
         namespace: String,
         /// The key
         key: String,
-        /// The fields, all that the container shall have
+        /// All fields of the container; those left out are removed
         #[arg(value_name = "FIELD", required_unless_present = "file")]
         fields: Vec<String>,
         /// Take the fields from this file; - reads standard input

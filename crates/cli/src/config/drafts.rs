@@ -44,7 +44,7 @@ pub fn run(session: &Session, command: DraftCommand) -> Result<(), CliError> {
         }
         DraftCommand::Publish { item, edits } => {
             let body = PublishDraftRequest { edits, ..PublishDraftRequest::default() };
-            let target = action(&item, "publish").telling_effects_on(&item.namespace);
+            let target = action(&item, "publish").reporting_effects_in(&item.namespace);
             session.change(Method::POST, target, &encode(&body))
         }
         DraftCommand::Canary { item, labels, percent, edits } => {

@@ -67,7 +67,7 @@ pub fn compare(session: &Session, args: &CompareArgs) -> Result<(), CliError> {
 pub fn promote(session: &Session, args: PromoteArgs) -> Result<(), CliError> {
     let PromoteArgs { from, to, revision, keys, prune, retype, terms } = args;
     let keys = (!keys.is_empty()).then_some(keys);
-    let target = Target::of(&[&to, "promote"]).with_change(&terms).telling_effects_on(&to);
+    let target = Target::of(&[&to, "promote"]).with_change(&terms).reporting_effects_in(&to);
     let body = PromoteRequest { from, revision, keys, prune, retype, ..PromoteRequest::default() };
     session.change(Method::POST, target, &encode(&body))
 }

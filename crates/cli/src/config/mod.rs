@@ -93,14 +93,14 @@ struct Target {
     is_dry_run: bool,
     /// What is printed of a change that makes no revision.
     outcome: Option<String>,
-    /// The namespace that is changed, if people should be told what the change deletes there, and
-    /// whether it creates the namespace.
-    told_of: Option<String>,
+    /// The namespace of the change, if the command reports what the change deletes in it, and
+    /// whether the change created it.
+    reported_in: Option<String>,
 }
 
 impl Target {
     fn at(path: String) -> Target {
-        Target { path, parameters: Vec::new(), is_dry_run: false, outcome: None, told_of: None }
+        Target { path, parameters: Vec::new(), is_dry_run: false, outcome: None, reported_in: None }
     }
 
     /// `/api/namespaces/…`, of these segments.
@@ -143,8 +143,8 @@ impl Target {
         self.with_terms(&change.terms).with("draft", change.draft.as_ref())
     }
 
-    fn telling_effects_on(self, namespace: &str) -> Target {
-        Target { told_of: Some(namespace.to_owned()), ..self }
+    fn reporting_effects_in(self, namespace: &str) -> Target {
+        Target { reported_in: Some(namespace.to_owned()), ..self }
     }
 
     fn into_text(self) -> String {
@@ -182,8 +182,8 @@ impl Session {
 
     /// Sends a change, once.
     fn change(&self, method: Method, target: Target, body: &[u8]) -> Result<(), CliError> {
-        let (is_dry_run, outcome, told_of) =
-            (target.is_dry_run, target.outcome.clone(), target.told_of.clone());
+        let (is_dry_run, outcome, reported_in) =
+            (target.is_dry_run, target.outcome.clone(), target.reported_in.clone());
         let call =
             Call { method, target: target.into_text(), conditions: vec![], body, may_repeat: is_dry_run };
         let answer = self.client.ask(&call)?;
@@ -200,21 +200,21 @@ impl Session {
             return output::line(&format!("nothing changed; still revision {revision}"));
         }
         output::line(&format!("revision {revision}"))?;
-        if let Some(namespace) = told_of {
-            self.tell_effects(&namespace, revision);
+        if let Some(namespace) = reported_in {
+            self.report_effects(&namespace, revision);
         }
         Ok(())
     }
 
-    /// Says what a revision deleted, or that it created the namespace: a file or a list of fields
-    /// may lack something, and a name may have a typing error.
-    fn tell_effects(&self, namespace: &str, revision: u64) {
+    /// Reports what a revision deleted, or that it created the namespace. The user may have left
+    /// out a field by mistake, or mistyped the name.
+    fn report_effects(&self, namespace: &str, revision: u64) {
         if revision == 1 {
             return eprintln!("note: created namespace {}", show::name(namespace));
         }
         let target = Target::of(&[namespace, "history"]).with("limit", Some(1));
         let answer = self.client.ask(&Call::get(target.with("before", Some(revision + 1)).into_text()));
-        // The change itself has succeeded, so a failure of this request is none of the command.
+        // The change has succeeded: an error of this request is not reported.
         let Ok(page) = answer.and_then(|answer| data::<History>(&answer)) else { return };
         let deletions = page.revisions.first().map(|made| show::deletions(&made.changes)).unwrap_or_default();
         if !deletions.is_empty() {
@@ -333,7 +333,7 @@ impl Session {
     fn warn_of_unused(&self, namespace: &str, key: &str) {
         let target = Target::of(&[namespace, "pairs", key, "containers"]);
         let answer = self.client.ask(&Call::get(target.into_text()));
-        // The change itself has succeeded, so a failure of this request is none of the command.
+        // The change has succeeded: an error of this request is not reported.
         let users = answer.and_then(|answer| data::<Vec<String>>(&answer));
         if users.is_ok_and(|users| users.is_empty()) {
             eprintln!("note: no container refers to pair {key:?}");
@@ -393,7 +393,7 @@ impl Session {
                     }
                 };
                 let target = Target::of(&[&namespace, "containers", &key]).with_change(&terms);
-                let target = target.with("retype", retype.then_some(true)).telling_effects_on(&namespace);
+                let target = target.with("retype", retype.then_some(true)).reporting_effects_in(&namespace);
                 self.change(Method::POST, target, &body)
             }
             ContainerCommand::Del { namespace, key, terms } => {
@@ -428,7 +428,7 @@ impl Session {
 
     fn publish(&self, args: &PublishArgs) -> Result<(), CliError> {
         let target = Target::of(&[&args.namespace, "publish"]).with("create", args.create.then_some(true));
-        let target = target.with("retype", args.retype.then_some(true)).telling_effects_on(&args.namespace);
+        let target = target.with("retype", args.retype.then_some(true)).reporting_effects_in(&args.namespace);
         self.change(Method::POST, target.with_change(&args.terms), &read_file(&args.file)?)
     }
 
@@ -440,7 +440,7 @@ impl Session {
 
     fn roll_back(&self, args: &RollbackArgs) -> Result<(), CliError> {
         let target = Target::of_item(&args.namespace, &args.item, "rollback").with_change(&args.terms);
-        let target = target.telling_effects_on(&args.namespace);
+        let target = target.reporting_effects_in(&args.namespace);
         let body = RollbackRequest { revision: args.revision, ..RollbackRequest::default() };
         self.change(Method::POST, target, &encode(&body))
     }
@@ -454,7 +454,7 @@ impl Session {
             None => Target::of(&[&args.namespace, "import"]).with("replace", args.replace.then_some(true)),
         };
         let target = target.with("format", Some(name_of(format)));
-        let target = target.with("retype", args.retype.then_some(true)).telling_effects_on(&args.namespace);
+        let target = target.with("retype", args.retype.then_some(true)).reporting_effects_in(&args.namespace);
         self.change(Method::POST, target.with_change(&args.terms), &read_file(&args.file)?)
     }
 
@@ -510,8 +510,8 @@ fn name_of(format: Format) -> &'static str {
     }
 }
 
-/// The value on standard input, without the line break that `echo` adds. So a secret is in no list
-/// of processes and in no history of a shell.
+/// The value on standard input, without the line break that `echo` adds. A secret that is passed so
+/// shows neither in `ps` nor in the history of the shell.
 fn read_value() -> Result<String, CliError> {
     let value = String::from_utf8(read_file(Path::new("-"))?)
         .map_err(|_| CliError::Usage("the value on standard input is not UTF-8".into()))?;

@@ -200,7 +200,7 @@ impl Plan {
 }
 
 impl NodePlan {
-    /// The command line to paste into a shell, with the settings that are environment variables.
+    /// The command line to paste into a shell, preceded by these environment variables.
     pub fn shell_command(&self, environment: &[(String, String)]) -> String {
         let settings = environment.iter().map(|(name, value)| format!("{name}={}", quote(value)));
         let words = std::iter::once(self.executable.as_os_str())

@@ -46,7 +46,7 @@ pub(super) fn check(args: &ClientArgs) -> Result<Vec<Finding>, CliError> {
     findings.extend(diverged(&cluster));
     findings.push(versions(&client.ask_for(200, &Call::get("/v1/cluster/version"))?.json()?));
     findings.extend(authentication(&client)?);
-    findings.extend(strangers(&views, &cluster));
+    findings.extend(check_given(&views, &cluster));
     for host in &cluster.hosts {
         findings.extend(node(&client, host, &cluster));
     }
@@ -55,7 +55,7 @@ pub(super) fn check(args: &ClientArgs) -> Result<Vec<Finding>, CliError> {
     Ok(findings)
 }
 
-/// Warns of nodes that are drained, which is easily forgotten.
+/// Warns of drained nodes: a drain lasts until an operator undoes it.
 fn draining(cluster: &Cluster) -> Option<Finding> {
     let nodes: Vec<u64> = cluster.hosts.iter().filter(|host| host.draining).map(|host| host.node).collect();
     let message = format!("{} lead nothing, because of `tidelock cluster drain`", node_list(&nodes));
@@ -87,9 +87,9 @@ fn best_view(client: &Client, views: &Views) -> Result<(Client, Cluster), CliErr
     }
 }
 
-/// Given nodes that do not answer, unless they are hosts of the cluster, which are checked anyway,
-/// and such of another cluster.
-fn strangers(views: &Views, cluster: &Cluster) -> Vec<Finding> {
+/// Checks the URLs that the user gave: nodes of another cluster, and URLs of no host of this
+/// cluster that do not answer. The hosts of this cluster are checked separately.
+fn check_given(views: &Views, cluster: &Cluster) -> Vec<Finding> {
     let find = |(url, view): &(NodeUrl, Result<Cluster, CliError>)| match view {
         Ok(view) => is_of_another_cluster(view, cluster).then(|| {
             let message = format!("node {} of another cluster answers", view.node);
@@ -327,7 +327,7 @@ mod tests {
         let unregistered = Host { node: 2, ..Host::default() };
         assert!(!is_of_another_cluster(&view(2, vec![unregistered]), &cluster));
         let url: NodeUrl = "http://c:1".parse().expect("a URL");
-        let found = strangers(&vec![(url.clone(), Ok(view(1, vec![host(1, "y")])))], &cluster);
+        let found = check_given(&vec![(url.clone(), Ok(view(1, vec![host(1, "y")])))], &cluster);
         assert_eq!(found, [Finding::failure(url.to_string(), "node 1 of another cluster answers", START)]);
     }
 

@@ -197,7 +197,7 @@ pub fn format_of(path: &Path) -> Format {
     format_by_name(path).unwrap_or(Format::Json)
 }
 
-/// The format that the extension of a file names.
+/// The format of a file by its extension; `None` if the extension is unknown.
 pub fn format_by_name(path: &Path) -> Option<Format> {
     match path.extension()?.to_str()? {
         "yml" => Some(Format::Yaml),

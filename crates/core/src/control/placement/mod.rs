@@ -46,7 +46,7 @@ use crate::placement_policy::PlacementPolicy;
 use crate::types::{NodeId, ShardId};
 pub use balance::{balance, exchange_assignments, next_exchange};
 use choice::Choosing;
-use reason::DataShards;
+use reason::DataShardCount;
 pub use reason::{Reason, VoteMove};
 pub use rules::Source;
 
@@ -126,7 +126,7 @@ pub fn explain(registry: &Registry, shard: ShardId) -> Option<Explanation> {
         let held = registry.replica_on(shard, node);
         let reason = match (&placed.reason, choosing.is_placed_by_default()) {
             (Reason::Member { .. } | Reason::EnoughVoters { .. }, true) => {
-                format!("{} (it votes in {})", placed.reason, DataShards(votes[&node]))
+                format!("{} (it votes in {})", placed.reason, DataShardCount(votes[&node]))
             }
             (reason, _) => reason.to_string(),
         };

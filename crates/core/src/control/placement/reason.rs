@@ -106,14 +106,14 @@ impl fmt::Display for Reason {
                 f,
                 "it takes the vote of node {}, which votes in {}, and it in {}",
                 moved.from,
-                DataShards(moved.from_votes),
+                DataShardCount(moved.from_votes),
                 moved.to_votes
             ),
             Reason::GivesVote(moved) => write!(
                 f,
                 "its vote goes to node {}, which votes in {}, and it in {}",
                 moved.to,
-                DataShards(moved.to_votes),
+                DataShardCount(moved.to_votes),
                 moved.from_votes
             ),
             Reason::NoReplacement { is_apart: false } => {
@@ -169,9 +169,9 @@ impl fmt::Display for At<'_> {
 }
 
 /// A number of data shards, in words.
-pub(super) struct DataShards(pub usize);
+pub(super) struct DataShardCount(pub usize);
 
-impl fmt::Display for DataShards {
+impl fmt::Display for DataShardCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} data shard{}", self.0, if self.0 == 1 { "" } else { "s" })
     }

@@ -92,7 +92,7 @@ fn hostile_blocks_are_errors() {
     }
 }
 
-/// The tag of a pair, and nothing after it.
+/// The record tag of a pair. Here it comes first, before the record of any namespace.
 const PAIR_OF_NOBODY: u8 = 4;
 
 #[test]
