@@ -71,6 +71,10 @@ pub enum Fault {
     ReceiverClockUsed,
     /// A host whose disk was restored to an earlier state takes part again.
     OldCopyAccepted,
+    /// A founder on an empty directory goes on although a peer knows its number with another disk.
+    EmptyFounderContinues,
+    /// A founder on an empty directory takes part in elections before its peers could refuse it.
+    EmptyFounderVotes,
     /// Log batches are reported durable as soon as they are written, before any sync.
     DurableBeforeSync,
     /// Log batches that a full or read-only disk refused are reported as durable, and dropped.
@@ -194,7 +198,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(debug_assertions)]
-    pub const ALL: [Fault; 80] = [
+    pub const ALL: [Fault; 82] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -223,6 +227,8 @@ impl Faults {
         Fault::HangingDiskAwaited,
         Fault::ReceiverClockUsed,
         Fault::OldCopyAccepted,
+        Fault::EmptyFounderContinues,
+        Fault::EmptyFounderVotes,
         Fault::DurableBeforeSync,
         Fault::RefusedBatchesDurable,
         Fault::ReadBeforeMove,

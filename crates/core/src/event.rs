@@ -116,6 +116,10 @@ pub struct Timing {
     /// A node that has not confirmed the registry for this long refuses the requests of principals,
     /// because their permissions may have changed. At least 8.
     pub access_stale_ticks: u64,
+    /// A founder with an empty directory that is not connected to all other founders takes part in
+    /// no election for this long after its start. Longer than a peer that is alive needs to
+    /// connect.
+    pub founding_ticks: u64,
     /// A client request that takes longer is reported in [`Actions::slow`].
     pub slow_request_ticks: u64,
 }

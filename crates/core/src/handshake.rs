@@ -9,7 +9,7 @@
 use core::fmt;
 use uuid::Uuid;
 
-use crate::deliberate::Fault;
+use crate::deliberate::{Fault, Faults};
 use crate::starts::{KnownStart, KnownStarts, ProcessStart, StartRefusal};
 use crate::types::NodeId;
 use crate::version::{ClusterVersion, SupportedVersions, Unsupported};
@@ -223,9 +223,11 @@ impl HandshakeRefusal {
     /// elect a leader: a majority of them would found the same cluster again, without its data. A
     /// host that is registered is among those that serve, and one peer with a directory from
     /// elsewhere must not stop it.
-    pub fn is_final(self, is_registered: bool) -> bool {
+    ///
+    /// `faults` is [`Faults::NONE`], except in tests of the simulator.
+    pub fn is_final(self, is_registered: bool, faults: Faults) -> bool {
         match self {
-            HandshakeRefusal::HostMismatch => !is_registered,
+            HandshakeRefusal::HostMismatch => !is_registered && !faults.has(Fault::EmptyFounderContinues),
             refusal => refusal.of_start().is_some_and(StartRefusal::is_final),
         }
     }
@@ -240,7 +242,6 @@ impl HandshakeRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::deliberate::Faults;
 
     fn introduction(node: u64) -> Introduction {
         let start = ProcessStart { number: 6, instance: Uuid::from_u128(u128::from(200 + node)) };
@@ -288,11 +289,12 @@ mod tests {
     #[test]
     fn an_empty_directory_in_the_place_of_another_disk_stops_its_process() {
         use HandshakeRefusal as R;
-        assert!(R::HostMismatch.is_final(false));
-        assert!(!R::HostMismatch.is_final(true), "a peer with an old directory stops no node that serves");
+        let is_final = |refusal: R, is_registered| refusal.is_final(is_registered, Faults::NONE);
+        assert!(is_final(R::HostMismatch, false));
+        assert!(!is_final(R::HostMismatch, true), "a peer with an old directory stops no node that serves");
         for is_registered in [false, true] {
-            assert!(R::Outdated.is_final(is_registered) && R::Duplicate.is_final(is_registered));
-            assert!(!R::StillConnected.is_final(is_registered) && !R::WrongCluster.is_final(is_registered));
+            assert!(is_final(R::Outdated, is_registered) && is_final(R::Duplicate, is_registered));
+            assert!(!is_final(R::StillConnected, is_registered) && !is_final(R::WrongCluster, is_registered));
         }
     }
 

@@ -106,6 +106,8 @@ pub enum VoteRefusal {
     StaleTerm,
     /// The vote would wait for the disk of this node, which is stalled.
     DiskStalled,
+    /// The directory of this node was empty at its start, and other founders may refuse the node.
+    NewFounder,
 }
 
 /// Why a leader no longer leads.
@@ -303,6 +305,9 @@ impl fmt::Display for VoteRefusal {
             VoteRefusal::LeaderAlive => "a leader is alive",
             VoteRefusal::StaleTerm => "the candidate's term is over",
             VoteRefusal::DiskStalled => "the disk of this node is stalled",
+            VoteRefusal::NewFounder => {
+                "the directory of this node is empty, and it waits for the other founders"
+            }
         })
     }
 }

@@ -50,9 +50,12 @@ struct Arguments {
     /// time.
     #[arg(long)]
     slow_disks: bool,
+    /// Let founders start on empty disks, as if theirs were not mounted, without other faults.
+    #[arg(long, conflicts_with = "slow_disks")]
+    empty_disks: bool,
     /// Found every cluster by an old release, and upgrade its hosts one by one among the other
     /// faults.
-    #[arg(long, conflicts_with = "slow_disks")]
+    #[arg(long, conflicts_with_all = ["slow_disks", "empty_disks"])]
     mixed_versions: bool,
     /// Found every cluster with one data shard that it divides by itself.
     #[arg(long, conflicts_with_all = ["slow_disks", "mixed_versions"])]
@@ -104,6 +107,7 @@ impl Arguments {
         match (self.slow_disks, self.mixed_versions) {
             (true, _) => Plan::draw_slow_disks(seed),
             (_, true) => Plan::draw_mixed(seed),
+            _ if self.empty_disks => Plan::draw_empty_disks(seed),
             _ if self.principals => Plan::draw_principals(seed),
             _ if self.divided => Plan::draw_divided(seed),
             _ => Plan::draw(seed),
@@ -304,7 +308,7 @@ fn summarise(totals: &Totals, seconds: f64) {
     println!(
         "{} crashes, {} of them stops on a failing disk; {} disk stalls, {} slow disks; {} sectors lost; {} leaderships; \
          {} snapshots made, {} received; {} checkpoints compared; {} hosts joined, {} removed, {} \
-         replicas replaced, {} changes that took votes judged, {} shards judged by their placement; {} old copies refused; {} releases changed, {} refused, {} \
+         replicas replaced, {} changes that took votes judged, {} shards judged by their placement; {} disks refused; {} releases changed, {} refused, {} \
           versions raised",
         tally.crashes,
         tally.disk_stops,
@@ -320,7 +324,7 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.replaced,
         tally.replacements,
         tally.placed,
-        tally.old_copies_refused,
+        tally.disks_refused,
         tally.releases_changed,
         tally.releases_refused,
         tally.versions_raised

@@ -229,14 +229,26 @@ impl Plan {
             duration,
             load,
             timing: draw_timing(random.u64(15..30), drawn.timing.tick_ms, random),
-            conditions: NetworkConditions {
-                delay_min: Micros(50),
-                delay_max: Micros(random.u64(100..2_000)),
-                spikes_per_mille: 0,
-                drops_per_mille: 0,
-                stragglers_per_mille: 0,
-            },
+            conditions: draw_calm_network(random),
             faults: faults::draw_slow_disks(nodes, data_shards, duration, random),
+            operator_actions: Vec::new(),
+            ..drawn
+        }
+    }
+
+    /// Draws a plan whose only faults are founders on empty disks: some of the founders at a time,
+    /// but not all. On this network, a peer that knows their disks reaches them in time.
+    pub fn draw_empty_disks(seed: u64) -> Plan {
+        let random = &mut generator(seed, "empty disks");
+        let drawn = Plan::draw(seed);
+        let nodes = *choose(random, &[2, 3, 3, 5]);
+        let duration = Micros::SECOND * 15;
+        Plan {
+            nodes,
+            duration,
+            timing: draw_timing(random.u64(15..30), drawn.timing.tick_ms, random),
+            conditions: draw_calm_network(random),
+            faults: faults::draw_empty_disks(nodes, duration, random),
             operator_actions: Vec::new(),
             ..drawn
         }
@@ -264,6 +276,7 @@ impl Plan {
                 balance_ticks: 0,
                 slow_request_ticks: 30,
                 access_stale_ticks: 100,
+                founding_ticks: FOUNDERS_AWAITED_MS / 50,
             },
             conditions: NetworkConditions {
                 delay_min: Micros(50),
@@ -404,6 +417,9 @@ impl Plan {
     }
 }
 
+/// How long a founder with an empty disk waits for founders that are not reached, in milliseconds:
+/// two attempts to connect.
+const FOUNDERS_AWAITED_MS: u64 = 1_000;
 /// How long a node trusts permissions that no leader has confirmed.
 const ACCESS_STALE_TICKS: u64 = 40;
 
@@ -455,6 +471,18 @@ fn draw_timing(request_ticks: u64, tick_ms: u64, random: &mut fastrand::Rng) -> 
         balance_ticks: *choose(random, &[0, 1, 100]),
         slow_request_ticks: request_ticks / 2,
         access_stale_ticks: ACCESS_STALE_TICKS,
+        founding_ticks: FOUNDERS_AWAITED_MS.div_ceil(tick_ms),
+    }
+}
+
+/// A network without losses.
+fn draw_calm_network(random: &mut fastrand::Rng) -> NetworkConditions {
+    NetworkConditions {
+        delay_min: Micros(50),
+        delay_max: Micros(random.u64(100..2_000)),
+        spikes_per_mille: 0,
+        drops_per_mille: 0,
+        stragglers_per_mille: 0,
     }
 }
 
@@ -540,7 +568,8 @@ mod tests {
     #[test]
     fn seeds_reach_every_kind_of_cluster_and_of_fault() {
         let plans: Vec<Plan> = (0..300).map(Plan::draw).collect();
-        let mixed: Vec<Plan> = (0..30).map(Plan::draw_mixed).collect();
+        let others = (0..30).flat_map(|seed| [Plan::draw_mixed(seed), Plan::draw_empty_disks(seed)]);
+        let others: Vec<Plan> = others.collect();
         for nodes in 1..=9 {
             assert!(plans.iter().any(|plan| plan.nodes == nodes), "{nodes} nodes");
         }
@@ -549,7 +578,7 @@ mod tests {
         }
         for name in Fault::NAMES {
             let has = |plan: &Plan| plan.faults.iter().any(|scheduled| scheduled.fault.name() == *name);
-            assert!(plans.iter().any(has) || mixed.iter().any(has), "{name}");
+            assert!(plans.iter().any(has) || others.iter().any(has), "{name}");
         }
         assert!(plans.iter().any(|plan| plan.faults.is_empty()));
     }

@@ -41,8 +41,8 @@ pub struct Tally {
     pub removed: u64,
     /// Hosts that moved to another address.
     pub relocations: u64,
-    /// Processes on old copies of their disks that their peers refused.
-    pub old_copies_refused: u64,
+    /// Processes on old copies of their disks, or on empty disks, that their peers refused.
+    pub disks_refused: u64,
     /// Hosts that were restarted with another release.
     pub releases_changed: u64,
     /// Releases that did not start on their directories, or that peers refused.
@@ -132,7 +132,7 @@ impl Tally {
         self.placed += other.placed;
         self.removed += other.removed;
         self.relocations += other.relocations;
-        self.old_copies_refused += other.old_copies_refused;
+        self.disks_refused += other.disks_refused;
         self.releases_changed += other.releases_changed;
         self.releases_refused += other.releases_refused;
         self.versions_raised += other.versions_raised;

@@ -29,6 +29,9 @@ const SEEDS: u64 = 200;
 /// Number of seeds of runs with disk faults only. Such a run takes six times as long as another.
 const SLOW_DISK_SEEDS: u64 = 20;
 
+/// Number of seeds of runs whose founders start on empty disks.
+const EMPTY_DISK_SEEDS: u64 = 40;
+
 /// Number of seeds of runs whose hosts are upgraded.
 const MIXED_VERSIONS_SEEDS: u64 = 60;
 
@@ -153,6 +156,13 @@ fn writes_go_on_while_the_disks_of_a_minority_hang() {
     assert!(total.acknowledged > 100 * SLOW_DISK_SEEDS, "clients hardly wrote: {total:?}");
     assert!(total.slow_disks > SLOW_DISK_SEEDS, "disks were hardly slow: {total:?}");
     assert!(total.served_on_slow_disks > 100 * SLOW_DISK_SEEDS, "hardly anything was checked: {total:?}");
+}
+
+#[test]
+fn founders_on_empty_disks_do_not_found_the_cluster_again() {
+    let total = hold(&(0..EMPTY_DISK_SEEDS).collect::<Vec<_>>(), Plan::draw_empty_disks).tally;
+    assert!(total.acknowledged > 100 * EMPTY_DISK_SEEDS, "clients hardly wrote: {total:?}");
+    assert!(total.disks_refused > EMPTY_DISK_SEEDS, "hardly a disk was refused: {total:?}");
 }
 
 #[test]

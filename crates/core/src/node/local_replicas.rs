@@ -45,8 +45,13 @@ enum Closing {
 }
 
 impl LocalReplicas {
-    /// The replicas with which a node starts: those of its founding, and those on its disk.
-    pub(super) fn begin(options: &NodeOptions, mut recovered: RecoveredShards) -> (LocalReplicas, Groups) {
+    /// The replicas with which a node starts: those of its founding, and those on its disk. They
+    /// take part in elections at once, unless these are held.
+    pub(super) fn begin(
+        options: &NodeOptions,
+        mut recovered: RecoveredShards,
+        elections_held: bool,
+    ) -> (LocalReplicas, Groups) {
         let seeds = fastrand::Rng::with_seed(options.seed);
         let mut local_replicas = LocalReplicas { seeds, ended: BTreeMap::new(), closing: BTreeMap::new() };
         let founding = options.founding();
@@ -73,7 +78,8 @@ impl LocalReplicas {
                     }
                 }
             };
-            groups.push(local_replicas.group(options, (shard, replica, founding), recovered));
+            let group = local_replicas.group(options, (shard, replica, founding), recovered, elections_held);
+            groups.push(group);
         }
         (local_replicas, Groups::new(groups))
     }
@@ -83,6 +89,7 @@ impl LocalReplicas {
         options: &NodeOptions,
         (shard, replica, founding): (ShardId, ReplicaId, Vec<(ReplicaId, NodeId)>),
         recovered: RecoveredShard,
+        elections_held: bool,
     ) -> Group {
         let options = GroupOptions {
             shard,
@@ -91,6 +98,7 @@ impl LocalReplicas {
             machine: Machine::new(shard, &options.founding()).founded_at(options.founding_version),
             timing: options.timing,
             seed: self.seeds.u64(..),
+            elections_held,
             faults: options.faults,
         };
         Group::new(options, recovered)
@@ -139,7 +147,7 @@ impl Node {
         let incarnation = ReplicaIncarnation::Begun { replica, founding: founding.clone() };
         self.output.records.push(WalRecord::ReplicaIncarnation { shard, incarnation, is_restated: false });
         let recovered = RecoveredShard::default();
-        let group = self.local_replicas.group(&self.options, (shard, replica, founding), recovered);
+        let group = self.local_replicas.group(&self.options, (shard, replica, founding), recovered, false);
         self.groups.insert(group);
         self.groups.with(shard, |group| group.set_disks(&self.disks));
     }

@@ -7,6 +7,7 @@
 mod clocks;
 mod disks;
 mod dividing;
+mod first_elections;
 pub mod force_new_cluster;
 mod frames;
 mod key_reports;
@@ -59,6 +60,7 @@ use crate::version::ClusterVersion;
 use clocks::PeerClocks;
 use disks::DiskHistory;
 use dividing::Dividing;
+use first_elections::FirstElections;
 use key_reports::KeyReports;
 use leaderships::LeadershipBalance;
 use load_reports::LoadReports;
@@ -80,6 +82,7 @@ pub struct Node {
     removed: bool,
     applied_registry: AppliedRegistry,
     local_replicas: LocalReplicas,
+    first_elections: FirstElections,
     versions: Versions,
     watch: HostLiveness,
     migrating: Migrating,
@@ -128,16 +131,18 @@ impl Node {
         let node = options.host.node;
         assert!(founders > 0 && node.0 > 0, "a cluster has founders, and a node a number");
         assert!((1..=limits::SHARDS_MAX).contains(&options.data_shards), "a cluster has data shards");
+        let first_elections = FirstElections::begin(&options, &recovered);
         if options.faults.has(Fault::ReplicaIdReused) {
             recovered.clear();
         }
-        let (local_replicas, groups) = LocalReplicas::begin(&options, recovered);
+        let (local_replicas, groups) = LocalReplicas::begin(&options, recovered, first_elections.are_held());
         let mut node = Node {
             now: Ticks(0),
             retiring: false,
             removed: false,
             applied_registry: AppliedRegistry::default(),
             local_replicas,
+            first_elections,
             versions: Versions::new(options.version),
             watch: HostLiveness::default(),
             migrating: Migrating::default(),
@@ -192,6 +197,7 @@ impl Node {
                 self.publications.link_changed(peer);
                 self.introduce(peer);
                 self.peer_linked(peer);
+                self.founder_linked(peer);
                 self.report_due |= self.disks.own() != DiskState::Healthy;
             }
             Event::LinkDown(peer) => {
@@ -443,6 +449,7 @@ impl Node {
 
     fn tick(&mut self) {
         self.now.0 += 1;
+        self.tick_first_elections();
         let now = self.now;
         let output = &mut self.output;
         self.groups.for_each(|group| group.tick(now, output));

@@ -1,12 +1,16 @@
 //! When a replica stands for election, and to which one it transfers its leadership.
 //!
-//! Owns the election timeout and the hasty election after a broken connection. [`super::stalls`]
-//! owns which ticks count on a disk that should not lead, and when such a leader gives up its
-//! leadership. The engine owns votes.
+//! Owns the election timeout, the hasty election after a broken connection, and that a replica of a
+//! founder that may have lost its disk takes part in no election. [`super::stalls`] owns which
+//! ticks count on a disk that should not lead, and when such a leader gives up its leadership. The
+//! engine owns votes.
 
 use raft::StateRole;
+use raft::eraftpb::{Message, MessageType};
 
 use super::group::Group;
+use super::trace::RoleChangeCause;
+use crate::trace::VoteRefusal;
 use crate::types::{NodeId, ReplicaId};
 
 /// Maximum delay, in ticks, before a follower stands for election after its connection to the
@@ -25,12 +29,26 @@ pub(super) struct ElectionTimer {
     timeout_ticks: u64,
     /// Remaining ticks until an election, because the connection to the leader broke.
     hasty_ticks: Option<u64>,
+    /// Whether the replica neither votes nor stands for election.
+    is_held: bool,
 }
 
 impl ElectionTimer {
     /// A timer that is drawn at the first tick.
-    pub(super) fn new(random: fastrand::Rng, election_ticks: u64) -> ElectionTimer {
-        ElectionTimer { random, election_ticks, drawn_for: None, timeout_ticks: 0, hasty_ticks: None }
+    pub(super) fn new(random: fastrand::Rng, election_ticks: u64, is_held: bool) -> ElectionTimer {
+        ElectionTimer {
+            random,
+            election_ticks,
+            drawn_for: None,
+            timeout_ticks: 0,
+            hasty_ticks: None,
+            is_held,
+        }
+    }
+
+    /// Whether the replica takes part in no election: no tick counts towards one.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_held
     }
 
     /// The election timeout in ticks, for the present term, leader and role.
@@ -72,6 +90,35 @@ pub(super) enum TransferReason {
 }
 
 impl Group {
+    /// Takes part in elections from now on.
+    pub(crate) fn allow_elections(&mut self) {
+        self.election.is_held = false;
+        self.stand_if_alone();
+    }
+
+    /// Stands for election at once if this replica is the only member of its shard: a single voter
+    /// needs no other votes, so it need not wait for a timeout.
+    pub(super) fn stand_if_alone(&mut self) {
+        let is_alone = self.membership().replicas() == [self.replica()];
+        if is_alone && !self.election.is_held && self.raft.raft.state == StateRole::Follower {
+            self.raft.campaign().expect("invariant: a lone follower may campaign");
+        }
+        self.trace_role(RoleChangeCause::Tick);
+    }
+
+    /// Why a message is not stepped, if it asks for something that this replica does not do for
+    /// now: because its disk is stalled, or because it takes part in no election.
+    pub(super) fn withholds(&self, message: &Message) -> Option<VoteRefusal> {
+        let is_of_election = matches!(
+            message.get_msg_type(),
+            MessageType::MsgRequestVote | MessageType::MsgRequestPreVote | MessageType::MsgTimeoutNow
+        );
+        if self.election.is_held && is_of_election {
+            return Some(VoteRefusal::NewFounder);
+        }
+        self.is_beyond_stalled_disk(message).then_some(VoteRefusal::DiskStalled)
+    }
+
     /// Transfers leadership to the voter that has most of the log and may lead, if this replica
     /// leads.
     pub fn transfer_leadership(&mut self, may_lead: impl Fn(NodeId) -> bool) {
@@ -108,7 +155,7 @@ mod tests {
     use alloc::vec::Vec;
 
     fn timer() -> ElectionTimer {
-        ElectionTimer::new(fastrand::Rng::with_seed(1), 10)
+        ElectionTimer::new(fastrand::Rng::with_seed(1), 10, false)
     }
 
     #[test]

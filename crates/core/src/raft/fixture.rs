@@ -25,6 +25,7 @@ pub(super) fn first_of(nodes: u64, shard: ShardId, log: RecoveredLog) -> Group {
         balance_ticks: 0,
         slow_request_ticks: 20,
         access_stale_ticks: 3_000,
+        founding_ticks: 20,
     };
     let options = GroupOptions {
         shard,
@@ -33,6 +34,7 @@ pub(super) fn first_of(nodes: u64, shard: ShardId, log: RecoveredLog) -> Group {
         machine: Machine::new(shard, &Founding::new(nodes, 1)),
         timing,
         seed: 1,
+        elections_held: false,
         faults: Faults::NONE,
     };
     Group::new(options, RecoveredShard { log, ..RecoveredShard::default() })

@@ -48,6 +48,8 @@ pub struct GroupOptions {
     pub timing: Timing,
     /// Seed of election jitter and read contexts. It differs between starts.
     pub seed: u64,
+    /// Whether the replica takes part in no election until [`Group::allow_elections`].
+    pub elections_held: bool,
     /// See [`crate::event::NodeOptions::faults`].
     pub faults: Faults,
 }
@@ -73,7 +75,6 @@ pub struct Group {
     faults: Faults,
     now: Ticks,
     leadership: Leadership,
-    election: ElectionTimer,
     proposals: Proposals,
     reads: Reads,
     positions: Positions,
@@ -84,6 +85,8 @@ pub struct Group {
     pub(super) raft: RawNode<LogStore>,
     /// The applied state, which only `ready` advances and only `snapshots` replaces.
     pub(super) applied: Applied,
+    /// When it stands for election, and whether it takes part in elections, which `elections` says.
+    pub(super) election: ElectionTimer,
     /// The members, which change only together with `applied`.
     pub(super) members: Members,
     /// What waits for the disk: filled and released by `ready`, and told by `snapshots` which
@@ -132,11 +135,7 @@ impl Group {
         };
         let (store, state) = LogStore::recovered(log, newest_id, conf_state(&membership));
         let logger = slog::Logger::root(slog::Discard, slog::o!());
-        let mut raft = RawNode::new(&config, store, &logger).expect("invariant: the configuration is valid");
-        if membership.replicas() == [replica] {
-            // A single voter needs no other votes, so it need not wait for a timeout.
-            raft.campaign().expect("invariant: a lone follower may campaign");
-        }
+        let raft = RawNode::new(&config, store, &logger).expect("invariant: the configuration is valid");
         let mut random = fastrand::Rng::with_seed(options.seed);
         let reads = Reads::new(random.u64(..));
         let mut group = Group {
@@ -145,7 +144,7 @@ impl Group {
             faults: options.faults,
             now: Ticks(0),
             leadership: Leadership::default(),
-            election: ElectionTimer::new(random, options.timing.election_ticks),
+            election: ElectionTimer::new(random, options.timing.election_ticks, options.elections_held),
             proposals: Proposals::new(options.faults),
             reads,
             positions: Positions::default(),
@@ -159,7 +158,7 @@ impl Group {
             disks: Disks::default(),
             trace: GroupTrace::new(state.commit),
         };
-        group.trace_role(RoleChangeCause::Tick);
+        group.stand_if_alone();
         group
     }
 
@@ -169,7 +168,7 @@ impl Group {
         let raft = &mut self.raft.raft;
         let timeout_ticks = self.election.timeout_ticks((raft.term, raft.leader_id, raft.state));
         raft.set_randomized_election_timeout(timeout_ticks);
-        if !self.is_installing() && self.counts_tick() {
+        if !self.is_installing() && !self.election.is_held() && self.counts_tick() {
             self.raft.tick();
             let raft = &self.raft.raft;
             let follows_nobody = raft.leader_id == raft::INVALID_ID && raft.state == StateRole::Follower;
@@ -221,8 +220,8 @@ impl Group {
         if message.get_msg_type() == MessageType::MsgTimeoutNow && self.is_installing() {
             return Ok(());
         }
-        if self.is_beyond_stalled_disk(&message) {
-            self.trace_withheld_vote(&message, from);
+        if let Some(reason) = self.withholds(&message) {
+            self.trace_withheld_vote(&message, from, reason);
             return Ok(());
         }
         if lost_entries::is_reported_by(&message, &self.raft) {

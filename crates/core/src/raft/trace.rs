@@ -210,10 +210,9 @@ impl Group {
         self.record(TraceKind::VoteRefused { candidate, ballot, reason });
     }
 
-    /// Records that a stalled disk keeps this replica from its vote, if the message asks for it.
-    pub(super) fn trace_withheld_vote(&mut self, message: &Message, candidate: NodeId) {
+    /// Records why this replica does not step a message, if the message asks for its vote.
+    pub(super) fn trace_withheld_vote(&mut self, message: &Message, candidate: NodeId, reason: VoteRefusal) {
         if let Some(ballot) = ballot(message) {
-            let reason = VoteRefusal::DiskStalled;
             self.record(TraceKind::VoteRefused { candidate, ballot, reason });
         }
     }

@@ -148,6 +148,13 @@ pub struct RecoveredShard {
     pub log: RecoveredLog,
 }
 
+impl RecoveredShard {
+    /// Whether nothing of the shard is on disk, not even a term.
+    pub fn is_empty(&self) -> bool {
+        self.snapshot.is_none() && self.log == RecoveredLog::default()
+    }
+}
+
 /// A snapshot that was loaded from its file.
 #[derive(Debug)]
 pub struct RecoveredSnapshot {

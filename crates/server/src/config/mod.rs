@@ -104,6 +104,10 @@ pub const TICK_MS_MIN: u64 = 5;
 /// Minimum time between two leaderships that are transferred for balance. Long, because each
 /// transfer costs clients of the shard some milliseconds.
 const BALANCE_INTERVAL: Duration = Duration::from_secs(60);
+/// How long a founder with an empty directory waits for founders that are not reached: the longest
+/// backoff and the timeout of an attempt ([`crate::transport::attempt`]), so that each founder that
+/// is alive has tried to connect.
+const FOUNDERS_AWAITED: Duration = Duration::from_secs(3);
 /// Interval between two reports of a node's load to the leader of the prime shard. A frame of some
 /// bytes, so it could be shorter; no division is urgent.
 const LOAD_REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -434,6 +438,7 @@ impl Settings {
             balance_ticks: ticks(BALANCE_INTERVAL),
             slow_request_ticks: ticks(self.slow_request),
             access_stale_ticks: ticks(self.auth_stale),
+            founding_ticks: ticks(FOUNDERS_AWAITED),
         }
     }
 

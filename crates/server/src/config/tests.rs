@@ -35,6 +35,7 @@ fn defaults_are_those_of_the_documents() {
         balance_ticks: 1_200,
         slow_request_ticks: 20,
         access_stale_ticks: 6_000,
+        founding_ticks: 60,
     };
     assert_eq!(settings.timing(), expected);
     assert_eq!((settings.log_format, settings.log_filter.as_str()), (LogFormat::Text, "info"));

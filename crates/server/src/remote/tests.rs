@@ -87,6 +87,7 @@ fn node() -> Node {
             balance_ticks: 1_200,
             slow_request_ticks: 50,
             access_stale_ticks: 3_000,
+            founding_ticks: 20,
         },
         division: DivisionTiming {
             report_ticks: 200,

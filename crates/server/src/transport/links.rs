@@ -260,7 +260,7 @@ impl Links {
         if *refusal == HandshakeRefusal::Removed && !self.was_removed.replace(true) {
             (self.options.removed)(*peer);
         }
-        let is_final = refusal.is_final((self.options.is_registered)())
+        let is_final = refusal.is_final((self.options.is_registered)(), Faults::NONE)
             || *refusal == HandshakeRefusal::StillConnected && self.prefers_another(*peer);
         if is_final && !self.was_superseded.replace(true) {
             (self.options.superseded)(*peer, *refusal);

@@ -34,7 +34,7 @@ pub struct SimFile {
 }
 
 /// The files of a disk at one moment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct DiskCopy(BTreeMap<String, Vec<u8>>);
 
 /// Totals of a disk since the start of the run.

@@ -210,3 +210,35 @@ impl FaultKind for OldCopy {
         cluster.get_disk_back(node);
     }
 }
+
+/// A founder starts on an empty disk, as if its own were not mounted. A peer that knows its own
+/// refuses it, and it stops; it gets its disk back when the fault is relieved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmptyDisk {
+    /// The host whose disk is replaced.
+    pub target: Target,
+}
+
+impl FaultKind for EmptyDisk {
+    fn draw(severity: &Severity, random: &mut fastrand::Rng) -> EmptyDisk {
+        EmptyDisk { target: Target::draw(severity, random) }
+    }
+
+    /// Only in plans without other faults. Beside them, a majority with empty disks may reach no
+    /// host that knows theirs, and found the cluster again, which nothing can prevent.
+    fn is_possible(_: &Severity) -> bool {
+        false
+    }
+
+    fn target(&self) -> Option<Target> {
+        Some(self.target)
+    }
+
+    fn strike(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.empty(node);
+    }
+
+    fn relieve(&self, cluster: &mut dyn Cluster, node: NodeId) {
+        cluster.get_disk_back(node);
+    }
+}

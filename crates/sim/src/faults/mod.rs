@@ -21,7 +21,7 @@ use tidelock_core::version::SupportedVersions;
 
 use self::addresses::Relocate;
 use self::clocks::{SetClock, SkewClock};
-use self::disks::{FailSync, FullDisk, HangDisk, NoDescriptors, OldCopy, ReadOnlyDisk, SlowDisk};
+use self::disks::{EmptyDisk, FailSync, FullDisk, HangDisk, NoDescriptors, OldCopy, ReadOnlyDisk, SlowDisk};
 use self::network::{BreakLinks, CutPair, Isolate, Lossy, Partition};
 use self::processes::{Crash, CrashInside, Pause, Retire};
 use self::releases::ChangeRelease;
@@ -81,7 +81,10 @@ pub(crate) trait Cluster {
     /// start.
     fn put_back(&mut self, node: NodeId);
 
-    /// A host that was put back, and that a peer has refused, gets its later disk back.
+    /// A founder starts on an empty disk, if every host that is up knows its own.
+    fn empty(&mut self, node: NodeId);
+
+    /// A host that runs on another disk, and that a peer has refused, gets its disk back.
     fn get_disk_back(&mut self, node: NodeId);
 
     /// Breaks the connections of about this many of a thousand pairs of hosts.
@@ -201,6 +204,7 @@ table! {
     ReadOnlyDisk,
     NoDescriptors,
     OldCopy,
+    EmptyDisk,
     SkewClock,
     SetClock,
     ChangeRelease,
@@ -375,6 +379,23 @@ pub fn draw_slow_disks(
         // Often the next disk hangs soon after the last one has recovered.
         let pause_max_ms = *choose(random, &[10, 500, 5_000]);
         at = at + lasts + Micros::MILLISECOND * random.u64(1..=pause_max_ms);
+    }
+    faults
+}
+
+/// Draws times at which some founders, but not all, start on empty disks.
+pub fn draw_empty_disks(nodes: u64, until: Micros, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
+    let mut faults = Vec::new();
+    let mut at = Micros::MILLISECOND * random.u64(1_000..4_000);
+    while at < until {
+        let lasts = Micros::MILLISECOND * random.u64(1_000..6_000);
+        let mut founders: Vec<NodeId> = (1..=nodes).map(NodeId).collect();
+        random.shuffle(&mut founders);
+        for node in &founders[..random.usize(1..founders.len())] {
+            let target = Target::Node(*node);
+            faults.push(ScheduledFault { at, lasts, fault: EmptyDisk { target }.into() });
+        }
+        at = at + lasts + Micros::MILLISECOND * random.u64(500..4_000);
     }
     faults
 }

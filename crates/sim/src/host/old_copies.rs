@@ -1,10 +1,14 @@
-//! Hosts whose disk is put back to an earlier state, as by a restore of an old copy.
+//! Hosts whose disk is put back to an earlier state, as by a restore of an old copy, or that start
+//! on an empty one, as if their disk were not mounted.
 //!
-//! Owns which disk a host runs on, and for how long. Peers should refuse a process on an old copy
-//! for good; the host then gets its later disk back. If a peer has accepted the old copy, it is the
-//! host's disk from then on.
+//! Owns which disk a host runs on, and for how long. Peers should refuse a process on another disk
+//! than its own for good; the host then gets its disk back. If a peer has accepted an old copy, it
+//! is the host's disk from then on. Hosts with empty disks accept each other, and get their disks
+//! back all the same.
 
+use tidelock_core::types::NodeId;
 use tidelock_core::version::ClusterVersion;
+use uuid::Uuid;
 
 use super::Host;
 use crate::disk::DiskCopy;
@@ -14,9 +18,10 @@ pub(super) struct KeptDisk {
     pub(super) copy: DiskCopy,
     pub(super) starts: u64,
     version: ClusterVersion,
+    host: Uuid,
 }
 
-/// A host that runs, or ran, on an old copy of its disk.
+/// A host that runs, or ran, on an old copy of its disk, or on an empty one.
 pub(super) struct PutBack {
     /// The later disk, which it had before.
     original: KeptDisk,
@@ -26,18 +31,20 @@ pub(super) struct PutBack {
     is_accepted: bool,
     /// A process has run on the old copy.
     pub(super) has_run: bool,
+    is_empty: bool,
 }
 
 impl Host {
     /// Its disk as it is now.
     pub(super) fn kept_disk(&self) -> KeptDisk {
-        KeptDisk { copy: self.disk.copy(), starts: self.starts, version: self.options.version }
+        let (version, host) = (self.options.version, self.options.host.uuid);
+        KeptDisk { copy: self.disk.copy(), starts: self.starts, version, host }
     }
 
     /// Records that a peer has accepted its process.
     pub fn is_let_in(&mut self) {
         if let Some(put_back) = &mut self.put_back {
-            put_back.is_accepted = true;
+            put_back.is_accepted = !put_back.is_empty;
         }
     }
 
@@ -65,8 +72,41 @@ impl Host {
         let original = self.kept_disk();
         self.disk.put_back(earlier.copy);
         (self.starts, self.options.version) = (earlier.starts, earlier.version);
-        self.put_back = Some(PutBack { original, is_refused: false, is_accepted: false, has_run: false });
+        self.put_back = Some(PutBack {
+            original,
+            is_refused: false,
+            is_accepted: false,
+            has_run: false,
+            is_empty: false,
+        });
         true
+    }
+
+    /// Gives a host that is down an empty disk. Returns whether it did.
+    pub fn empty(&mut self) -> bool {
+        assert!(self.process.is_none(), "no process uses the disk");
+        if self.put_back.is_some() {
+            return false;
+        }
+        let original = self.kept_disk();
+        self.disk.put_back(DiskCopy::default());
+        (self.starts, self.options.version) = (0, self.options.founding_version);
+        self.options.host.uuid = Uuid::from_u128(!original.host.as_u128());
+        self.put_back =
+            Some(PutBack { original, is_refused: false, is_accepted: false, has_run: false, is_empty: true });
+        true
+    }
+
+    /// Whether the registry, as its process knows it, has this host.
+    pub fn is_registered(&self) -> bool {
+        self.knows_host(self.node(), self.options.host.uuid)
+    }
+
+    /// Whether the registry, as its process knows it, has this number with this uuid.
+    pub fn knows_host(&self, node: NodeId, uuid: Uuid) -> bool {
+        let entry = self.process.as_ref().and_then(|process| process.node.host_entry(node));
+        let host = entry.and_then(|entry| entry.host.as_ref());
+        host.is_some_and(|host| host.info.uuid == uuid)
     }
 
     /// Whether it runs, or would run, on an old copy that no peer has accepted.
@@ -81,6 +121,7 @@ impl Host {
             assert!(self.process.is_none(), "no process uses the disk");
             self.disk.put_back(original.copy);
             (self.starts, self.options.version) = (original.starts, original.version);
+            self.options.host.uuid = original.host;
         }
     }
 }

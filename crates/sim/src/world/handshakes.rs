@@ -75,8 +75,8 @@ impl World<'_> {
     }
 
     /// A process introduces itself to another one, which dialed it or was dialed. Returns whether
-    /// it is accepted. One that was removed learns that. One on an old copy of its directory stops,
-    /// and that directory cannot be started again.
+    /// it is accepted. One that was removed learns that. One on an old copy of its directory, or on
+    /// an empty one, stops, and that directory cannot be started again.
     fn introduce(&mut self, node: NodeId, to: NodeId, (role, dialed): (HandshakeSide, Option<&str>)) -> bool {
         let (Some(introduction), true) = (self.host(node).introduction(), self.host(to).is_up()) else {
             return false;
@@ -91,19 +91,21 @@ impl World<'_> {
                 return true;
             }
             Err(HandshakeRefusal::Removed) => self.dismiss(node),
-            // It is not among the peers yet, or no longer: there is no connection until it is. Or
-            // it is at the address of another peer, or asks for a connection.
-            Err(
-                HandshakeRefusal::UnknownNode
-                | HandshakeRefusal::UnexpectedNode
-                | HandshakeRefusal::WrongDirection,
-            ) => {}
-            Err(refusal @ (HandshakeRefusal::Outdated | HandshakeRefusal::Duplicate)) => {
+            Err(refusal) if refusal.is_final(self.host(node).is_registered(), self.plan.deliberate) => {
                 self.note(&[24, node.0, to.0], || format!("node {to} refuses node {node}: {refusal:?}"));
                 self.host(node).is_refused();
                 self.crash(node, CrashKind::Process);
-                self.tally.old_copies_refused += 1;
+                self.tally.disks_refused += 1;
             }
+            // It is not among the peers yet, or no longer: there is no connection until it is. Or
+            // it is at the address of another peer, or asks for a connection. Or the other one is
+            // on an empty disk.
+            Err(
+                HandshakeRefusal::UnknownNode
+                | HandshakeRefusal::HostMismatch
+                | HandshakeRefusal::UnexpectedNode
+                | HandshakeRefusal::WrongDirection,
+            ) => {}
             Err(
                 refusal @ (HandshakeRefusal::ReleaseTooOld
                 | HandshakeRefusal::ReleaseTooNew

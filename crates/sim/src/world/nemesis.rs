@@ -273,6 +273,18 @@ impl Cluster for World<'_> {
         self.event_queue.after(Micros::MILLISECOND, SimEvent::Started(node));
     }
 
+    fn empty(&mut self, node: NodeId) {
+        let uuid = self.host(node).info().uuid;
+        if self.hosts.iter().any(|host| host.is_up() && !host.knows_host(node, uuid)) {
+            return;
+        }
+        self.crash(node, CrashKind::Process);
+        if self.host(node).empty() {
+            self.note(&[28, node.0], || format!("node {node} starts on an empty disk"));
+        }
+        self.event_queue.after(Micros::MILLISECOND, SimEvent::Started(node));
+    }
+
     fn get_disk_back(&mut self, node: NodeId) {
         if self.host(node).awaits_its_disk() {
             self.crash(node, CrashKind::Process);

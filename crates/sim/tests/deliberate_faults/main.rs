@@ -322,6 +322,20 @@ fn old_copy_believed_is_caught() {
     );
 }
 
+/// Checkers that notice that founders with empty disks have founded the cluster again.
+const FOUNDED_AGAIN: [&str; 7] =
+    ["agreement", "contradiction", "durability", "leaders", "linearizability", "operations", "replicas"];
+
+#[test]
+fn empty_founder_continues_is_caught() {
+    caught(Fault::EmptyFounderContinues, &FOUNDED_AGAIN);
+}
+
+#[test]
+fn empty_founder_votes_is_caught() {
+    caught(Fault::EmptyFounderVotes, &FOUNDED_AGAIN);
+}
+
 #[test]
 fn deposed_session_answered_is_caught() {
     caught(Fault::DeposedSessionAnswered, &["linearizability", "operations", "lineage"]);

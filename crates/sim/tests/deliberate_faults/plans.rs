@@ -22,6 +22,9 @@ pub fn plan(seed: u64, fault: Fault) -> Plan {
     if matches!(fault, Fault::SlowDiskIgnored | Fault::HangingDiskAwaited) {
         return Plan::draw_slow_disks(seed);
     }
+    if matches!(fault, Fault::EmptyFounderContinues | Fault::EmptyFounderVotes) {
+        return Plan::draw_empty_disks(seed);
+    }
     if matches!(
         fault,
         Fault::CallerLostInForward

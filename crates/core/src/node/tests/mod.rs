@@ -2,6 +2,7 @@
 //! covers faults.
 
 mod clocks;
+mod first_elections;
 mod flush;
 mod force_new_cluster;
 mod key_reports;
@@ -44,6 +45,7 @@ mod checkpoints;
 const REQUEST_TICKS: u64 = 50;
 /// Long enough for tests in which a node is down for other reasons.
 const DEAD_TICKS: u64 = 2_000;
+const FOUNDING_TICKS: u64 = 40;
 
 struct Cluster {
     nodes: Vec<Node>,
@@ -310,6 +312,7 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
             balance_ticks: 0,
             slow_request_ticks: REQUEST_TICKS / 2,
             access_stale_ticks: 3_000,
+            founding_ticks: FOUNDING_TICKS,
         },
         division: DIVISION,
         snapshot_log_bytes_min: 1 << 20,
