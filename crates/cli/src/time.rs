@@ -31,6 +31,14 @@ pub fn duration_s(text: &str) -> Result<u64, String> {
     parse().ok_or_else(|| format!("`{text}` is no duration: write one such as 90d, 12h, 30m or 60s"))
 }
 
+/// A number of seconds in the largest unit that measures it exactly, such as `36h` or `90s`.
+pub fn duration_text(seconds: u64) -> String {
+    let units = UNITS.iter().rev();
+    let (letter, unit_s) =
+        units.copied().find(|(_, unit_s)| seconds.is_multiple_of(*unit_s)).unwrap_or(('s', 1));
+    format!("{}{letter}", seconds / unit_s)
+}
+
 /// A time for which something lasts or is awaited, such as `1500ms`, `30s` or `0s`.
 ///
 /// # Errors
@@ -98,6 +106,7 @@ mod tests {
     fn durations_have_a_unit() {
         for (text, seconds) in [("1s", 1), ("30m", 1800), ("12h", 43_200), ("90d", 7_776_000)] {
             assert_eq!(duration_s(text), Ok(seconds), "{text}");
+            assert_eq!(duration_text(seconds), text);
         }
         for text in
             ["", "d", "90", "0d", "-1d", "+1d", "1.5h", "1w", "1 d", "40000d", "99999999999999999999s"]

@@ -55,7 +55,13 @@ pub fn run(args: &WatchKeysArgs) -> Result<(), CliError> {
             print_state(&client, args, &mut printer)?;
         }
         (is_wanted, has_begun, cursor) = (false, true, Some(next.to_owned()));
-        for change in found["changes"].as_array().into_iter().flatten() {
+        let changes = found["changes"].as_array().into_iter().flatten();
+        let mut changes = changes.cloned().collect::<Vec<_>>();
+        // The cursor is for all changes of the answer, so a program may go on from the last one.
+        if let Some(last) = changes.last_mut() {
+            last["cursor"] = next.into();
+        }
+        for change in &changes {
             printer.print(change)?;
         }
     }

@@ -185,7 +185,7 @@ pub struct WatchKeysArgs {
     /// Leave values out
     #[arg(long)]
     pub keys: bool,
-    /// Go on from this cursor of an answer of GET /v1/watch
+    /// Go on after this cursor, which is in lines of --output json; 'now' for changes from now on
     #[arg(long, value_name = "CURSOR")]
     pub after: Option<String>,
     /// End after so many lines

@@ -79,7 +79,7 @@ impl Change {
     /// Waits until the goal is reached; `limit` is the timeout of the whole command, which ends at
     /// `end`.
     fn wait(&mut self, end: Instant, limit: Duration) -> Result<(), CliError> {
-        let line = Line::begin();
+        let mut line = Line::begin();
         let goal = self.goal;
         let mut asked = Instant::now();
         let look = || {

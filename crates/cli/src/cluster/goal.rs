@@ -3,7 +3,7 @@
 
 /// A goal. Nodes and shards are given by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Goal {
+pub(crate) enum Goal {
     /// The node may vote.
     Votes(u64),
     /// The node follows in every shard, without a vote.

@@ -8,7 +8,7 @@ use tidelock_client::{Call, CliError, output};
 
 use crate::args::{ClientArgs, JoinTokenArgs};
 use crate::new_file::NewFile;
-use crate::time::duration_s;
+use crate::time::{duration_s, duration_text};
 
 pub(super) fn run(args: &JoinTokenArgs, client: &ClientArgs) -> Result<(), CliError> {
     let expires_in_s = args.lifetime.as_deref().map(duration_s).transpose();
@@ -20,14 +20,14 @@ pub(super) fn run(args: &JoinTokenArgs, client: &ClientArgs) -> Result<(), CliEr
     let file = args.out.as_deref().map(NewFile::create).transpose()?;
     let answer = asked.ask_for(201, &call)?;
     let issued: IssuedJoinToken = answer.json()?;
-    let hours = issued.expires_in_s.div_ceil(3600);
+    let lifetime = duration_text(issued.expires_in_s);
     let Some(file) = file else {
         output::answer(client.output, &answer, || Ok(issued.token.clone()))?;
-        let text = format!("join token {}, for one host within {hours} h; it is shown this once", issued.id);
+        let text = format!("join token {}, for one host within {lifetime}; it is shown this once", issued.id);
         output::progress(&text);
         return Ok(());
     };
     let path = file.path().display().to_string();
     file.write(&issued.token)?;
-    output::line(&format!("join token {} is in {path}, for one host within {hours} h", issued.id))
+    output::line(&format!("join token {} is in {path}, for one host within {lifetime}", issued.id))
 }

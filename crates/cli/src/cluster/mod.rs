@@ -8,7 +8,7 @@
 
 mod change;
 mod clients;
-mod goal;
+pub(crate) mod goal;
 mod join_token;
 mod node_selector;
 mod placement;

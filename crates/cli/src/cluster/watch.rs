@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use tidelock_api::cluster::Cluster;
 use tidelock_api::membership::Progress;
-use tidelock_client::{Call, CliError, Client, ClientOptions, NodeUrl};
+use tidelock_client::{Call, CliError, Client, ClientOptions, NodeUrl, output};
 
 /// Interval between polls: goals take election timeouts or seconds, and an answer costs a node
 /// little.
@@ -22,6 +22,12 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval between frames of the spinner.
 const SPINNER_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A change that takes longer than this says what it waits for.
+const FIRST_LINE_AFTER: Duration = Duration::from_secs(2);
+
+/// Minimum interval between two such lines.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Asks any reachable node.
 pub(super) struct Watch {
@@ -116,28 +122,57 @@ fn summary(missing: &[String]) -> String {
     }
 }
 
-/// A progress line on standard error, which disappears at the end. There is none if standard error
-/// is not a terminal.
-pub(super) struct Line(Option<ProgressBar>);
+/// What a change waits for, on standard error: on a terminal a line that disappears at the end,
+/// otherwise a line whenever it has changed.
+pub(super) enum Line {
+    /// The line of a terminal.
+    Spinner(ProgressBar),
+    /// Lines in a log.
+    Lines(Lines),
+}
 
 impl Line {
     /// Begins the line.
     pub fn begin() -> Line {
-        Line(io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{spinner} {wide_msg}");
-            let bar = ProgressBar::new_spinner()
-                .with_style(style.expect("invariant: the template is well formed"))
-                .with_finish(ProgressFinish::AndClear);
-            bar.enable_steady_tick(SPINNER_INTERVAL);
-            bar
-        }))
+        if !io::stderr().is_terminal() {
+            return Line::Lines(Lines { due: Instant::now() + FIRST_LINE_AFTER, last: String::new() });
+        }
+        let style = ProgressStyle::with_template("{spinner} {wide_msg}");
+        let bar = ProgressBar::new_spinner()
+            .with_style(style.expect("invariant: the template is well formed"))
+            .with_finish(ProgressFinish::AndClear);
+        bar.enable_steady_tick(SPINNER_INTERVAL);
+        Line::Spinner(bar)
     }
 
     /// Shows `text` from now on.
-    pub fn show(&self, text: &str) {
-        if let Some(bar) = &self.0 {
-            bar.set_message(text.to_owned());
+    pub fn show(&mut self, text: &str) {
+        match self {
+            Line::Spinner(bar) => bar.set_message(text.to_owned()),
+            Line::Lines(lines) => {
+                if lines.is_due(text, Instant::now()) {
+                    output::progress(&format!("waiting: {text}"));
+                }
+            }
         }
+    }
+}
+
+/// Which lines are written where there is no terminal: none of a change that is done soon, and not
+/// one for each step of a node that catches up.
+pub(super) struct Lines {
+    /// The next line is written at this time at the earliest.
+    due: Instant,
+    last: String,
+}
+
+impl Lines {
+    fn is_due(&mut self, text: &str, now: Instant) -> bool {
+        if now < self.due || text == self.last {
+            return false;
+        }
+        (self.due, self.last) = (now + LINE_INTERVAL, text.to_owned());
+        true
     }
 }
 
@@ -189,6 +224,18 @@ mod tests {
         assert!(shown.is_empty());
         let (outcome, _) = play(Duration::ZERO, vec![Ok(missing(&[]))]);
         assert!(outcome.expect("done").done, "one look is always taken");
+    }
+
+    #[test]
+    fn a_log_gets_a_line_when_a_wait_is_long_and_its_reason_changes() {
+        let begun = Instant::now();
+        let mut lines = Lines { due: begun + FIRST_LINE_AFTER, last: String::new() };
+        let mut is_due = |second, text| lines.is_due(text, begun + Duration::from_secs(second));
+        assert!(!is_due(1, "a"), "it may be done soon");
+        assert!(is_due(2, "a"));
+        assert!(!is_due(6, "b"), "too early");
+        assert!(is_due(7, "b"));
+        assert!(!is_due(60, "b"), "nothing new");
     }
 
     #[test]

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use tidelock_api::auth::Authentication;
-use tidelock_api::cluster::{Cluster, Host};
+use tidelock_api::cluster::{Cluster, Host, HostRole};
+use tidelock_api::membership::Progress;
 use tidelock_api::version::Version;
 use tidelock_client::{Call, CliError, Client, NodeUrl};
 
 use super::Finding;
 use crate::args::ClientArgs;
+use crate::cluster::goal::Goal;
 use crate::cluster::leaderless;
 use crate::cluster::voters::{node_list, voters};
 
@@ -52,14 +54,26 @@ pub(super) fn check(args: &ClientArgs) -> Result<Vec<Finding>, CliError> {
     }
     findings.extend(shared_addresses(&cluster));
     findings.extend(draining(&cluster));
+    for host in cluster.hosts.iter().filter(|host| host.standing == HostRole::Leaving) {
+        findings.push(leaving(&client, host.node)?);
+    }
     Ok(findings)
 }
 
 /// Warns of drained nodes: a drain lasts until an operator undoes it.
 fn draining(cluster: &Cluster) -> Option<Finding> {
-    let nodes: Vec<u64> = cluster.hosts.iter().filter(|host| host.draining).map(|host| host.node).collect();
+    let stays = |host: &&Host| host.draining && host.standing != HostRole::Leaving;
+    let nodes: Vec<u64> = cluster.hosts.iter().filter(stays).map(|host| host.node).collect();
     let message = format!("{} lead nothing, because of `tidelock cluster drain`", node_list(&nodes));
     (!nodes.is_empty()).then(|| Finding::warning("drained", message, MEMBERS))
+}
+
+/// Warns of a removal that was requested and is not done, and says what it waits for.
+fn leaving(client: &Client, node: u64) -> Result<Finding, CliError> {
+    let target = Goal::Gone(node).target();
+    let progress: Progress = client.ask_for(200, &Call::get(target))?.json()?;
+    let reason = progress.waiting_for.first().map_or("it is done any moment", String::as_str);
+    Ok(Finding::warning("leaving", format!("node {node} is being removed: {reason}"), MEMBERS))
 }
 
 /// The cluster as each of the given nodes sees it, or why it does not say.

@@ -123,7 +123,12 @@ impl CaCluster {
     }
 
     fn cannot_join(&self, node: usize, token: &Path) -> String {
-        self.refused(node, &self.join_flags(token).each_ref().map(String::as_str))
+        let flags = self.join_flags(token);
+        let output = self.command(node, &flags.each_ref().map(String::as_str)).output();
+        let output = output.expect("the binary starts");
+        // A service manager does not start it again.
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
     /// Runs a command as the administrator, against all nodes that run.
@@ -299,6 +304,8 @@ fn a_join_token_admits_one_host_of_one_cluster() {
     let path = cluster.path("changed");
     fs::write(&path, changed).expect("written");
     assert!(cluster.cannot_join(2, &path).contains("it does not have the form of a join token"));
+    let absent = cluster.cannot_join(2, &cluster.path("absent"));
+    assert!(absent.contains("--join-token-file: ") && absent.contains("No such file"), "{absent}");
     let short = cluster.join_token_for("1s");
     thread::sleep(Duration::from_millis(1500));
     let expired = cluster.cannot_join(2, &short);

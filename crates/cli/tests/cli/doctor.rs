@@ -46,6 +46,14 @@ fn a_healthy_cluster_has_no_failures_and_a_dead_node_is_named() {
     });
     assert!(messages(&found, "failure", "node 3")[0].contains("no node answers"), "{found:?}");
     assert_eq!(findings(&shell, &["--url", "http://127.0.0.1:1"]).0, Some(5));
+
+    // Node 3 would have to record the removal.
+    shell.done(&["cluster", "remove", "2", "--no-wait"]);
+    let found = eventually("the removal is recorded", || {
+        let found = findings(&shell, &[]).1;
+        (!messages(&found, "warning", "leaving").is_empty()).then_some(found)
+    });
+    assert!(messages(&found, "warning", "leaving")[0].starts_with("node 2 is being removed: "), "{found:?}");
 }
 
 #[test]

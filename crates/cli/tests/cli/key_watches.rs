@@ -141,6 +141,7 @@ fn the_command_prints_changes_while_slots_move() {
     shell.done(&["cluster", "rebalance"]);
     // Keys of slots that moved are printed again with the present state, never with an older one.
     let mut known = [0; 40];
+    let mut known_cursor = None;
     for round in 1..4 {
         for number in 0..40 {
             let target = format!("/v1/keys/key-{number:02}");
@@ -153,11 +154,19 @@ fn the_command_prints_changes_while_slots_move() {
             let value: i32 = change["val"].as_str().expect("a value").parse().expect("a number");
             assert!(value >= known[number], "{key} goes back to {value}");
             known[number] = value;
+            known_cursor = change["cursor"].as_str().map(str::to_owned).or(known_cursor);
         }
     }
     watch.end();
     let one = shell.done(&["watch", "key-05", "--key", "--state", "--count", "1"]);
     assert!(String::from_utf8_lossy(&one).starts_with("put key-05 = 3 (version "));
+    let state = shell.json(&["watch", "key-05", "--key", "--state", "--count", "1"]);
+    assert!(state["cursor"].is_null(), "keys that were there are no changes: {state}");
+    cluster.put(1, "/v1/keys/key-05", b"4");
+    let seen = known_cursor.expect("the last change has a cursor");
+    let change = shell.json(&["watch", "key-", "--after", &seen, "--count", "1"]);
+    assert_eq!((&change["key"], &change["val"]), (&json!("key-05"), &json!("4")));
+    assert!(change["cursor"].is_string(), "{change}");
     assert!(shell.failed(&["watch", "key-", "--after", "x"]).contains("after must be the cursor"));
     assert_eq!(json!(poll(&cluster, 2, "prefix=&wait=1ms")["reset"]), true);
 }

@@ -16,7 +16,7 @@ use tidelock_core::command::{AuthorityChange, Denial, Refusal};
 use tidelock_core::types::UnixMillis;
 use uuid::Uuid;
 
-use super::files::{CertificateDirectory, failed};
+use super::files::CertificateDirectory;
 use super::{NodeCertificateError, names};
 use crate::config::{HOST_BYTES_MAX, Settings};
 use crate::identity_store::IdentityStore;
@@ -40,7 +40,10 @@ pub(super) async fn enrol(
     files: &CertificateDirectory,
 ) -> Result<(), NodeCertificateError> {
     let path = settings.join_token_file.clone().ok_or(NodeCertificateError::NoJoinToken)?;
-    let text = fs::read(&path).map_err(|error| failed(&path, error))?;
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) => return Err(NodeCertificateError::JoinTokenFile { path, error }),
+    };
     let token = JoinTokenText::parse(text.trim_ascii());
     let token = token.map_err(|error| NodeCertificateError::JoinToken { path, error })?;
     files.begin()?;

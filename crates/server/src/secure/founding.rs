@@ -31,6 +31,10 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Generates the CA and the first certificate of this node.
 pub(super) fn make(settings: &Settings, files: &CertificateDirectory) -> Result<(), NodeCertificateError> {
+    if settings.advertise.peer.is_loopback() {
+        let peer = settings.advertise.peer.as_str();
+        tracing::info!(peer, "no node of another machine can join a new cluster at this address: see --peer");
+    }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let cluster_name = settings.founding_name().to_owned();
     let (authority, authority_key) = CertificateAuthority::new(&cluster_name, now)?;

@@ -60,6 +60,14 @@ pub enum NodeCertificateError {
          is, and start this host with --join-token-file FILE"
     )]
     NoJoinToken,
+    /// The file of the join token cannot be read.
+    #[error("--join-token-file: {}: {error}", path.display())]
+    JoinTokenFile {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
     /// The file does not contain a join token.
     #[error("--join-token-file: {}: {error}", path.display())]
     JoinToken {

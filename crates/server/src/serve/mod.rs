@@ -186,7 +186,10 @@ impl ServeError {
                 | ServeError::Secure(
                     NodeCertificateError::NotEmpty(_)
                         | NodeCertificateError::NoJoinToken
+                        | NodeCertificateError::JoinTokenFile { .. }
                         | NodeCertificateError::JoinToken { .. }
+                        // Members refuse a used or expired token again.
+                        | NodeCertificateError::Enrol(_)
                 )
                 | ServeError::AuditLog { .. }
                 | ServeError::SecretKeys(_)
