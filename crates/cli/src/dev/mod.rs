@@ -167,7 +167,7 @@ async fn start_and_watch(
         let environment = settings_in_environment();
         let command = node.map(|node| node.shell_command(&environment)).unwrap_or_default();
         say(&format!(
-            "{} is gone: {}. Start it again, in another terminal, with\n  {command}",
+            "{} is gone: {}. Start it again, in another terminal, which then also stops it, with\n  {command}",
             exit.node, exit.how
         ));
     }

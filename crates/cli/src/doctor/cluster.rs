@@ -50,7 +50,7 @@ pub(super) fn check(args: &ClientArgs) -> Result<Vec<Finding>, CliError> {
     findings.extend(authentication(&client)?);
     findings.extend(check_given(&views, &cluster));
     for host in &cluster.hosts {
-        findings.extend(node(&client, host, &cluster));
+        findings.extend(node((&client, &views), host, &cluster));
     }
     findings.extend(shared_addresses(&cluster));
     findings.extend(draining(&cluster));
@@ -240,7 +240,7 @@ fn authentication(client: &Client) -> Result<Option<Finding>, CliError> {
 }
 
 /// The readiness checks and warnings of one node of a cluster.
-fn node(client: &Client, host: &Host, cluster: &Cluster) -> Vec<Finding> {
+fn node((client, views): (&Client, &Views), host: &Host, cluster: &Cluster) -> Vec<Finding> {
     let name = format!("node {}", host.node);
     let Some(Ok(url)) = client.nodes().first().map(|asked| asked.at(&host.http_address)) else {
         return vec![Finding::warning(
@@ -249,6 +249,11 @@ fn node(client: &Client, host: &Host, cluster: &Cluster) -> Vec<Finding> {
             ADDRESSES,
         )];
     };
+    // A node that hangs is not asked twice.
+    let known = views.iter().find(|(asked, _)| *asked == url);
+    if let Some((_, Err(error @ CliError::Unreachable(_)))) = known {
+        return vec![Finding::failure(name, format!("{url}: {error}"), NODE_DOWN)];
+    }
     let client = client.of(vec![url.clone()]);
     let answer = match client.ask(&Call::get("/readyz?verbose=true")) {
         Ok(answer) => answer,

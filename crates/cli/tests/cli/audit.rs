@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::guarded::Guarded;
 use crate::harness::resp::{self, Client};
-use crate::harness::{Cluster, Options, eventually, tidelock};
+use crate::harness::{Cluster, Options, eventually, metric, tidelock};
 
 /// Caller, principal, action and subject of the newest records, the oldest first.
 fn records(guarded: &Guarded, node: usize, most: usize) -> Vec<Value> {
@@ -207,9 +207,7 @@ fn a_node_serves_on_when_its_audit_log_is_full() {
     }
     eventually("lost events are counted", || {
         let metrics = guarded.send(1, "GET /metrics", &guarded.admin, b"").text();
-        let lost =
-            metrics.lines().find_map(|line| line.strip_prefix("tidelock_audit_lost_total "))?.parse::<u64>();
-        (lost.expect("a number") >= 5).then_some(())
+        (metric(&metrics, "tidelock_audit_lost_total") >= 5).then_some(())
     });
     assert!(guarded.cluster.log(1).contains("events are missing in the audit log"));
     assert_eq!(guarded.send(1, "PUT /v1/keys/a", &guarded.admin, b"1").status, 201);

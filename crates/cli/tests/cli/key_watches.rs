@@ -9,7 +9,7 @@ use crate::harness::client::Raw;
 use crate::harness::process::Process;
 use crate::harness::resp::{Client, address_of};
 use crate::harness::shell::Shell;
-use crate::harness::{Cluster, eventually};
+use crate::harness::{Cluster, eventually, metric};
 
 /// Begins a stream of events at a node.
 fn stream(cluster: &Cluster, number: usize, query: &str) -> Raw {
@@ -181,10 +181,7 @@ fn a_stream_that_ends_is_no_open_connection_any_more() {
         client.write(request.as_bytes()).expect("a request");
         String::from_utf8(client.read().expect("an answer").1).expect("text")
     };
-    let open = |metrics: &str| {
-        let value = metrics.lines().find_map(|line| line.strip_prefix("tidelock_http_connections_open "));
-        value.expect("the number of connections").parse::<u64>().expect("a number")
-    };
+    let open = |metrics: &str| metric(metrics, "tidelock_http_connections_open");
     let watcher = stream(&cluster, 1, "prefix=");
     assert_eq!(open(&ask("GET /metrics")), 2);
     drop(watcher);

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::harness::client::Raw;
 use crate::harness::guarded::Guarded;
-use crate::harness::{Response, eventually};
+use crate::harness::{Response, eventually, metric};
 
 /// A principal whose role has these limits; its token.
 fn limited(guarded: &Guarded, name: &str, operations_per_s: Option<u64>, bytes_per_s: Option<u64>) -> String {
@@ -27,8 +27,7 @@ fn set_limits(guarded: &Guarded, name: &str, (operations_per_s, bytes_per_s): (O
 
 fn refused(guarded: &Guarded, node: usize) -> u64 {
     let metrics = guarded.send(node, "GET /metrics", &guarded.admin, b"").text();
-    let line = metrics.lines().find_map(|line| line.strip_prefix("tidelock_limited_requests_total "));
-    line.expect("the metric").parse().expect("a number")
+    metric(&metrics, "tidelock_limited_requests_total")
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use crate::harness::client::Raw;
 use crate::harness::resp::{self, address_of};
-use crate::harness::{Cluster, Options, eventually};
+use crate::harness::{self, Cluster, Options, eventually};
 
 /// The smallest limit that a node accepts. Three quarters of it are for large items.
 const LIMIT: u64 = 64 << 20;
@@ -24,10 +24,7 @@ fn start() -> Cluster {
 }
 
 fn metric(cluster: &Cluster, name: &str) -> u64 {
-    let text = cluster.get(1, "/metrics").text();
-    let value =
-        text.lines().find_map(|line| line.strip_prefix("tidelock_")?.strip_prefix(name)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("no {name} in {text}")).parse().expect("a number")
+    harness::metric(&cluster.get(1, "/metrics").text(), &format!("tidelock_{name}"))
 }
 
 fn used(cluster: &Cluster) -> u64 {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rustix::process::Signal;
 
 use crate::harness::client::Raw;
-use crate::harness::{Cluster, Options, eventually};
+use crate::harness::{Cluster, Options, eventually, metric};
 
 const WORKERS: usize = 3;
 
@@ -35,12 +35,6 @@ fn end(connection: &mut Raw) -> (u16, String) {
 fn ask(connection: &mut Raw, line: &str, body: &str) -> (u16, String) {
     begin(connection, line, body);
     end(connection)
-}
-
-/// The value of a metric with exactly these labels.
-fn metric(text: &str, name: &str) -> u64 {
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("no {name} in {text}")).parse().expect("a number")
 }
 
 #[test]

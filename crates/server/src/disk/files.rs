@@ -10,12 +10,13 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use tidelock_core::storage::disk::{Disk, DiskError, DiskErrorKind, DiskFile};
 
 use crate::descriptors::is_shortage;
@@ -211,7 +212,26 @@ fn failed(operation: &'static str, file: &str, error: &io::Error) -> DiskError {
         io::ErrorKind::ReadOnlyFilesystem => DiskErrorKind::ReadOnly,
         _ => DiskErrorKind::Other,
     };
-    DiskError { operation, file: file.to_owned(), reason: error.to_string(), kind }
+    let mut reason = error.to_string();
+    if error.kind() == io::ErrorKind::PermissionDenied
+        && let Some(owner) = owner(Path::new(file))
+    {
+        reason.push_str(&ownership(owner, geteuid().as_raw()));
+    }
+    DiskError { operation, file: file.to_owned(), reason, kind }
+}
+
+/// The user to whom a file belongs, or the next directory above it that can be looked at.
+fn owner(path: &Path) -> Option<u32> {
+    path.ancestors().find_map(|path| Some(fs::metadata(path).ok()?.uid()))
+}
+
+/// Who may use a file that this process may not use, if that is the likely reason.
+fn ownership(owner: u32, own: u32) -> String {
+    match owner == own {
+        true => String::new(),
+        false => format!("; it belongs to user {owner}, and this process runs as user {own}"),
+    }
 }
 
 #[cfg(test)]
@@ -272,6 +292,17 @@ mod tests {
         ] {
             assert_eq!(failed(operation, "f", &io::Error::from(error)).kind, kind, "{operation}: {error}");
         }
+    }
+
+    #[test]
+    fn a_denied_permission_names_the_owner() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = geteuid().as_raw();
+        assert_eq!(owner(&directory.path().join("not/there")), Some(own));
+        assert_eq!(ownership(own, own), "");
+        assert_eq!(ownership(0, 999), "; it belongs to user 0, and this process runs as user 999");
+        let denied = failed("open", "/", &io::Error::from(Errno::ACCESS)).reason;
+        assert!(denied.starts_with("Permission denied"), "{denied}");
     }
 
     #[test]

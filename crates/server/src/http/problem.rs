@@ -5,8 +5,8 @@
 
 use std::borrow::Cow;
 
-use hyper::StatusCode;
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::{Method, StatusCode};
 use tidelock_api::problem as api;
 pub(super) use tidelock_api::problem::ProblemKind;
 use tidelock_core::clients::Unanswered;
@@ -93,12 +93,17 @@ impl Problem {
         Problem::new(kind, format!("{rejection}; nothing was changed"))
     }
 
-    /// `allow` lists the methods of the path.
-    pub fn method_not_allowed(allow: &str) -> Problem {
+    /// `allow` lists the methods of the path, and `below` the paths below it that have this
+    /// method.
+    pub fn method_not_allowed(allow: &str, method: &Method, below: &[&str]) -> Problem {
         let methods = HeaderValue::from_str(allow).expect("invariant: methods are a header value");
+        let mut detail = format!("this path takes {allow}");
+        if !below.is_empty() {
+            detail.push_str(&format!("; {method} is for {}", below.join(", ")));
+        }
         Problem {
             kind: ProblemKind::MethodNotAllowed,
-            detail: Cow::Owned(format!("this path takes {allow}")),
+            detail: Cow::Owned(detail),
             extension: Some(Extension::Allow(methods)),
         }
     }

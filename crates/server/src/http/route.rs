@@ -59,8 +59,15 @@ pub(super) type Arguments<'a> = [&'a str; 2];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoRoute {
     NoSuchPath,
-    /// The path has other methods, listed as in `Allow`, of this part of the interface.
-    NoSuchMethod(String, Dialect),
+    /// The path has other methods.
+    NoSuchMethod {
+        /// Its methods, listed as in `Allow`.
+        allow: String,
+        /// The part of the interface to which it belongs.
+        dialect: Dialect,
+        /// The paths one segment below that have the method.
+        below: Vec<&'static str>,
+    },
 }
 
 /// First segments that are reserved for future interfaces.
@@ -113,7 +120,7 @@ impl<'a> Route<'a> {
     pub fn of(method: &Method, path: &'a str) -> Result<Route<'a>, NoRoute> {
         let routes = &*ROUTES;
         let method = if *method == Method::HEAD { &Method::GET } else { method };
-        let mut search = Search { method, others: Vec::new(), dialect: None };
+        let mut search = Search { method, others: Vec::new(), other: None };
         let start = (0, Arguments::default());
         let below = path.strip_prefix('/').and_then(|rest| search.below(&routes.tree, rest, start));
         let found = match below {
@@ -122,12 +129,26 @@ impl<'a> Route<'a> {
         };
         match found {
             Some(route) => Ok(route),
-            None => Err(match search.dialect {
+            None => Err(match search.other {
                 None => NoRoute::NoSuchPath,
-                Some(dialect) => NoRoute::NoSuchMethod(search.others.join(", "), dialect),
+                Some(entry) => NoRoute::NoSuchMethod {
+                    allow: search.others.join(", "),
+                    dialect: entry.endpoint.dialect(),
+                    below: paths_below(entry.path, method),
+                },
             }),
         }
     }
+}
+
+/// The paths one segment below `path` that have a method.
+fn paths_below(path: &str, method: &Method) -> Vec<&'static str> {
+    let is_below = |operation: &Operation| {
+        let segment = operation.path.strip_prefix(path).and_then(|rest| rest.strip_prefix('/'));
+        segment.is_some_and(|segment| !segment.contains(['/', '{']))
+            && operation.method.eq_ignore_ascii_case(method.as_str())
+    };
+    operations::all().into_iter().filter(is_below).map(|operation| operation.path).collect()
 }
 
 /// A search for the entry of a path with one method.
@@ -135,8 +156,8 @@ struct Search<'m> {
     method: &'m Method,
     /// Methods of entries whose path matches.
     others: Vec<&'static str>,
-    /// The part of the interface to which these entries belong.
-    dialect: Option<Dialect>,
+    /// The first of these entries.
+    other: Option<&'static RouteEntry>,
 }
 
 impl Search<'_> {
@@ -189,7 +210,7 @@ impl Search<'_> {
     fn among<'a>(&mut self, entries: &'static [RouteEntry], arguments: Arguments<'a>) -> Option<Route<'a>> {
         let found = entries.iter().find(|entry| entry.method == *self.method);
         if found.is_none() {
-            self.dialect = self.dialect.or(entries.first().map(|entry| entry.endpoint.dialect()));
+            self.other = self.other.or(entries.first());
             self.others.extend(entries.iter().flat_map(|entry| match entry.method {
                 Method::GET => &["GET", "HEAD"][..],
                 Method::PUT => &["PUT"],
@@ -434,10 +455,24 @@ mod tests {
         ] {
             let missing = found(&method, path);
             assert!(
-                matches!(&missing, Err(NoRoute::NoSuchMethod(found, _)) if found == allow),
+                matches!(&missing, Err(NoRoute::NoSuchMethod { allow: found, .. }) if found == allow),
                 "{missing:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_method_of_paths_below_is_shown_with_them() {
+        let below = |method: &Method, path| match Route::of(method, path) {
+            Err(NoRoute::NoSuchMethod { below, .. }) => below,
+            found => panic!("{found:?}"),
+        };
+        let atomics = ["/v1/atomics/{id}/compare-exchange", "/v1/atomics/{id}/exchange"];
+        let mut found = below(&Method::POST, "/v1/atomics/a/b");
+        found.sort_unstable();
+        assert_eq!(found, atomics);
+        assert!(below(&Method::PUT, "/v1/atomics/a").is_empty());
+        assert!(below(&Method::POST, "/v1/keys/a").is_empty());
     }
 
     #[test]

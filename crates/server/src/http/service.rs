@@ -343,7 +343,9 @@ fn checked_route<'a>(head: &'a Parts, route: &Result<Route<'a>, NoRoute>) -> Res
     let route = match route {
         Ok(route) => *route,
         Err(NoRoute::NoSuchPath) => return Err(Problem::no_such_route()),
-        Err(NoRoute::NoSuchMethod(allow, _)) => return Err(Problem::method_not_allowed(allow)),
+        Err(NoRoute::NoSuchMethod { allow, below, .. }) => {
+            return Err(Problem::method_not_allowed(allow, &head.method, below));
+        }
     };
     if !matches!(head.method, Method::GET | Method::HEAD)
         && let Some(query) = head.uri.query()
@@ -379,7 +381,9 @@ impl Interface {
             Ok(Route { endpoint, .. }) => {
                 Interface { dialect: endpoint.dialect(), is_of_registry: endpoint.is_of_registry() }
             }
-            Err(NoRoute::NoSuchMethod(_, dialect)) => Interface { dialect: *dialect, is_of_registry: false },
+            Err(NoRoute::NoSuchMethod { dialect, .. }) => {
+                Interface { dialect: *dialect, is_of_registry: false }
+            }
             Err(NoRoute::NoSuchPath) => {
                 let is_config = path.starts_with("/api/");
                 let dialect = if is_config { Dialect::Config } else { Dialect::Operations };

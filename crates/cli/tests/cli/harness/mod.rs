@@ -32,6 +32,12 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 /// Pause between two attempts of a poll.
 pub const PAUSE: Duration = Duration::from_millis(10);
 
+/// The value of a metric in an answer of `/metrics`; the name includes the labels.
+pub fn metric(text: &str, name: &str) -> u64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {name} in {text}")).parse().expect("a number")
+}
+
 /// Retries until `attempt` returns something; panics with `what` after [`DEADLINE`].
 pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
     within(DEADLINE, attempt).unwrap_or_else(|| panic!("not within {DEADLINE:?}: {what}"))
