@@ -153,7 +153,7 @@ test-suites: test-binaries ## Tests of others: of Redis itself, of redis-py and 
 .PHONY: night
 night: test-binaries ## What takes hours: fresh seeds, all faults, the soak, the fuzzers, and the tests of others
 	@failed=; \
-	for step in "sim SEEDS=20000" "sim SEEDS=2000 PLANS=--mixed-versions" test-metrics test-generated test-schemathesis test-suites test-deploy docs-site "chaos SECONDS=3600" soak fuzz; do \
+	for step in "sim SEEDS=20000" "sim SEEDS=2000 PLANS=--mixed-versions" "sim SEEDS=2000 PLANS=--empty-disks" test-metrics test-generated test-schemathesis test-suites test-deploy docs-site "chaos SECONDS=3600" soak fuzz; do \
 		echo "== make $$step"; \
 		$(MAKE) $$step || failed="$$failed; $$step"; \
 	done; \

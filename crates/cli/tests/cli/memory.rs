@@ -43,10 +43,16 @@ fn unread(address: SocketAddr, count: usize, request: &[u8]) -> Vec<TcpStream> {
     (0..count).map(connect).collect()
 }
 
-/// Waits until `is_full`, checks that other clients are served, closes the connections and waits
-/// until all memory is released.
-fn assert_bounded(cluster: &Cluster, greedy: Vec<TcpStream>, is_full: impl Fn(u64) -> bool) {
+/// Lets `connect` make clients that read nothing. Waits until `is_full`, which is given how many
+/// requests were refused since. Checks that other clients are served, closes the connections, and
+/// waits until all memory is released.
+fn assert_bounded(
+    cluster: &Cluster,
+    connect: impl FnOnce() -> Vec<TcpStream>,
+    is_full: impl Fn(u64) -> bool,
+) {
     let refused = metric(cluster, "client_memory_refusals_total");
+    let greedy = connect();
     eventually("the memory is used up", || {
         assert_eq!(cluster.get(1, "/v1/keys/small").body, b"1");
         let refused = metric(cluster, "client_memory_refusals_total") - refused;
@@ -71,7 +77,8 @@ fn is_any(refused: u64) -> bool {
 fn replies_that_nobody_reads_are_bounded() {
     let cluster = start();
     assert_eq!(metric(&cluster, "client_memory_limit_bytes"), LIMIT);
-    let resp = unread(address_of(cluster.address(1)), 40, "GET large\r\n".repeat(100).as_bytes());
+    let requests = "GET large\r\n".repeat(100);
+    let resp = || unread(address_of(cluster.address(1)), 40, requests.as_bytes());
     assert_bounded(&cluster, resp, is_any);
     assert!(cluster.log(1).contains("the memory for clients is used up"));
     let request = format!("GET {LARGE} HTTP/1.1\r\nhost: localhost\r\n\r\n");
@@ -82,7 +89,7 @@ fn replies_that_nobody_reads_are_bounded() {
         assert!(large.status == 200 || large.is_problem("overloaded"), "{}", large.status);
         (large.status == 503).then_some(())
     });
-    assert_bounded(&cluster, unread, |_| true);
+    assert_bounded(&cluster, || unread, |_| true);
 }
 
 #[test]
@@ -92,7 +99,7 @@ fn pages_and_documents_that_nobody_reads_are_bounded() {
         assert_eq!(cluster.put(1, &format!("/v1/keys/large{number}"), &vec![b'v'; 1 << 20]).status, 201);
     }
     let list = b"GET /v1/keys HTTP/1.1\r\nhost: localhost\r\n\r\n";
-    assert_bounded(&cluster, unread(cluster.address(1), 30, list), is_any);
+    assert_bounded(&cluster, || unread(cluster.address(1), 30, list), is_any);
     let value = "x".repeat(60_000);
     // More than the sockets of a connection take.
     let document: Vec<String> = (0..120).map(|number| format!("\"f{number}\":\"{value}\"")).collect();
@@ -101,10 +108,8 @@ fn pages_and_documents_that_nobody_reads_are_bounded() {
     let imported = cluster.send(1, import, &[], document.as_bytes());
     assert_eq!(imported.status, 200, "{}", imported.text());
     let watch = b"GET /api/namespaces/ns/containers/c/watch HTTP/1.1\r\nhost: localhost\r\n\r\n";
-    let watchers = unread(cluster.address(1), 40, watch);
     // No watcher is refused: a document waits until there is memory for it.
-    eventually("the memory is used up", || (used(&cluster) > LIMIT / 3).then_some(()));
-    assert_bounded(&cluster, watchers, |_| true);
+    assert_bounded(&cluster, || unread(cluster.address(1), 40, watch), |_| true);
 }
 
 #[test]
