@@ -1,5 +1,5 @@
 """Runs the programs of examples/ in three or four languages against a cluster of three nodes, also while the leader of their
-shard is killed and while they are paused for longer than their leases live. Ends with `N passed, M failed`.
+shard is killed and while they, or a node, are paused for longer than their leases live. Ends with `N passed, M failed`.
 
 usage: run.py TIDELOCK NODE DIRECTORY-OF-GO-PROGRAMS FIRST-PORT [PART-OF-A-NAME]
 """
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -172,6 +173,12 @@ class Examples:
         self.started.append(program)
         return program
 
+    def at(self, nodes, recipe, name, *arguments):
+        """The program in Python, with some of the nodes only."""
+        program = Program([sys.executable, EXAMPLES / recipe / f"{name}.py", ",".join(nodes), *map(str, arguments)])
+        self.started.append(program)
+        return program
+
     def caching(self, key):
         """The programs with a Redis client."""
         recipe, nodes = EXAMPLES / "client-side-caching", ",".join(self.cluster.resp)
@@ -224,6 +231,25 @@ def paused_holder(examples, cluster, language):
     holder.signal(signal.SIGCONT)
     holder.expect("the refusal", lambda line: line.startswith("refused"))
     holder.expect("the end", lambda line: line == "done")
+    assert cluster.value(f"%7B{name}%7Dcount") == "2"
+
+
+def hung_node(examples, cluster, language):
+    """A holder whose first node hangs for longer than its lease lives renews the lease at another one."""
+    name, hung_s = f"hung-{language}", 7
+    holder = examples.start(language, "distributed-lock", "lock", name, 1, hung_s - 1)
+    holder.expect("the lock", lambda line: line.startswith("holding"))
+    cluster.processes[0].send_signal(signal.SIGSTOP)
+    end = time.monotonic() + hung_s
+    try:
+        other = examples.at(cluster.http[1:], "distributed-lock", "lock", name, 1)
+        eventually("the node has hung for long enough", lambda: time.monotonic() > end)
+        assert other.last("holding") is None, other.lines
+    finally:
+        cluster.processes[0].send_signal(signal.SIGCONT)
+    holder.expect("the end", lambda line: line == "done")
+    assert holder.last("refused") is None, holder.lines
+    other.expect("the end of the next holder", lambda line: line == "done")
     assert cluster.value(f"%7B{name}%7Dcount") == "2"
 
 
@@ -433,7 +459,8 @@ def main(tidelock, node, go, port, part=""):
         examples = Examples(cluster, node, go)
         recipes = first_programs, lock, election, registry, flags, caches, transfers, configuration
         tests = [(test, with_kill) for test in recipes for with_kill in (False, True)]
-        tests += [(test, language) for test in (paused_holder, paused_leader) for language in examples.commands]
+        pauses = paused_holder, paused_leader, hung_node
+        tests += [(test, language) for test in pauses for language in examples.commands]
         tests += [(migration, source) for source in ("etcd", "consul", "redis")]
         for test, argument in tests:
             name = f"{test.__name__} ({argument})"
