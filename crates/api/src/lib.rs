@@ -39,6 +39,7 @@ pub mod locks;
 pub mod membership;
 pub mod metrics;
 pub mod problem;
+pub mod revisions;
 pub mod shards;
 pub mod slots;
 pub mod snapshots;

@@ -46,22 +46,22 @@ pub fn run(args: &WatchKeysArgs) -> Result<(), CliError> {
             }
             answer => answer?.accept(200)?,
         };
-        let found: Value = answer.json()?;
-        let next = found["cursor"].as_str().ok_or_else(|| answer.unintelligible("no cursor"))?;
+        let mut found: Value = answer.json()?;
+        let next =
+            found["cursor"].as_str().map(str::to_owned).ok_or_else(|| answer.unintelligible("no cursor"))?;
         if found["reset"] == true && (is_wanted || cursor.is_some()) {
             if cursor.is_some() {
                 eprintln!("changes may have been missed: the present keys follow");
             }
             print_state(&client, args, &mut printer)?;
         }
-        (is_wanted, has_begun, cursor) = (false, true, Some(next.to_owned()));
-        let changes = found["changes"].as_array().into_iter().flatten();
-        let mut changes = changes.cloned().collect::<Vec<_>>();
-        // The cursor is for all changes of the answer, so a program may go on from the last one.
-        if let Some(last) = changes.last_mut() {
+        (is_wanted, has_begun, cursor) = (false, true, Some(next.clone()));
+        // The cursor is the position after all changes of the answer, so only the last one gets it.
+        let changes = found["changes"].as_array_mut();
+        if let Some(last) = changes.and_then(|changes| changes.last_mut()) {
             last["cursor"] = next.into();
         }
-        for change in &changes {
+        for change in found["changes"].as_array().into_iter().flatten() {
             printer.print(change)?;
         }
     }

@@ -71,9 +71,11 @@ pub enum Fault {
     ReceiverClockUsed,
     /// A host whose disk was restored to an earlier state takes part again.
     OldCopyAccepted,
-    /// A founder on an empty directory goes on although a peer knows its number with another disk.
+    /// A founder with an empty directory keeps running after a peer whose registry has another uuid
+    /// for its number has refused it.
     EmptyFounderContinues,
-    /// A founder on an empty directory takes part in elections before its peers could refuse it.
+    /// A founder with an empty directory takes part in elections at once, before its peers could
+    /// refuse it.
     EmptyFounderVotes,
     /// Log batches are reported durable as soon as they are written, before any sync.
     DurableBeforeSync,

@@ -116,8 +116,8 @@ pub struct Timing {
     /// A node that has not confirmed the registry for this long refuses the requests of principals,
     /// because their permissions may have changed. At least 8.
     pub access_stale_ticks: u64,
-    /// A founder with an empty directory that is not connected to all other founders takes part in
-    /// no election for this long after its start. Longer than a peer that is alive needs to
+    /// How long after its start a founder with an empty directory waits for connections to all
+    /// other founders before it takes part in elections. Longer than a running peer needs to
     /// connect.
     pub founding_ticks: u64,
     /// A client request that takes longer is reported in [`Actions::slow`].

@@ -58,10 +58,10 @@ struct Arguments {
     #[arg(long, conflicts_with_all = ["slow_disks", "empty_disks"])]
     mixed_versions: bool,
     /// Found every cluster with one data shard that it divides by itself.
-    #[arg(long, conflicts_with_all = ["slow_disks", "mixed_versions"])]
+    #[arg(long, conflicts_with_all = ["slow_disks", "empty_disks", "mixed_versions"])]
     divided: bool,
     /// Let clients be principals whose permissions are granted and revoked during the run.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["slow_disks", "empty_disks", "mixed_versions", "divided"])]
     principals: bool,
     /// Number of concurrent runs; the number of processors if not given.
     #[arg(long)]
@@ -104,13 +104,13 @@ fn main() -> ExitCode {
 
 impl Arguments {
     fn plan(&self, seed: u64) -> Plan {
-        match (self.slow_disks, self.mixed_versions) {
-            (true, _) => Plan::draw_slow_disks(seed),
-            (_, true) => Plan::draw_mixed(seed),
-            _ if self.empty_disks => Plan::draw_empty_disks(seed),
-            _ if self.principals => Plan::draw_principals(seed),
-            _ if self.divided => Plan::draw_divided(seed),
-            _ => Plan::draw(seed),
+        match () {
+            () if self.slow_disks => Plan::draw_slow_disks(seed),
+            () if self.mixed_versions => Plan::draw_mixed(seed),
+            () if self.empty_disks => Plan::draw_empty_disks(seed),
+            () if self.principals => Plan::draw_principals(seed),
+            () if self.divided => Plan::draw_divided(seed),
+            () => Plan::draw(seed),
         }
     }
 }

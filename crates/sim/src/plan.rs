@@ -212,15 +212,7 @@ impl Plan {
         let nodes = *choose(random, &[3, 3, 5]);
         let data_shards = random.u64(1..=2);
         let duration = Micros::SECOND * 30;
-        let load = Load {
-            clients: random.usize(4..=12),
-            pause_max: Micros::MILLISECOND * random.u64(1..=100),
-            client_timeout: Micros::MILLISECOND * random.u64(100..=1_000),
-            config_per_mille: 0,
-            importers: 0,
-            backup_clients: 0,
-            ..drawn.load
-        };
+        let load = draw_steady_load(drawn.load, random);
         Plan {
             nodes,
             data_shards,
@@ -242,11 +234,17 @@ impl Plan {
         let random = &mut generator(seed, "empty disks");
         let drawn = Plan::draw(seed);
         let nodes = *choose(random, &[2, 3, 3, 5]);
+        let data_shards = random.u64(1..=2);
         let duration = Micros::SECOND * 15;
         Plan {
             nodes,
+            data_shards,
+            // As for slow disks: the check of availability is in force while no founder is down.
+            replicas: None,
+            load: draw_steady_load(drawn.load, random),
             duration,
-            timing: draw_timing(random.u64(15..30), drawn.timing.tick_ms, random),
+            // Often an election takes less time than a peer needs to connect and refuse.
+            timing: draw_timing(random.u64(30..60), random.u64(5..=50), random),
             conditions: draw_calm_network(random),
             faults: faults::draw_empty_disks(nodes, duration, random),
             operator_actions: Vec::new(),
@@ -472,6 +470,20 @@ fn draw_timing(request_ticks: u64, tick_ms: u64, random: &mut fastrand::Rng) -> 
         slow_request_ticks: request_ticks / 2,
         access_stale_ticks: ACCESS_STALE_TICKS,
         founding_ticks: FOUNDERS_AWAITED_MS.div_ceil(tick_ms),
+    }
+}
+
+/// A load that writes keys of every shard often enough for
+/// [`availability`](crate::checkers::availability), which expects acknowledgements.
+fn draw_steady_load(drawn: Load, random: &mut fastrand::Rng) -> Load {
+    Load {
+        clients: random.usize(4..=12),
+        pause_max: Micros::MILLISECOND * random.u64(1..=100),
+        client_timeout: Micros::MILLISECOND * random.u64(100..=1_000),
+        config_per_mille: 0,
+        importers: 0,
+        backup_clients: 0,
+        ..drawn
     }
 }
 

@@ -14,7 +14,7 @@ use tidelock_client::{Call, CliError, Client, Response, output};
 use super::goal::Goal;
 use super::node_selector;
 use super::retry;
-use super::watch::{self, Line, Watch};
+use super::watch::{self, ProgressLine, Watch};
 use crate::args::{ClientArgs, NodeSelector, Output, WaitArgs};
 
 /// A leader abandons a transfer after an election timeout, so the request is repeated at this
@@ -79,7 +79,7 @@ impl Change {
     /// Waits until the goal is reached; `limit` is the timeout of the whole command, which ends at
     /// `end`.
     fn wait(&mut self, end: Instant, limit: Duration) -> Result<(), CliError> {
-        let mut line = Line::begin();
+        let mut line = ProgressLine::begin();
         let goal = self.goal;
         let mut asked = Instant::now();
         let look = || {

@@ -122,35 +122,38 @@ fn summary(missing: &[String]) -> String {
     }
 }
 
-/// What a change waits for, on standard error: on a terminal a line that disappears at the end,
-/// otherwise a line whenever it has changed.
-pub(super) enum Line {
-    /// The line of a terminal.
+/// Shows on standard error what a change waits for: on a terminal as a line that disappears at the
+/// end, otherwise as a line whenever the reason has changed.
+pub(super) enum ProgressLine {
+    /// Standard error is a terminal.
     Spinner(ProgressBar),
-    /// Lines in a log.
-    Lines(Lines),
+    /// Standard error is a file or a pipe.
+    Log(ProgressLog),
 }
 
-impl Line {
+impl ProgressLine {
     /// Begins the line.
-    pub fn begin() -> Line {
+    pub fn begin() -> ProgressLine {
         if !io::stderr().is_terminal() {
-            return Line::Lines(Lines { due: Instant::now() + FIRST_LINE_AFTER, last: String::new() });
+            return ProgressLine::Log(ProgressLog {
+                due: Instant::now() + FIRST_LINE_AFTER,
+                last: String::new(),
+            });
         }
         let style = ProgressStyle::with_template("{spinner} {wide_msg}");
         let bar = ProgressBar::new_spinner()
             .with_style(style.expect("invariant: the template is well formed"))
             .with_finish(ProgressFinish::AndClear);
         bar.enable_steady_tick(SPINNER_INTERVAL);
-        Line::Spinner(bar)
+        ProgressLine::Spinner(bar)
     }
 
     /// Shows `text` from now on.
     pub fn show(&mut self, text: &str) {
         match self {
-            Line::Spinner(bar) => bar.set_message(text.to_owned()),
-            Line::Lines(lines) => {
-                if lines.is_due(text, Instant::now()) {
+            ProgressLine::Spinner(bar) => bar.set_message(text.to_owned()),
+            ProgressLine::Log(log) => {
+                if log.is_due(text, Instant::now()) {
                     output::progress(&format!("waiting: {text}"));
                 }
             }
@@ -158,15 +161,15 @@ impl Line {
     }
 }
 
-/// Which lines are written where there is no terminal: none of a change that is done soon, and not
-/// one for each step of a node that catches up.
-pub(super) struct Lines {
+/// Limits the lines that are written where there is no terminal: none about a change that is done
+/// soon, and not one for each step of a node that catches up.
+pub(super) struct ProgressLog {
     /// The next line is written at this time at the earliest.
     due: Instant,
     last: String,
 }
 
-impl Lines {
+impl ProgressLog {
     fn is_due(&mut self, text: &str, now: Instant) -> bool {
         if now < self.due || text == self.last {
             return false;
@@ -229,8 +232,8 @@ mod tests {
     #[test]
     fn a_log_gets_a_line_when_a_wait_is_long_and_its_reason_changes() {
         let begun = Instant::now();
-        let mut lines = Lines { due: begun + FIRST_LINE_AFTER, last: String::new() };
-        let mut is_due = |second, text| lines.is_due(text, begun + Duration::from_secs(second));
+        let mut log = ProgressLog { due: begun + FIRST_LINE_AFTER, last: String::new() };
+        let mut is_due = |second, text| log.is_due(text, begun + Duration::from_secs(second));
         assert!(!is_due(1, "a"), "it may be done soon");
         assert!(is_due(2, "a"));
         assert!(!is_due(6, "b"), "too early");

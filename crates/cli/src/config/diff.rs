@@ -9,9 +9,8 @@ use std::io;
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 use similar::TextDiff;
-use tidelock_api::config::{
-    ContainerDiff, Content, Done, InheritedChange, ItemChange, Json, NamespaceDiff, PreviewedDocument,
-};
+use tidelock_api::config::{Content, Done, InheritedChange, ItemChange, Json, PreviewedDocument};
+use tidelock_api::revisions::{ContainerDiff, NamespaceDiff};
 use tidelock_client::{CliError, keys, output};
 
 use super::{Session, Target, show};

@@ -1,7 +1,7 @@
 //! Namespaces that inherit from others: their relations, comparison, and promotion.
 
-use tidelock_api::config::NamespaceDiff;
 use tidelock_api::environments::{Inheritance, ParentsRequest, PromoteRequest, ProtectionRequest};
+use tidelock_api::revisions::NamespaceDiff;
 use tidelock_client::http::Method;
 use tidelock_client::{Call, CliError, output};
 

@@ -26,9 +26,10 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tidelock_api::config::{
-    ConfigError, ContainerContent, ContainerPage, Done, FieldContent, History, Key, Pair, PairPage,
-    PolicyRequest, Refers, RollbackRequest, SearchMatch, SearchPage, Success,
+    ConfigError, ContainerContent, ContainerPage, Done, FieldContent, Key, Pair, PairPage, PolicyRequest,
+    Refers, RollbackRequest, SearchMatch, SearchPage, Success,
 };
+use tidelock_api::revisions::History;
 use tidelock_client::http::Method;
 use tidelock_client::{Call, CliError, Client, Response, keys, output};
 

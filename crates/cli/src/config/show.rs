@@ -1,11 +1,12 @@
 //! Configuration as tables for people.
 
 use tidelock_api::config::{
-    BlamedValue, ContainerContent, Content, FieldContent, History, ItemChange, Key, ListedContainer,
-    Namespace, Pair, Policy, Revision, SearchMatch,
+    BlamedValue, ContainerContent, Content, FieldContent, ItemChange, Key, ListedContainer, Namespace, Pair,
+    Policy, SearchMatch,
 };
 use tidelock_api::drafts::{ListedDraft, Stamp};
 use tidelock_api::environments::Inheritance;
+use tidelock_api::revisions::{History, Revision};
 use tidelock_client::{keys, output};
 
 use crate::time::rfc3339;

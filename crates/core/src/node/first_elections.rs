@@ -1,16 +1,17 @@
 //! The first elections of a founder with an empty directory.
 //!
-//! Owns how long such a founder neither votes nor stands for election. It may be new, or its disk
-//! may be lost or not mounted, which only its peers can know: one that knows its disk refuses it
-//! ([`crate::handshake`]), and its process stops. If founders with empty directories elected a
-//! leader before that, a majority of them would found the cluster again, without its data.
+//! Owns for how long such a founder neither votes nor stands for election. It cannot tell whether
+//! the cluster is new, or whether its disk was lost or is not mounted. Its peers can: one whose
+//! registry has another uuid for its number refuses the handshake, and the founder stops
+//! ([`crate::handshake`]). But two of three founders with empty directories could elect a leader
+//! before that, and serve an empty cluster under the id of the old one.
 //!
-//! So it waits until it is connected to all other founders, which then have accepted it, or for as
-//! long as a peer that is alive needs to refuse it. After that time it takes part without the
-//! founders that it has not reached, so that a cluster can be founded by a majority.
+//! So the founder waits until it is connected to all other founders, because a connection means
+//! that both sides have accepted the handshake. It waits for [`Timing::founding_ticks`] at most, so
+//! that a majority can found a cluster while the other founders are down. A majority with empty
+//! directories that reaches none of the others in that time still founds the cluster again.
 //!
-//! What this cannot prevent: a majority of founders with empty directories that reaches none of the
-//! others in that time founds the cluster again.
+//! [`Timing::founding_ticks`]: crate::event::Timing::founding_ticks
 
 use alloc::collections::BTreeSet;
 
@@ -21,16 +22,18 @@ use crate::raft::Group;
 use crate::storage::{RecoveredShard, RecoveredShards};
 use crate::types::{NodeId, Ticks};
 
-/// What a founder with an empty directory still waits for.
+/// The founders for which this node waits before it takes part in elections.
 #[derive(Debug)]
 pub(super) struct FirstElections {
-    /// The founders to which it was not connected yet. Empty once it takes part in elections.
+    /// The founders to which this node has not been connected yet. Empty if it takes part in
+    /// elections.
     awaited: BTreeSet<NodeId>,
+    /// When it takes part in any case.
     until: Ticks,
 }
 
 impl FirstElections {
-    /// At the start of a node with what is on its disk.
+    /// The state of a node that starts with these options and this content of its disk.
     pub(super) fn begin(options: &NodeOptions, recovered: &RecoveredShards) -> FirstElections {
         let founders = 1..=options.founders.len() as u64;
         let own = options.host.node.0;
@@ -49,14 +52,14 @@ impl FirstElections {
 }
 
 impl Node {
-    /// This node and a peer have accepted each other.
+    /// Handles a new connection to a peer: both sides have accepted the handshake.
     pub(super) fn founder_linked(&mut self, peer: NodeId) {
         if self.first_elections.awaited.remove(&peer) && !self.first_elections.are_held() {
             self.groups.for_each(Group::allow_elections);
         }
     }
 
-    /// Handles a tick: no longer waits for founders that are not reached.
+    /// Handles a tick: stops waiting once the time is over.
     pub(super) fn tick_first_elections(&mut self) {
         if self.first_elections.are_held() && self.now >= self.first_elections.until {
             self.first_elections.awaited.clear();

@@ -45,8 +45,8 @@ enum Closing {
 }
 
 impl LocalReplicas {
-    /// The replicas with which a node starts: those of its founding, and those on its disk. They
-    /// take part in elections at once, unless these are held.
+    /// The replicas with which a node starts: those of its founding, and those on its disk. If
+    /// `elections_held` is set, they take part in no election until [`Group::allow_elections`].
     pub(super) fn begin(
         options: &NodeOptions,
         mut recovered: RecoveredShards,

@@ -1,9 +1,9 @@
 //! When a replica stands for election, and to which one it transfers its leadership.
 //!
-//! Owns the election timeout, the hasty election after a broken connection, and that a replica of a
-//! founder that may have lost its disk takes part in no election. [`super::stalls`] owns which
-//! ticks count on a disk that should not lead, and when such a leader gives up its leadership. The
-//! engine owns votes.
+//! Owns the election timeout, the hasty election after a broken connection, and the state in which
+//! a replica takes part in no election (`node::first_elections` decides when). On a stalled or slow
+//! disk, [`super::stalls`] decides which ticks count towards the timeout, and when a leader
+//! transfers its leadership. The engine owns votes.
 
 use raft::StateRole;
 use raft::eraftpb::{Message, MessageType};

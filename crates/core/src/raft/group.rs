@@ -85,7 +85,8 @@ pub struct Group {
     pub(super) raft: RawNode<LogStore>,
     /// The applied state, which only `ready` advances and only `snapshots` replaces.
     pub(super) applied: Applied,
-    /// When it stands for election, and whether it takes part in elections, which `elections` says.
+    /// The election timer, and whether this replica takes part in elections. Only `elections`
+    /// changes it.
     pub(super) election: ElectionTimer,
     /// The members, which change only together with `applied`.
     pub(super) members: Members,

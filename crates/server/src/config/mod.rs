@@ -104,9 +104,9 @@ pub const TICK_MS_MIN: u64 = 5;
 /// Minimum time between two leaderships that are transferred for balance. Long, because each
 /// transfer costs clients of the shard some milliseconds.
 const BALANCE_INTERVAL: Duration = Duration::from_secs(60);
-/// How long a founder with an empty directory waits for founders that are not reached: the longest
-/// backoff and the timeout of an attempt ([`crate::transport::attempt`]), so that each founder that
-/// is alive has tried to connect.
+/// How long a founder with an empty directory waits for connections to all other founders: the
+/// longest backoff and the timeout of one attempt ([`crate::transport::attempt`]), so that each
+/// founder that runs has tried to connect.
 const FOUNDERS_AWAITED: Duration = Duration::from_secs(3);
 /// Interval between two reports of a node's load to the leader of the prime shard. A frame of some
 /// bytes, so it could be shorter; no division is urgent.

@@ -213,25 +213,25 @@ fn failed(operation: &'static str, file: &str, error: &io::Error) -> DiskError {
         _ => DiskErrorKind::Other,
     };
     let mut reason = error.to_string();
-    if error.kind() == io::ErrorKind::PermissionDenied
-        && let Some(owner) = owner(Path::new(file))
-    {
-        reason.push_str(&ownership(owner, geteuid().as_raw()));
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        reason.push_str(&foreign_owner(owner(Path::new(file)), geteuid().as_raw()));
     }
     DiskError { operation, file: file.to_owned(), reason, kind }
 }
 
-/// The user to whom a file belongs, or the next directory above it that can be looked at.
+/// The user id of the owner of a file, or of the nearest directory above it that this process may
+/// look at.
 fn owner(path: &Path) -> Option<u32> {
     path.ancestors().find_map(|path| Some(fs::metadata(path).ok()?.uid()))
 }
 
-/// Who may use a file that this process may not use, if that is the likely reason.
-fn ownership(owner: u32, own: u32) -> String {
-    match owner == own {
-        true => String::new(),
-        false => format!("; it belongs to user {owner}, and this process runs as user {own}"),
-    }
+/// The end of an error about a file of another user: the user ids of its owner and of this process.
+/// Empty if the owner is unknown or runs this process.
+fn foreign_owner(owner: Option<u32>, own: u32) -> String {
+    let other = owner.filter(|owner| *owner != own);
+    other.map_or_else(String::new, |owner| {
+        format!("; it belongs to user {owner}, and this process runs as user {own}")
+    })
 }
 
 #[cfg(test)]
@@ -299,8 +299,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let own = geteuid().as_raw();
         assert_eq!(owner(&directory.path().join("not/there")), Some(own));
-        assert_eq!(ownership(own, own), "");
-        assert_eq!(ownership(0, 999), "; it belongs to user 0, and this process runs as user 999");
+        assert_eq!((foreign_owner(Some(own), own), foreign_owner(None, own)), Default::default());
+        assert_eq!(foreign_owner(Some(0), 999), "; it belongs to user 0, and this process runs as user 999");
         let denied = failed("open", "/", &io::Error::from(Errno::ACCESS)).reason;
         assert!(denied.starts_with("Permission denied"), "{denied}");
     }

@@ -211,8 +211,8 @@ impl FaultKind for OldCopy {
     }
 }
 
-/// A founder starts on an empty disk, as if its own were not mounted. A peer that knows its own
-/// refuses it, and it stops; it gets its disk back when the fault is relieved.
+/// A founder starts on an empty disk, as if its own were not mounted. A peer whose registry has the
+/// uuid of its own disk refuses it, and it stops. It gets its disk back when the fault is relieved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmptyDisk {
     /// The host whose disk is replaced.
@@ -224,8 +224,9 @@ impl FaultKind for EmptyDisk {
         EmptyDisk { target: Target::draw(severity, random) }
     }
 
-    /// Only in plans without other faults. Beside them, a majority with empty disks may reach no
-    /// host that knows theirs, and found the cluster again, which nothing can prevent.
+    /// Only in plans without other faults. A partition could separate a majority with empty disks
+    /// from all hosts that would refuse it. It would then found the cluster again, as documented in
+    /// `tidelock_core`.
     fn is_possible(_: &Severity) -> bool {
         false
     }

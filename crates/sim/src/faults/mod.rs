@@ -81,7 +81,8 @@ pub(crate) trait Cluster {
     /// start.
     fn put_back(&mut self, node: NodeId);
 
-    /// A founder starts on an empty disk, if every host that is up knows its own.
+    /// A founder starts on an empty disk, if the registry of every host that is up has the uuid of
+    /// its own.
     fn empty(&mut self, node: NodeId);
 
     /// A host that runs on another disk, and that a peer has refused, gets its disk back.
@@ -383,7 +384,7 @@ pub fn draw_slow_disks(
     faults
 }
 
-/// Draws times at which some founders, but not all, start on empty disks.
+/// Draws faults in which some founders at a time, but not all, start on empty disks.
 pub fn draw_empty_disks(nodes: u64, until: Micros, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
     let mut faults = Vec::new();
     let mut at = Micros::MILLISECOND * random.u64(1_000..4_000);

@@ -439,9 +439,8 @@ impl Host {
         is_wanted: bool,
     ) -> Result<(), HandshakeRefusal> {
         let own = self.introduction().expect("invariant: a process judges");
-        let host_entry = self.process.as_ref().and_then(|process| process.node.host_entry(peer.node));
-        let known_host = host_entry.and_then(|entry| entry.host.as_ref()).map(|host| host.info.uuid);
-        let known = KnownPeer { is_removed: self.has_removed(peer.node), host: known_host, is_wanted };
+        let (is_removed, host) = (self.has_removed(peer.node), self.known_uuid(peer.node));
+        let known = KnownPeer { is_removed, host, is_wanted };
         let mut starts = KnownStarts::new(std::mem::take(&mut self.known_starts), self.options.faults);
         let judged = own.judge(peer, role, known, &starts);
         let connected = judged.and_then(|()| Ok(starts.connect(peer.node, peer.known_start()).map(drop)?));

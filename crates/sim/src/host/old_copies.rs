@@ -31,6 +31,7 @@ pub(super) struct PutBack {
     is_accepted: bool,
     /// A process has run on the old copy.
     pub(super) has_run: bool,
+    /// The disk was empty. Such a disk is never kept, even if a peer has accepted its process.
     is_empty: bool,
 }
 
@@ -97,25 +98,24 @@ impl Host {
         true
     }
 
-    /// Whether the registry, as its process knows it, has this host.
+    /// Whether the registry that its process has applied contains this host.
     pub fn is_registered(&self) -> bool {
-        self.knows_host(self.node(), self.options.host.uuid)
+        self.known_uuid(self.node()) == Some(self.options.host.uuid)
     }
 
-    /// Whether the registry, as its process knows it, has this number with this uuid.
-    pub fn knows_host(&self, node: NodeId, uuid: Uuid) -> bool {
-        let entry = self.process.as_ref().and_then(|process| process.node.host_entry(node));
-        let host = entry.and_then(|entry| entry.host.as_ref());
-        host.is_some_and(|host| host.info.uuid == uuid)
+    /// The uuid of a node number in the registry that its process has applied.
+    pub fn known_uuid(&self, node: NodeId) -> Option<Uuid> {
+        let entry = self.process.as_ref()?.node.host_entry(node)?;
+        Some(entry.host.as_ref()?.info.uuid)
     }
 
-    /// Whether it runs, or would run, on an old copy that no peer has accepted.
+    /// Whether its disk is empty, or an old copy, and no peer has accepted it yet.
     pub fn awaits_its_disk(&self) -> bool {
         self.put_back.as_ref().is_some_and(|put_back| !put_back.is_accepted)
     }
 
-    /// Gives a host that was put back its later disk again, unless a peer has accepted the old
-    /// copy: then that is its disk from now on.
+    /// Gives a host on another disk its own again, unless a peer has accepted an old copy: then
+    /// that is its disk from now on.
     pub fn get_disk_back(&mut self) {
         if let Some(PutBack { original, is_accepted: false, .. }) = self.put_back.take() {
             assert!(self.process.is_none(), "no process uses the disk");

@@ -275,7 +275,7 @@ impl Cluster for World<'_> {
 
     fn empty(&mut self, node: NodeId) {
         let uuid = self.host(node).info().uuid;
-        if self.hosts.iter().any(|host| host.is_up() && !host.knows_host(node, uuid)) {
+        if self.hosts.iter().any(|host| host.is_up() && host.known_uuid(node) != Some(uuid)) {
             return;
         }
         self.crash(node, CrashKind::Process);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
-use tidelock_api::config as api;
 use tidelock_api::etag::{self, EntityTag};
+use tidelock_api::{config as api, revisions};
 use tidelock_core::command::config::{Content, Export, Found, HistoryPage, Item, Name, Selection, Value};
 use tidelock_core::command::{Page, Read};
 use tidelock_core::limits;
@@ -263,7 +263,7 @@ pub(super) struct AtRevision<T> {
 pub(super) fn show_namespace_diff(
     before: &AtRevision<Export>,
     after: &AtRevision<Export>,
-) -> api::NamespaceDiff {
+) -> revisions::NamespaceDiff {
     let content = |export: &Export, item: &Item| match item {
         Item::Pair(key) => export.pairs.get(key).cloned().map(Content::Pair),
         Item::Container(key) => export.containers.get(key).cloned().map(Content::Container),
@@ -278,7 +278,7 @@ pub(super) fn show_namespace_diff(
         let differs = !is_same(was.as_ref(), is.as_ref());
         differs.then(|| show::item_change(&item, was.as_ref(), is.as_ref(), HistoryDetail::Contents))
     });
-    api::NamespaceDiff { from: before.revision, to: after.revision, changes: changes.collect() }
+    revisions::NamespaceDiff { from: before.revision, to: after.revision, changes: changes.collect() }
 }
 
 /// Compares the content that is shown, not the revision that wrote it.
@@ -320,10 +320,10 @@ pub(super) async fn container_diff<S: Store>(
 fn show_container_diff(
     before: &AtRevision<Option<&Value>>,
     after: &AtRevision<Option<&Value>>,
-) -> api::ContainerDiff {
+) -> revisions::ContainerDiff {
     let mut changes = Vec::new();
     compare(&mut Vec::new(), before.content, after.content, &mut changes);
-    api::ContainerDiff {
+    revisions::ContainerDiff {
         from: before.revision,
         to: after.revision,
         before: show::value(before.content),
@@ -351,7 +351,7 @@ fn compare(
     path: &mut Vec<String>,
     before: Option<&Value>,
     after: Option<&Value>,
-    out: &mut Vec<api::PathChange>,
+    out: &mut Vec<revisions::PathChange>,
 ) {
     match (before, after) {
         (Some(Value::Dict(was)), Some(Value::Dict(is))) => {
@@ -363,7 +363,7 @@ fn compare(
             }
         }
         (was, is) if was == is => {}
-        (before, after) => out.push(api::PathChange {
+        (before, after) => out.push(revisions::PathChange {
             path: path.clone(),
             action: action(before, after).into(),
             before: show::value(before),

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use tidelock_api::{config as api, drafts, environments};
+use tidelock_api::{config as api, drafts, environments, revisions};
 use tidelock_core::clients::watcher::{WatchEvent, WatchScope};
 use tidelock_core::command::config::{
     Action, Blame, ConfigPreview, ConfigWritten, Container, Content, Draft, DraftView, Field, Found,
@@ -122,8 +122,8 @@ pub(super) fn namespace(name: &Name, view: &NamespaceView) -> api::Namespace {
 }
 
 /// A page of history.
-pub(super) fn history(page: &HistoryPage, detail: HistoryDetail) -> api::History {
-    api::History {
+pub(super) fn history(page: &HistoryPage, detail: HistoryDetail) -> revisions::History {
+    revisions::History {
         revision: page.revision,
         oldest: page.oldest,
         revisions: page.revisions.iter().map(|view| revision(view, detail)).collect(),
@@ -131,7 +131,7 @@ pub(super) fn history(page: &HistoryPage, detail: HistoryDetail) -> api::History
     }
 }
 
-fn revision(view: &RevisionView, detail: HistoryDetail) -> api::Revision {
+fn revision(view: &RevisionView, detail: HistoryDetail) -> revisions::Revision {
     let (action, to, draft) = match &view.action {
         Action::Create => ("create", None, None),
         Action::Publish => ("publish", None, None),
@@ -151,14 +151,14 @@ fn revision(view: &RevisionView, detail: HistoryDetail) -> api::Revision {
     };
     let from = match &view.action {
         Action::Inherit { from, revision } => {
-            Some(api::InheritedRevision { namespace: from.to_string(), revision: *revision })
+            Some(revisions::InheritedRevision { namespace: from.to_string(), revision: *revision })
         }
         _ => None,
     };
     let changes = view.changes.iter();
     let changes = changes
         .map(|change| item_change(&change.item, change.before.as_ref(), change.after.as_ref(), detail));
-    api::Revision {
+    revisions::Revision {
         revision: view.number,
         author: view.stamp.author.to_string(),
         on_behalf_of: Some(view.stamp.on_behalf_of.to_string()).filter(|name| !name.is_empty()),

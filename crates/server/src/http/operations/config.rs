@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
-use tidelock_api::{config as api, drafts, environments};
+use tidelock_api::{config as api, drafts, environments, revisions};
 use tidelock_core::limits;
 
 use super::native::stale;
@@ -436,7 +436,7 @@ fn environments() -> Vec<Operation> {
             query("with_revision", number(), "The other one as of this revision"),
             stale(),
         ])
-        .gives_json(envelope::<api::NamespaceDiff>(), "The pairs and containers that differ")
+        .gives_json(envelope::<revisions::NamespaceDiff>(), "The pairs and containers that differ")
         .fails([404]),
         done(operation(
             "post /api/namespaces/{namespace}/promote",
@@ -608,7 +608,7 @@ fn histories() -> Vec<Operation> {
         operation(route, endpoint, id, summary)
             .asks([limit(10), query("before", number(), "Only revisions in front of this one")])
             .asks([query("content", flag(), "Also what was and what became"), stale()])
-            .gives_json(envelope::<api::History>(), "Revisions, the newest first")
+            .gives_json(envelope::<revisions::History>(), "Revisions, the newest first")
             .fails([404])
     };
     let between = || {
@@ -644,7 +644,7 @@ fn histories() -> Vec<Operation> {
             "Pairs and containers that differ",
         )
         .asks(between())
-        .gives_json(envelope::<api::NamespaceDiff>(), "What differs")
+        .gives_json(envelope::<revisions::NamespaceDiff>(), "What differs")
         .fails([404]),
         operation(
             "get /api/namespaces/{namespace}/containers/{key}/diff",
@@ -653,7 +653,7 @@ fn histories() -> Vec<Operation> {
             "What differs in what a container resolves to",
         )
         .asks(between())
-        .gives_json(envelope::<api::ContainerDiff>(), "What differs")
+        .gives_json(envelope::<revisions::ContainerDiff>(), "What differs")
         .fails([404]),
         operation(
             "get /api/namespaces/{namespace}/containers/{key}/blame",

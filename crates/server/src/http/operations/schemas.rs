@@ -10,8 +10,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use tidelock_api::{
     atomics, audit, auth, authorities, certificate, checkpoints, clients, cluster, config, drafts,
-    environments, keys, leases, load, locks, membership, metrics, problem, shards, slots, snapshots,
-    transactions, version, watch,
+    environments, keys, leases, load, locks, membership, metrics, problem, revisions, shards, slots,
+    snapshots, transactions, version, watch,
 };
 use tidelock_core::limits;
 
@@ -41,10 +41,10 @@ type Bodies = (
     (slots::WantedSlots, slots::RequestedMoves, load::Load, shards::DefaultPlacement),
     (version::Version, version::Hold, snapshots::Snapshots, snapshots::BegunSnapshots),
     (shards::AddShardRequest, shards::ChangedShard, shards::TagChanges, shards::Explanation),
-    (config::ConfigError, config::Done, config::Namespace, config::Changes, config::History),
+    (config::ConfigError, config::Done, config::Namespace, config::Changes, revisions::History),
     (config::Pair, config::PairContent, config::ListedContainer, config::Container),
     (config::ContainerContent, config::Publication, config::RollbackRequest, config::PolicyRequest),
-    (config::NamespaceDiff, config::ContainerDiff, audit::AuditRecords, DraftBodies),
+    (revisions::NamespaceDiff, revisions::ContainerDiff, audit::AuditRecords, DraftBodies),
     (config::NamespaceChanges, config::Readers, config::SearchMatch, config::BlamedValue),
 );
 

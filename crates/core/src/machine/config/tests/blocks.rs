@@ -87,13 +87,14 @@ fn hostile_blocks_are_errors() {
         let _ = Config::default().take_block(&block[..cut]);
     }
     assert!(refused > block.len() / 2);
-    for bad in [&[][..], &[1], &[0, 9], &[0, PAIR_OF_NOBODY], &[0, 3, 1, b'a', 7, 1, 0, 1, 1, b'p', 0]] {
+    for bad in [&[][..], &[1], &[0, 9], &[0, PAIR_TAG], &[0, 3, 1, b'a', 7, 1, 0, 1, 1, b'p', 0]] {
         assert!(Config::default().take_block(bad).is_err(), "{bad:?}");
     }
 }
 
-/// The record tag of a pair. Here it comes first, before the record of any namespace.
-const PAIR_OF_NOBODY: u8 = 4;
+/// The tag of a pair's record. A block that begins with it is invalid, because the record of the
+/// pair's namespace must come first.
+const PAIR_TAG: u8 = 4;
 
 #[test]
 fn a_large_namespace_takes_several_blocks_and_round_trips() {
