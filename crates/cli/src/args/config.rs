@@ -12,7 +12,8 @@ use super::ClientArgs;
     tidelock config ns create shop\n  \
     tidelock config pair set shop timeout 30\n  \
     tidelock config container set shop app timeout=timeout hosts=host-1,host-2\n  \
-    tidelock config container get shop app --format yaml\n\n\
+    tidelock config container get shop app --format yaml\n  \
+    tidelock config container edit shop app limit=limit --remove hosts\n\n\
     Every change is a numbered revision of its namespace, and can be taken back:\n  \
     tidelock config diff shop app --from 3\n  \
     tidelock config rollback shop 3 --message 'the old timeout was better'\n\n\
@@ -445,6 +446,11 @@ pub enum ContainerCommand {
         #[command(flatten)]
         terms: ChangeArgs,
     },
+    /// Set or remove some fields of a container; its other fields stay
+    ///
+    /// Fields are as in `set`. If the namespace changes at the same time, nothing is changed and
+    /// the exit code is 4: repeat the command.
+    Edit(ContainerEditArgs),
     /// Delete a container; the pairs stay
     #[command(visible_alias = "delete")]
     Del {
@@ -456,6 +462,27 @@ pub enum ContainerCommand {
         #[command(flatten)]
         terms: ChangeArgs,
     },
+}
+
+/// Arguments of `config container edit`.
+#[derive(Debug, Args)]
+pub struct ContainerEditArgs {
+    /// The namespace
+    pub namespace: String,
+    /// The key of the container
+    pub key: String,
+    /// Fields to add, or to replace
+    #[arg(value_name = "FIELD", required_unless_present = "remove")]
+    pub fields: Vec<String>,
+    /// Remove the field with this key; repeat it for more
+    #[arg(long, value_name = "KEY")]
+    pub remove: Vec<String>,
+    /// Allow fields to refer to pairs of another datatype than before
+    #[arg(long)]
+    pub retype: bool,
+    /// Who and why.
+    #[command(flatten)]
+    pub terms: TermsArgs,
 }
 
 /// The commands of `config schema`.

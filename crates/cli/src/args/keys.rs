@@ -37,6 +37,7 @@ pub enum KvCommand {
     /// Store a value under a key
     ///
     /// Replaces an existing value, unless a condition prevents it. Prints the new version.
+    #[command(alias = "set")]
     Put(PutArgs),
     /// Delete a key; exit 3 if there is no such key
     #[command(visible_alias = "delete")]

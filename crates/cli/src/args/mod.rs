@@ -36,10 +36,10 @@ pub use cluster::{
     WaitForMoves,
 };
 pub use config::{
-    AgentArgs, ChangeArgs, CompareArgs, ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs,
-    DraftCommand, DraftItemArgs, ExportArgs, Format, HistoryArgs, ImportArgs, ItemArgs, ItemKind, NsCommand,
-    PairCommand, PromoteArgs, PublishArgs, ReadersArgs, RollbackArgs, SchemaCommand, SchemaItemArgs,
-    SearchArgs, SecretsCommand, TermsArgs, WatchArgs,
+    AgentArgs, ChangeArgs, CompareArgs, ConfigArgs, ConfigCommand, ContainerCommand, ContainerEditArgs,
+    Datatype, DiffArgs, DraftCommand, DraftItemArgs, ExportArgs, Format, HistoryArgs, ImportArgs, ItemArgs,
+    ItemKind, NsCommand, PairCommand, PromoteArgs, PublishArgs, ReadersArgs, RollbackArgs, SchemaCommand,
+    SchemaItemArgs, SearchArgs, SecretsCommand, TermsArgs, WatchArgs,
 };
 pub use coordination::{GrantArgs, LeaseArgs, LeaseCommand, ListLeasesArgs, LockArgs};
 pub use keys::{

@@ -3,19 +3,19 @@
 //! Owns the requests that read and change namespaces, pairs and containers. `show` prints them,
 //! `diff` shows differences, `watch` waits for changes, `agent` keeps files up to date, `readers`
 //! lists who watches, `secrets` encrypts secrets again, `drafts` and `environments` are about
-//! review and inheritance. The node decides the type of a value, so that every client gets the same
-//! result.
+//! review and inheritance, `fields` parses and edits the fields of containers. The node decides the
+//! type of a value, so that every client gets the same result.
 
 mod agent;
 mod diff;
 mod drafts;
 mod environments;
+mod fields;
 mod readers;
 mod secrets;
 mod show;
 mod watch;
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -26,8 +26,8 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tidelock_api::config::{
-    ConfigError, ContainerContent, ContainerPage, Done, FieldContent, Key, Pair, PairPage, PolicyRequest,
-    Refers, RollbackRequest, SearchMatch, SearchPage, Success,
+    ConfigError, ContainerContent, ContainerPage, Done, Pair, PairPage, PolicyRequest, RollbackRequest,
+    SearchMatch, SearchPage, Success,
 };
 use tidelock_api::revisions::History;
 use tidelock_client::http::Method;
@@ -389,7 +389,7 @@ impl Session {
                 let body = match file {
                     Some(file) => read_file(&file)?,
                     None => {
-                        let fields = fields.iter().map(|field| parse_field(field));
+                        let fields = fields.iter().map(|field| fields::parse(field));
                         encode(&ContainerContent { fields: fields.collect::<Result<_, _>>()?, schema: None })
                     }
                 };
@@ -397,6 +397,7 @@ impl Session {
                 let target = target.with("retype", retype.then_some(true)).reporting_effects_in(&namespace);
                 self.change(Method::POST, target, &body)
             }
+            ContainerCommand::Edit(args) => fields::edit(self, &args),
             ContainerCommand::Del { namespace, key, terms } => {
                 let target = Target::of(&[&namespace, "containers", &key]).with_change(&terms);
                 self.change(Method::DELETE, target, b"")
@@ -563,34 +564,6 @@ fn is_number_printed_otherwise(text: &str) -> bool {
     }
 }
 
-/// `KEY=PAIR`, `KEY=PAIR,PAIR` or `KEY=NAME:PAIR,NAME:PAIR`, or JSON of any of these.
-fn parse_field(field: &str) -> Result<FieldContent, CliError> {
-    let Some((key, refers)) = field.split_once('=') else {
-        return Err(CliError::Usage(format!("{field:?} is no field: write KEY=PAIR")));
-    };
-    if refers.starts_with(['{', '[']) {
-        let value: Refers<Key> = serde_json::from_str(refers).map_err(|error| {
-            CliError::Usage(format!("{field:?} is no field: in JSON it is {{\"name\":\"PAIR\"}}: {error}"))
-        })?;
-        let field_type = if matches!(value, Refers::List(_)) { 2 } else { 3 };
-        return Ok(FieldContent { key: pair_key(key), field_type, value });
-    }
-    let parts: Vec<&str> = refers.split(',').filter(|part| !part.is_empty()).collect();
-    let named =
-        |part: &&str| part.split_once(':').map(|(name, pair)| (name.to_owned(), Refers::One(pair_key(pair))));
-    let named: Option<BTreeMap<String, Refers<Key>>> = parts.iter().map(named).collect();
-    let (field_type, value) = match named {
-        Some(named) if !parts.is_empty() => (3, Refers::Dict(named)),
-        _ if refers.contains(',') => (2, Refers::List(parts.into_iter().map(pair_key).collect())),
-        _ => (1, Refers::One(pair_key(refers))),
-    };
-    Ok(FieldContent { key: pair_key(key), field_type, value })
-}
-
-fn pair_key(text: &str) -> Key {
-    Key(text.to_owned())
-}
-
 fn read_file(path: &Path) -> Result<Vec<u8>, CliError> {
     let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
     let mut file = Vec::new();
@@ -667,21 +640,6 @@ mod tests {
         {
             assert_eq!(without_line_break(text), value, "{text:?}");
         }
-    }
-
-    #[test]
-    fn fields_refer_to_one_a_list_or_a_dict() {
-        let parsed = |field| parse_field(field).map(|field| encode(&field)).ok();
-        for (field, body) in [
-            ("a=p", r#"{"key":"a","fieldType":1,"value":"p"}"#),
-            ("a=p,q", r#"{"key":"a","fieldType":2,"value":["p","q"]}"#),
-            ("a=p,", r#"{"key":"a","fieldType":2,"value":["p"]}"#),
-            ("a=,", r#"{"key":"a","fieldType":2,"value":[]}"#),
-            ("a=x:p,y:q", r#"{"key":"a","fieldType":3,"value":{"x":"p","y":"q"}}"#),
-        ] {
-            assert_eq!(parsed(field).as_deref(), Some(body.as_bytes()));
-        }
-        assert_eq!(parsed("a"), None);
     }
 
     #[test]

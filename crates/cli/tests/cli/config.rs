@@ -377,6 +377,50 @@ fn datatypes_change_only_when_that_is_stated() {
     assert!(without.contains("--container KEY"), "{without}");
 }
 
+#[test]
+fn one_field_of_a_container_is_added_replaced_and_removed() {
+    // Namespaces that inherit share a hash tag.
+    const SHOP: &str = "{shop}";
+    const COPY: &str = "{shop}/copy";
+    let cluster = Cluster::start(1);
+    let shell = Shell::of(&cluster);
+    let text = |arguments: &[&str]| String::from_utf8(shell.done(arguments)).expect("text");
+    let edit = |arguments: &[&str]| text(&[&["config", "container", "edit"], arguments].concat());
+    let document = |namespace: &str| text(&["config", "container", "get", namespace, "app"]);
+    shell.done(&["config", "ns", "create", SHOP]);
+    for (key, value) in [("timeout", "30"), ("zone", "west"), ("slow", "90")] {
+        shell.done(&["config", "pair", "set", SHOP, key, value]);
+    }
+    shell.done(&["config", "container", "set", SHOP, "app", "timeout=timeout", "zones=zone,"]);
+    assert_eq!(edit(&[SHOP, "app", "region=name:zone"]), "revision 6\n");
+    assert_eq!(document(SHOP), "{\"region\":{\"name\":\"west\"},\"timeout\":30,\"zones\":[\"west\"]}\n");
+    assert_eq!(
+        edit(&[SHOP, "app", "timeout=slow", "--remove", "region", "--remove", "zones"]),
+        "revision 7\n"
+    );
+    assert_eq!(document(SHOP), "{\"timeout\":90}\n");
+    assert_eq!(edit(&[SHOP, "app", "timeout=slow"]), "nothing changed; still revision 7\n");
+
+    let unknown = shell.run(&["config", "container", "edit", SHOP, "app", "--remove", "zone"]);
+    assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+    let missing = shell.run(&["config", "container", "edit", SHOP, "none", "a=zone"]);
+    assert_eq!(missing.status.code(), Some(3), "{missing:?}");
+    let stale = shell.run(&["config", "container", "edit", SHOP, "app", "a=zone", "--expected", "6"]);
+    assert_eq!(stale.status.code(), Some(4), "{stale:?}");
+
+    shell.done(&["config", "ns", "create", COPY]);
+    shell.done(&["config", "ns", "parents", COPY, SHOP]);
+    let own = shell.run(&["config", "container", "edit", COPY, "app", "zone=zone"]);
+    let note = String::from_utf8_lossy(&own.stderr);
+    assert!(
+        own.status.success()
+            && note.contains("{shop}/copy has fields of its own now, instead of those of {shop}"),
+        "{own:?}"
+    );
+    assert_eq!(document(COPY), "{\"timeout\":90,\"zone\":\"west\"}\n");
+    assert_eq!(document(SHOP), "{\"timeout\":90}\n");
+}
+
 /// Every text that must not become a number, set as it is, in a list and in a dict.
 #[test]
 fn texts_stay_texts() {
