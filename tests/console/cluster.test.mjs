@@ -44,6 +44,24 @@ test("a refused removal is explained, and needs the name typed", async () => {
   await close();
 });
 
+test("the removal of a host is cancelled", async () => {
+  const { page, open, close } = await openPage(browser, node);
+  const view = await node.api("GET", "/v1/cluster");
+  const host = { ...view.hosts[0], node: 2, standing: "leaving" };
+  await page.route("**/v1/cluster", (route) => route.fulfill({ json: { ...view, hosts: [...view.hosts, host] } }));
+  let requests = 0;
+  await page.route("**/v1/cluster/hosts/2/add", (route) => {
+    requests += route.request().method() === "POST";
+    return route.fulfill({ json: { done: true, waiting_for: [] } });
+  });
+  await open("#/cluster?host=2");
+  await page.getByRole("button", { name: "Cancel removal…" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Cancel removal" }).click();
+  await page.getByText("Done: Node 2 may vote.").waitFor();
+  assert.equal(requests, 1);
+  await close();
+});
+
 test("a shard is added, gets slots, gives them back and is removed", async () => {
   const { page, open, close } = await openPage(browser, node);
   await open("#/cluster");

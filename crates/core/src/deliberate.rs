@@ -77,6 +77,8 @@ pub enum Fault {
     /// A founder with an empty directory takes part in elections at once, before its peers could
     /// refuse it.
     EmptyFounderVotes,
+    /// The removal of a host is cancelled although its replica of the prime shard is being removed.
+    RemovalCancelledTooLate,
     /// Log batches are reported durable as soon as they are written, before any sync.
     DurableBeforeSync,
     /// Log batches that a full or read-only disk refused are reported as durable, and dropped.
@@ -200,7 +202,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(debug_assertions)]
-    pub const ALL: [Fault; 82] = [
+    pub const ALL: [Fault; 83] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -231,6 +233,7 @@ impl Faults {
         Fault::OldCopyAccepted,
         Fault::EmptyFounderContinues,
         Fault::EmptyFounderVotes,
+        Fault::RemovalCancelledTooLate,
         Fault::DurableBeforeSync,
         Fault::RefusedBatchesDurable,
         Fault::ReadBeforeMove,

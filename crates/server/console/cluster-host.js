@@ -16,13 +16,15 @@ const CHANGES = {
     text: "It gives away the votes that it has, and gets no others. It keeps following." },
   add: { label: "Let it vote…", title: "Let node vote", submit: "Let it vote",
     text: "It may vote where placement wants it to. This also ends a drain." },
+  keep: { request: "add", label: "Cancel removal…", title: "Cancel the removal of node", submit: "Cancel removal",
+    text: "It stays, and may vote where placement wants it to. Replicas that it has lost come back as new ones." },
   remove: { label: "Remove…", title: "Remove node", submit: "Remove", isFinal: true,
     text: "It gives up its replicas and leaves the cluster for good: it cannot come back under its number." },
 };
 
 /** The changes that make sense in the state of a host. */
 function offered(host) {
-  if (host.standing === "leaving") return [];
+  if (host.standing === "leaving") return ["keep"];
   return [
     host.draining ? "undrain" : "drain",
     host.standing === "voter" ? "follow" : "add",
@@ -64,11 +66,11 @@ export function HostDetail({ cluster, node, mayOperate, onChanged }) {
 }
 
 function ChangeDialog({ change, host, ownNode, onClose, onChanged }) {
-  const { title, submit, text, isFinal } = CHANGES[change];
+  const { title, submit, text, isFinal, request = change } = CHANGES[change];
   const heading = change === "add" ? `Let node ${host.node} vote` : `${title} ${host.node}`;
   const run = async () => {
-    await post(`/v1/cluster/hosts/${host.node}/${change}`);
-    setParams({ progress: `hosts/${host.node}/${change}` });
+    await post(`/v1/cluster/hosts/${host.node}/${request}`);
+    setParams({ progress: `hosts/${host.node}/${request}` });
     onClose();
     onChanged();
   };

@@ -31,7 +31,7 @@ pub enum ClusterCommand {
     /// Show hosts, shards with their leaders, and the applied index of each replica, as one node
     /// sees them
     Status(StatusArgs),
-    /// Let a node vote again, after `follow` or `drain`
+    /// Let a node vote again, after `follow` or `drain`, or cancel a `remove` that is not done
     ///
     /// A node that has joined gets votes by itself; `cluster explain` shows where. In a cluster
     /// without a default placement, which releases before this one founded, it follows until this
@@ -52,7 +52,8 @@ pub enum ClusterCommand {
     ///
     /// Its leaderships are transferred first. A running node then exits by itself with code 0. Its
     /// number is never given out again: to use the host again, start it with an empty data
-    /// directory and --join.
+    /// directory and --join. While it still has replicas of data shards, `cluster add` cancels the
+    /// removal.
     Remove(HostArgs),
     /// Transfer the leadership of a shard to another node
     Transfer(TransferArgs),

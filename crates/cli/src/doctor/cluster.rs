@@ -75,7 +75,9 @@ fn leaving(client: &Client, node: u64) -> Finding {
         Ok(progress) => progress.waiting_for.into_iter().next().unwrap_or("it ends now".to_owned()),
         Err(error) => format!("what it waits for is not known: {error}"),
     };
-    Finding::warning("leaving", format!("node {node} is being removed: {reason}"), MEMBERS)
+    let message =
+        format!("node {node} is being removed: {reason} (`tidelock cluster add {node}` cancels that)");
+    Finding::warning("leaving", message, MEMBERS)
 }
 
 /// The cluster as each of the given nodes sees it, or why it does not say.

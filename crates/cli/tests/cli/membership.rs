@@ -226,6 +226,34 @@ fn a_removal_that_would_leave_no_majority_waits_and_says_why() {
 }
 
 #[test]
+fn a_removal_that_waits_is_cancelled() {
+    let mut cluster = Cluster::start(3);
+    cluster.await_registered();
+    assert_eq!(cluster.put(1, "/v1/keys/k", b"x").status, 201);
+    cluster.kill(3);
+    let shell = Shell::by_way_of(&cluster, &[1, 2]);
+    eventually("a leader takes note", || {
+        shell.run(&["cluster", "remove", "2", "--no-wait"]).status.success().then_some(())
+    });
+    eventually("a replica of node 2 is being removed", || {
+        let explained = shell.json(&["cluster", "explain", "1"]);
+        let mut hosts = explained["hosts"].as_array().expect("hosts").iter();
+        let host = hosts.find(|host| host["node"] == 2).expect("it is explained");
+        (host["role"] == "none" && host["written"] == true).then_some(())
+    });
+    let refused = shell.failed(&["cluster", "drain", "2", "--undo"]);
+    assert!(refused.contains("`tidelock cluster add` cancels that"), "{refused}");
+    assert_eq!(text(shell.done(&["cluster", "add", "2"])), "node 2 may vote\n");
+    cluster.spawn(3);
+    for shard in 0..5 {
+        eventually("all vote again", || (voters(&cluster, 1, shard) == [1, 2, 3]).then_some(()));
+    }
+    assert_eq!(cluster.view(1)["hosts"][1]["standing"], "voter");
+    cluster.kill(3);
+    assert_eq!(cluster.get(2, "/v1/keys/k").text(), "x");
+}
+
+#[test]
 fn a_node_is_named_by_any_of_its_addresses() {
     let mut cluster = Cluster::start(3);
     cluster.await_registered();

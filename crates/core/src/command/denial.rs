@@ -8,9 +8,12 @@ pub enum Denial {
     /// No host was ever given this number.
     #[error("there is no such host")]
     UnknownHost,
-    /// The host has left or is leaving.
+    /// The host has left, or its removal can no longer be cancelled.
     #[error("the host was removed; it can only join again as a new one, with an empty data directory")]
     HostRemoved,
+    /// The host is leaving, and a drain cannot end.
+    #[error("the host is being removed; `tidelock cluster add` cancels that")]
+    HostLeaves,
     /// No voter would remain.
     #[error("it is the last voter, and cannot be removed or lose its vote; add another voter first")]
     LastVoter,
@@ -164,4 +167,5 @@ codes!(Denial as "denial" {
     Denial::JoinTokenExpired => 46,
     Denial::JoinTokenUsed => 47,
     Denial::HostIsMember => 48,
+    Denial::HostLeaves => 49,
 });

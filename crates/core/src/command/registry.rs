@@ -150,7 +150,8 @@ pub enum RegistryWrite {
 /// A change of the wanted state of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostChange {
-    /// The host may vote and lead. It ends [`HostChange::Follow`] and a drain.
+    /// The host may vote and lead. It ends [`HostChange::Follow`], a drain, and
+    /// [`HostChange::Leave`] if the host still has its replica of the prime shard.
     Vote,
     /// The host gets no votes, and gives away those that it has.
     Follow,

@@ -134,7 +134,7 @@ pub(super) fn number(what: &str, digits: impl AsRef<[u8]>) -> Result<u64, Proble
 pub(super) fn denied(denial: Denial) -> Problem {
     let kind = match denial {
         Denial::UnknownHost => ProblemKind::UnknownHost,
-        Denial::HostRemoved => ProblemKind::HostRemoved,
+        Denial::HostRemoved | Denial::HostLeaves => ProblemKind::HostRemoved,
         Denial::LastVoter => ProblemKind::LastVoter,
         Denial::UnknownShard => ProblemKind::UnknownShard,
         Denial::ShardInUse => ProblemKind::ShardInUse,

@@ -337,6 +337,11 @@ fn empty_founder_votes_is_caught() {
 }
 
 #[test]
+fn removal_cancelled_too_late_is_caught() {
+    caught(Fault::RemovalCancelledTooLate, &["membership", "placement"]);
+}
+
+#[test]
 fn deposed_session_answered_is_caught() {
     caught(Fault::DeposedSessionAnswered, &["linearizability", "operations", "lineage"]);
 }

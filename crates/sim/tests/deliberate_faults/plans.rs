@@ -101,7 +101,7 @@ fn is_of_drafts(fault: Fault) -> bool {
     )
 }
 
-/// More hosts than voters a shard, with a new shard, with a host that leaves, or with transactions
+/// More hosts than voters a shard, with a new shard, with hosts that leave, or with transactions
 /// that span slots.
 fn provoke_more_hosts(plan: &mut Plan, fault: Fault) {
     if fault == Fault::DefaultIgnoredByNewShards {
@@ -111,6 +111,9 @@ fn provoke_more_hosts(plan: &mut Plan, fault: Fault) {
     }
     if fault == Fault::VoterLeavesEarly {
         return provoke_replacement(plan);
+    }
+    if fault == Fault::RemovalCancelledTooLate {
+        return provoke_cancelled_removal(plan);
     }
     (plan.nodes, plan.replicas, plan.automatic_division) = (3, Some(1), true);
     plan.division = DivisionTiming { memory_ticks: 400, rest_ticks: 5, ..NO_DIVISION };
@@ -125,6 +128,21 @@ fn provoke_upgrade(plan: &mut Plan) {
     plan.replicas = upgrade.replicas;
     let set = OperatorAction::Default { name: "placement:member", value: Some("3") };
     plan.operator_actions = vec![operator_action(2_000, set)];
+}
+
+/// Whether the deliberate fault shows while slots move.
+fn is_of_moves(fault: Fault) -> bool {
+    matches!(
+        fault,
+        Fault::OwnedBeforeLastRows
+            | Fault::OldAttemptAccepted
+            | Fault::ScanByLaterMap
+            | Fault::ReadBeforeMove
+            | Fault::GivenSlotsRead
+            | Fault::MovedOperationOvertakes
+            | Fault::FlushSkipsMovedSlots
+            | Fault::HalvesReordered
+    )
 }
 
 /// Adds the load, the sizes and the actions of operators that the deliberate fault needs to show.
@@ -159,15 +177,7 @@ fn provoke(plan: &mut Plan, fault: Fault) {
         Fault::OnlyLeaderExpires | Fault::ReceiverClockUsed | Fault::SkippedOperationExecuted => {
             plan.load.operations_per_mille = 900;
         }
-        Fault::OwnedBeforeLastRows
-        | Fault::OldAttemptAccepted
-        | Fault::ScanByLaterMap
-        | Fault::ReadBeforeMove
-        | Fault::GivenSlotsRead
-        | Fault::MovedOperationOvertakes
-        | Fault::FlushSkipsMovedSlots
-        | Fault::HalvesReordered => provoke_moves(plan, fault),
-        _ if is_of_backups(fault) => provoke_moves(plan, fault),
+        _ if is_of_moves(fault) || is_of_backups(fault) => provoke_moves(plan, fault),
         Fault::NewCommandBeforeRaise => provoke_upgrade(plan),
         Fault::ReplyOvertakes => {
             plan.data_shards = 3;
@@ -188,9 +198,10 @@ fn provoke(plan: &mut Plan, fault: Fault) {
             plan.load.reads_per_mille = 50;
             plan.load.client_timeout = Micros::MILLISECOND * 200;
         }
-        Fault::DefaultIgnoredByNewShards | Fault::SpanningTransactionsIgnored | Fault::VoterLeavesEarly => {
-            provoke_more_hosts(plan, fault)
-        }
+        Fault::DefaultIgnoredByNewShards
+        | Fault::RemovalCancelledTooLate
+        | Fault::SpanningTransactionsIgnored
+        | Fault::VoterLeavesEarly => provoke_more_hosts(plan, fault),
         Fault::LedBeforeDurable => provoke_lone_founder(plan),
         Fault::MembershipNotPersisted => provoke_leaving(plan),
         // Followers that fall behind apply many entries at once, and other snapshots do not
@@ -211,6 +222,19 @@ fn provoke_replacement(plan: &mut Plan) {
     let node = NodeId(plan.generator("replacement").u64(1..=5));
     let leave = OperatorAction::Change { node, change: HostChange::Leave };
     plan.operator_actions = vec![operator_action(40_000, leave)];
+}
+
+/// Hosts leave one after the other, and an operator cancels each removal soon afterwards.
+fn provoke_cancelled_removal(plan: &mut Plan) {
+    (plan.nodes, plan.replicas, plan.duration) = (5, Some(3), Micros::SECOND * 60);
+    let mut random = plan.generator("cancelled-removals");
+    for node in 1..=5 {
+        let leave = OperatorAction::Change { node: NodeId(node), change: HostChange::Leave };
+        let stay = OperatorAction::Change { node: NodeId(node), change: HostChange::Vote };
+        let left = node * 10_000;
+        let actions = [operator_action(left, leave), operator_action(left + random.u64(0..2_000), stay)];
+        plan.operator_actions.extend(actions);
+    }
 }
 
 /// A founder with followers that have no vote.

@@ -192,12 +192,15 @@ impl Registry {
         WriteReply::Joined { node, replica }
     }
 
-    /// Changes the wanted state of a host.
+    /// Changes the wanted state of a host. The removal of a leaving host can be cancelled until its
+    /// replica of the prime shard is being removed.
     pub fn change(&mut self, index: LogIndex, node: NodeId, change: HostChange) -> WriteReply {
         let is_other_voter = |(&other, host_entry): (&NodeId, &HostEntry)| {
             other != node && host_entry.standing == HostRole::Voter
         };
         let has_other_voter = self.host_entries.iter().any(is_other_voter);
+        let can_cancel = self.version >= ClusterVersion::WITH_CANCELLED_REMOVALS;
+        let can_return = can_cancel && self.keeps_prime_replica(node);
         let Some(host_entry) = self.host_entries.get_mut(&node) else {
             return WriteReply::Denied(Denial::UnknownHost);
         };
@@ -207,9 +210,11 @@ impl Registry {
             (HostRole::Removed, _) => return WriteReply::Denied(Denial::HostRemoved),
             (HostRole::Leaving, HostChange::Removed) => host_entry.standing = HostRole::Removed,
             (_, HostChange::Removed) => return WriteReply::Denied(Denial::NotLeaving),
-            // Its replicas may be gone already, and replica numbers must not come back.
-            (HostRole::Leaving, HostChange::Vote | HostChange::Follow) => {
+            (HostRole::Leaving, HostChange::Vote | HostChange::Follow) if !can_return => {
                 return WriteReply::Denied(Denial::HostRemoved);
+            }
+            (HostRole::Leaving, HostChange::Drain(false)) if can_cancel => {
+                return WriteReply::Denied(Denial::HostLeaves);
             }
             (_, HostChange::Vote) => {
                 (host_entry.standing, host_entry.draining, host_entry.is_barred) =
@@ -234,6 +239,14 @@ impl Registry {
             self.replicas.retain(|_, replica| replica.node != node);
         }
         WriteReply::HostChanged
+    }
+
+    /// Whether a host has a replica of the prime shard that is not being removed. Such a replica
+    /// cannot come back under its number, and the registry never assigns a host a second one.
+    fn keeps_prime_replica(&self, node: NodeId) -> bool {
+        let replica = self.replica_on(ShardId::PRIME, node);
+        let is_kept = replica.is_some_and(|(_, row)| row.wanted.is_some());
+        is_kept || self.faults.has(Fault::RemovalCancelledTooLate)
     }
 
     fn change_access(&mut self, index: LogIndex, write: AccessWrite) -> WriteReply {

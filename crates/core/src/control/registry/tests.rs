@@ -58,7 +58,7 @@ fn a_number_is_given_once_and_never_again() {
 }
 
 #[test]
-fn the_last_voter_stays_and_who_leaves_does_not_return() {
+fn the_last_voter_stays_and_before_version_14_who_leaves_does_not_return() {
     let mut registry = Registry::founded(&Founding::new(2, 2));
     let mut change = |node, change| registry.change(LogIndex(9), NodeId(node), change);
     assert_eq!(change(1, HostChange::Removed), WriteReply::Denied(Denial::NotLeaving));
@@ -70,6 +70,32 @@ fn the_last_voter_stays_and_who_leaves_does_not_return() {
     assert_eq!(change(2, HostChange::Vote), WriteReply::HostChanged);
     assert_eq!(change(3, HostChange::Vote), WriteReply::Denied(Denial::UnknownHost));
     assert!(!registry.host_entries()[&NodeId(2)].draining, "a vote ends it");
+}
+
+#[test]
+fn a_removal_is_cancelled_until_the_replica_of_the_prime_shard_goes() {
+    let mut registry = newest();
+    let node = NodeId(2);
+    let standing = |registry: &Registry| registry.host_entries()[&node].standing;
+    registry.change(LogIndex(1), node, HostChange::Drain(true));
+    assert_eq!(registry.change(LogIndex(2), node, HostChange::Leave), WriteReply::HostChanged);
+    let undrained = registry.change(LogIndex(3), node, HostChange::Drain(false));
+    assert_eq!(undrained, WriteReply::Denied(Denial::HostLeaves));
+    assign(&mut registry, 4, (1, 2), None);
+    assert_eq!(registry.change(LogIndex(5), node, HostChange::Vote), WriteReply::HostChanged);
+    assert_eq!((standing(&registry), registry.host_entries()[&node].draining), (HostRole::Voter, false));
+    let removed = registry.change(LogIndex(6), node, HostChange::Removed);
+    assert_eq!(removed, WriteReply::Denied(Denial::NotLeaving));
+    registry.change(LogIndex(7), node, HostChange::Leave);
+    assert_eq!(registry.change(LogIndex(8), node, HostChange::Follow), WriteReply::HostChanged);
+    assert_eq!((standing(&registry), registry.host_entries()[&node].is_barred), (HostRole::Learner, true));
+    registry.change(LogIndex(9), node, HostChange::Leave);
+    assign(&mut registry, 10, (0, 2), None);
+    for change in [HostChange::Vote, HostChange::Follow] {
+        let late = registry.change(LogIndex(11), node, change);
+        assert_eq!(late, WriteReply::Denied(Denial::HostRemoved));
+    }
+    assert_eq!(standing(&registry), HostRole::Leaving);
 }
 
 #[test]
