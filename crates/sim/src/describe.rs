@@ -74,11 +74,50 @@ pub fn brief_event(event: &Event) -> String {
     }
 }
 
-fn shorten(mut text: String) -> String {
+/// Shortens the text of a request or reply, and shows its keys and values as text.
+fn shorten(text: String) -> String {
     const CHARACTERS_MAX: usize = 160;
+    let mut text = with_readable_bytes(&text);
     if let Some((end, _)) = text.char_indices().nth(CHARACTERS_MAX) {
         text.truncate(end);
         text.push('…');
     }
     text
+}
+
+/// Writes the lists of numbers that `Debug` prints for keys and values as `b"…"`.
+fn with_readable_bytes(text: &str) -> String {
+    let mut readable = String::new();
+    let mut rest = text;
+    while let Some(colon) = rest.find(": [") {
+        let (before, list) = rest.split_at(colon + 2);
+        readable.push_str(before);
+        rest = list;
+        let is_bytes = before.ends_with("key: ") || before.ends_with("value: ");
+        let bytes = list[1..].split_once(']').filter(|_| is_bytes).and_then(|(numbers, rest)| {
+            let numbers: Result<Vec<u8>, _> = numbers.split(", ").map(str::parse).collect();
+            Some((numbers.ok()?, rest))
+        });
+        if let Some((bytes, after)) = bytes {
+            readable.push_str(&format!("b\"{}\"", bytes.escape_ascii()));
+            rest = after;
+        }
+    }
+    readable.push_str(rest);
+    readable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_values_are_shown_as_text() {
+        let text = "Put { key: [97, 47, 0, 255], value: [0, 7], nodes: [1, 2] }, Get { key: [98] }";
+        let expected = r#"Put { key: b"a/\x00\xff", value: b"\x00\x07", nodes: [1, 2] }, Get { key: b"b" }"#;
+        assert_eq!(with_readable_bytes(text), expected);
+        for other in ["Put { key: [], value: [300] }", "key: [1", "key: [", ": [", ""] {
+            assert_eq!(with_readable_bytes(other), other);
+        }
+    }
 }
