@@ -44,6 +44,9 @@ const WITH_SHORTENED_LEASES: u64 = 12;
 /// The first cluster version in which hot slots move.
 const WITH_SLOT_LOADS: u64 = 13;
 
+/// The first cluster version in which removals of hosts are cancelled.
+const WITH_CANCELLED_REMOVALS: u64 = 14;
+
 fn compat(version: u64, file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/compat/v{version}")).join(file)
 }
@@ -175,6 +178,7 @@ fn directories_with_principals_and_tokens_are_read() {
         (WITH_TRACES, 19),
         (WITH_SHORTENED_LEASES, 20),
         (WITH_SLOT_LOADS, 21),
+        (WITH_CANCELLED_REMOVALS, 22),
     ];
     let sets = releases.into_iter().flat_map(|release| [(release, "one", 1), (release, "three", 3)]);
     for ((release, network), name, count) in sets {
