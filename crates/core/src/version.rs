@@ -62,7 +62,7 @@ impl ClusterVersion {
     pub const WITH_SHORTENED_LEASES: ClusterVersion = ClusterVersion(12);
     /// Hosts report their load by groups of slots. The leader of the prime shard moves hot slots.
     pub const WITH_SLOT_LOADS: ClusterVersion = ClusterVersion(13);
-    /// A vote, or the role of a learner, given to a leaving host cancels its removal.
+    /// Making a leaving host a voter or a learner again cancels its removal.
     pub const WITH_CANCELLED_REMOVALS: ClusterVersion = ClusterVersion(14);
     /// The newest version that this build can write, with which it founds clusters.
     pub const NEWEST: ClusterVersion = ClusterVersion::WITH_CANCELLED_REMOVALS;

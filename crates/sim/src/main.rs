@@ -104,13 +104,18 @@ fn main() -> ExitCode {
 
 impl Arguments {
     fn plan(&self, seed: u64) -> Plan {
-        match () {
-            () if self.slow_disks => Plan::draw_slow_disks(seed),
-            () if self.mixed_versions => Plan::draw_mixed(seed),
-            () if self.empty_disks => Plan::draw_empty_disks(seed),
-            () if self.principals => Plan::draw_principals(seed),
-            () if self.divided => Plan::draw_divided(seed),
-            () => Plan::draw(seed),
+        if self.slow_disks {
+            Plan::draw_slow_disks(seed)
+        } else if self.mixed_versions {
+            Plan::draw_mixed(seed)
+        } else if self.empty_disks {
+            Plan::draw_empty_disks(seed)
+        } else if self.principals {
+            Plan::draw_principals(seed)
+        } else if self.divided {
+            Plan::draw_divided(seed)
+        } else {
+            Plan::draw(seed)
         }
     }
 }

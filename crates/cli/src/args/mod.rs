@@ -8,6 +8,7 @@ mod auth;
 mod backup;
 mod cluster;
 mod config;
+mod config_changes;
 mod coordination;
 mod keys;
 mod packaging;
@@ -36,11 +37,11 @@ pub use cluster::{
     WaitForMoves,
 };
 pub use config::{
-    AgentArgs, ChangeArgs, CompareArgs, ConfigArgs, ConfigCommand, ContainerCommand, ContainerEditArgs,
-    Datatype, DiffArgs, DraftCommand, DraftItemArgs, ExportArgs, Format, HistoryArgs, ImportArgs, ItemArgs,
-    ItemKind, NsCommand, PairCommand, PromoteArgs, PublishArgs, ReadersArgs, RollbackArgs, SchemaCommand,
-    SchemaItemArgs, SearchArgs, SecretsCommand, TermsArgs, WatchArgs,
+    AgentArgs, ConfigArgs, ConfigCommand, ContainerCommand, ContainerEditArgs, Datatype, DiffArgs,
+    ExportArgs, Format, HistoryArgs, ImportArgs, ItemArgs, ItemKind, NsCommand, PairCommand, PublishArgs,
+    ReadersArgs, RollbackArgs, SchemaCommand, SchemaItemArgs, SearchArgs, SecretsCommand, WatchArgs,
 };
+pub use config_changes::{ChangeArgs, CompareArgs, DraftCommand, DraftItemArgs, PromoteArgs, TermsArgs};
 pub use coordination::{GrantArgs, LeaseArgs, LeaseCommand, ListLeasesArgs, LockArgs};
 pub use keys::{
     AtomicArgs, AtomicCommand, DelArgs, FenceArg, GetArgs, KvArgs, KvCommand, ListArgs, PutArgs, TxnArgs,

@@ -7,6 +7,7 @@ use tidelock_api::cluster::{Cluster, Host, HostRole};
 use tidelock_api::membership::Progress;
 use tidelock_api::version::Version;
 use tidelock_client::{Call, CliError, Client, NodeUrl};
+use tidelock_core::types::ShardId;
 
 use super::Finding;
 use crate::args::ClientArgs;
@@ -55,7 +56,7 @@ pub(super) fn check(args: &ClientArgs) -> Result<Vec<Finding>, CliError> {
     findings.extend(shared_addresses(&cluster));
     findings.extend(draining(&cluster));
     for host in cluster.hosts.iter().filter(|host| host.standing == HostRole::Leaving) {
-        findings.push(leaving(&client, host.node));
+        findings.push(leaving(&client, &cluster, host.node));
     }
     Ok(findings)
 }
@@ -68,16 +69,20 @@ fn draining(cluster: &Cluster) -> Option<Finding> {
     (!nodes.is_empty()).then(|| Finding::warning("drained", message, MEMBERS))
 }
 
-/// Warns of a removal that was requested and is not done, and says what it waits for.
-fn leaving(client: &Client, node: u64) -> Finding {
+/// Warns of a removal that was requested and is not done: what it waits for, and how to cancel it
+/// while the host has replicas of data shards.
+fn leaving(client: &Client, cluster: &Cluster, node: u64) -> Finding {
     let call = Call::get(Goal::Gone(node).target());
     let reason = match client.ask_for(200, &call).and_then(|answer| answer.json::<Progress>()) {
         Ok(progress) => progress.waiting_for.into_iter().next().unwrap_or("it ends now".to_owned()),
         Err(error) => format!("what it waits for is not known: {error}"),
     };
-    let message =
-        format!("node {node} is being removed: {reason} (`tidelock cluster add {node}` cancels that)");
-    Finding::warning("leaving", message, MEMBERS)
+    let mut replicas = cluster.replicas.iter().filter(|replica| replica.node == node);
+    let cure = match replicas.any(|replica| replica.shard != ShardId::PRIME.0) {
+        true => format!("; `tidelock cluster add {node}` cancels that"),
+        false => String::new(),
+    };
+    Finding::warning("leaving", format!("node {node} is being removed: {reason}{cure}"), MEMBERS)
 }
 
 /// The cluster as each of the given nodes sees it, or why it does not say.
@@ -253,8 +258,8 @@ fn node((client, views): (&Client, &Views), host: &Host, cluster: &Cluster) -> V
             ADDRESSES,
         )];
     };
-    // It did not answer when it was asked for the cluster. A node that hangs would take another
-    // timeout.
+    // The request for the cluster has already failed. Another one to a node that hangs would take a
+    // second timeout.
     let known = views.iter().find(|(asked, _)| *asked == url);
     if let Some((_, Err(error @ CliError::Unreachable(_)))) = known {
         return vec![Finding::failure(name, format!("{url}: {error}"), NODE_DOWN)];

@@ -53,7 +53,9 @@ fn a_healthy_cluster_has_no_failures_and_a_dead_node_is_named() {
         let found = findings(&shell, &[]).1;
         (!messages(&found, "warning", "leaving").is_empty()).then_some(found)
     });
-    assert!(messages(&found, "warning", "leaving")[0].starts_with("node 2 is being removed: "), "{found:?}");
+    let leaving = &messages(&found, "warning", "leaving")[0];
+    assert!(leaving.starts_with("node 2 is being removed: "), "{found:?}");
+    assert!(leaving.ends_with("; `tidelock cluster add 2` cancels that"), "{found:?}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub enum Denial {
     /// The host has left, or its removal can no longer be cancelled.
     #[error("the host was removed; it can only join again as a new one, with an empty data directory")]
     HostRemoved,
-    /// The host is leaving, and a drain cannot end.
+    /// The host is being removed, so its drain cannot be undone.
     #[error("the host is being removed; `tidelock cluster add` cancels that")]
     HostLeaves,
     /// No voter would remain.

@@ -28,7 +28,7 @@ pub(super) struct FirstElections {
     /// The founders to which this node has not been connected yet. Empty if it takes part in
     /// elections.
     awaited: BTreeSet<NodeId>,
-    /// When it takes part in any case.
+    /// From then on this node takes part in elections even if `awaited` is not empty.
     until: Ticks,
 }
 

@@ -241,8 +241,9 @@ impl Registry {
         WriteReply::HostChanged
     }
 
-    /// Whether a host has a replica of the prime shard that is not being removed. Such a replica
-    /// cannot come back under its number, and the registry never assigns a host a second one.
+    /// Whether a host has a replica of the prime shard that is not being removed. One that is being
+    /// removed cannot come back under its number, and the registry never adds another one of this
+    /// shard for the same host.
     fn keeps_prime_replica(&self, node: NodeId) -> bool {
         let replica = self.replica_on(ShardId::PRIME, node);
         let is_kept = replica.is_some_and(|(_, row)| row.wanted.is_some());
