@@ -1,4 +1,4 @@
-//! The command line of `config`: what every change states, drafts, and promotion between namespaces.
+//! The command line of `config`: what every change states, drafts, and copies between namespaces.
 
 use clap::{Args, Subcommand};
 
