@@ -7,6 +7,7 @@ See README.md.
 
 import argparse
 import json
+import math
 import os
 import shutil
 import statistics
@@ -51,6 +52,7 @@ def arguments():
     parser.add_argument("--work", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5, help="of each load")
+    parser.add_argument("--warm-up-s", type=float, default=1, help="before each load")
     parser.add_argument("--only", default="", help="these lines alone, such as P4,P7")
     parser.add_argument("--port-base", type=int, default=24400, help="the first of 200 free ports")
     parser.set_defaults(quick=False)
@@ -77,19 +79,24 @@ def processor_us(cluster):
     return sum(ran for ran, _ in filter(None, times))
 
 
-def figures(name, settings, line, side):
-    """Requests a second, or for P8 microseconds; and the processor time that all nodes took, by the rate. A wrong answer ends the comparison.
-
-    The latter counts preparation and warm-up too, so it means something only beside that of the other build.
-    """
-    subcommand, *options = map(str, line)
-    command = [side.binary, "bench", subcommand, "--url", side.urls, *side.credentials, *options, "-d", str(settings.seconds), "--json"]
-    before = processor_us(side)
+def bench(line, side, *options):
+    """The report of one load. A wrong answer ends the comparison."""
+    subcommand, *shape = map(str, line)
+    command = [side.binary, "bench", subcommand, "--url", side.urls, *side.credentials, *shape, *map(str, options), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    used = processor_us(side) - before
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: {done.stderr.strip()} {done.stdout[:2000]}")
-    report = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def figures(name, settings, line, side):
+    """Requests a second, or for P8 microseconds; and the processor time that all nodes took, by the rate.
+
+    The latter counts the warm-up too, so it means something only beside that of the other build.
+    """
+    before = processor_us(side)
+    report = bench(line, side, "--no-prepare", "--warm-up-s", settings.warm_up_s, "-d", settings.seconds)
+    used = processor_us(side) - before
     if report["errors"] > 0:
         print(f"    {report['errors']} errors: {report['error_counts']}", file=sys.stderr)
     figure = report["latency_us"]["percentiles"]["50"] if name == "P8" else report["requests_per_second"]
@@ -99,6 +106,10 @@ def figures(name, settings, line, side):
 def measure(settings, sides, lines):
     """For each line, both builds' figures of all rounds, with the processor time, and how busy others kept the machine before each round."""
     found = [([], [], []) for _ in lines]
+    # Writes every key once.
+    for _, _, kind, line in lines:
+        for side in ("now", "before"):
+            bench(line, sides[side, kind], "-n", 1)
     for turn in range(settings.rounds):
         busy = others_share()
         for (name, what, kind, line), (ours, theirs, busy_rounds) in zip(lines, found):
@@ -110,17 +121,25 @@ def measure(settings, sides, lines):
     return found
 
 
+def mean(ratios):
+    """The geometric mean, and two standard errors of it."""
+    logs = [math.log(ratio) for ratio in ratios]
+    error = 2 * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.nan
+    return f"{math.exp(statistics.fmean(logs)):.3f} ± {error:.3f}"
+
+
 def table(settings, lines, found):
     run = machine(settings)
     print("\n" + "; ".join(f"{name} {value}" for name, value in run.items()))
     print(f"\nBefore: {settings.commit}. P8 in µs, so less is better; all others in requests a second.\n")
-    print("| # | load | now | before | now / before (least, most) | processor time of a request, now / before | others' load |")
-    print("|---|---|---|---|---|---|---|")
+    print("Each ratio is the median of the rounds, with the least and the greatest; then their geometric mean and two standard errors.\n")
+    print("| # | load | now | before | now / before | mean | processor time of a request, now / before | mean | others' load |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for (name, what, _, _), (ours, theirs, busy) in zip(lines, found):
         cells = [f"{statistics.median(figure for figure, _ in side):,.0f}" for side in (ours, theirs)]
         for each in (0, 1):
             ratios = [now[each] / before[each] for now, before in zip(ours, theirs)]
-            cells.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f}, {max(ratios):.2f})")
+            cells += [f"{statistics.median(ratios):.2f} ({min(ratios):.2f}, {max(ratios):.2f})", mean(ratios)]
         print(f"| {name} | {what} | {' | '.join(cells)} | at most {max(busy):.0%} |")
 
 

@@ -18,6 +18,9 @@ from results import described, write_page
 from servers import Cluster, get
 
 NODES = (1, 3, 5, 7, 9)
+# Three clusters of three nodes that know nothing of each other: what nine nodes would cost if a larger cluster cost nothing.
+APART = "3 × 3"
+CLUSTERS_APART = 3
 # The nodes beyond these join.
 FOUNDERS = 3
 # A cluster rests for 15 seconds before each division.
@@ -42,14 +45,15 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, help="of each load (default: 5, with --quick 1)")
     parser.add_argument("--nodes", default=",".join(map(str, NODES)), help="sizes of the clusters")
+    parser.add_argument("--apart", action="store_true", help="also three clusters of three nodes that know nothing of each other")
     parser.add_argument("--binary", default=os.path.join(ROOT, "target", "release", "tidelock"))
     parser.add_argument("--options", default="", help="more flags of every node, separated by spaces")
     parser.add_argument("--out", default=os.path.join(ROOT, "docs", "benchmarks"))
     parser.add_argument("--work", default=os.path.join(ROOT, "target", "compare"))
-    parser.add_argument("--port-base", type=int, default=24700, help="the first of 40 free ports")
+    parser.add_argument("--port-base", type=int, default=24700, help="the first of 100 free ports")
     found = parser.parse_args()
     found.seconds = found.seconds or (1 if found.quick else 5)
-    found.sizes = [int(size) for size in found.nodes.split(",")]
+    found.sizes = [int(size) for size in found.nodes.split(",") if size] + ([APART] if found.apart else [])
     found.work, found.out = os.path.abspath(found.work), os.path.abspath(found.out)
     return found
 
@@ -88,38 +92,62 @@ def logged_bytes(cluster):
     return sum(int(match.group(1)) for match in found)
 
 
-def measure(settings, cluster, load, clients):
-    """Microseconds of all nodes and of the busiest one, and bytes logged, each per request."""
+def measure(settings, clusters, load, processes):
+    """Microseconds of all nodes and of the busiest one, and bytes logged, each per request.
+
+    `processes` is the number of clients of each process that makes the load; they take the clusters in turn.
+    """
     _, kind, _, options = load
-    command = [settings.binary, "bench", kind, "-c", str(clients), *map(str, options), "--url", cluster.urls, "--json"]
+    loads = [(clients, clusters[index % len(clusters)].urls) for index, clients in enumerate(processes)]
+    commands = [[settings.binary, "bench", kind, "-c", str(clients), *map(str, options), "--url", urls, "--json"] for clients, urls in loads]
     # Writes every key, so that the measured part changes keys that are there.
-    subprocess.run([*command, "-n", "1"], check=True, capture_output=True)
-    before, logged = [processor_seconds(server) for server in cluster.servers], logged_bytes(cluster)
-    done = subprocess.run([*command, "--no-prepare", "--warm-up-s", "0", "-d", str(settings.seconds)], check=True, capture_output=True, text=True)
-    found = json.loads(done.stdout)
-    used = [processor_seconds(server) - earlier for server, earlier in zip(cluster.servers, before)]
-    requests = found["requests_per_second"] * found["seconds"] if "seconds" in found else found["requests"]
-    if found["errors"]:
-        raise RuntimeError(f"{load}: {found['error_counts']}")
-    return sum(used) * 1e6 / requests, max(used) * 1e6 / requests, (logged_bytes(cluster) - logged) / requests
+    for command in commands:
+        subprocess.run([*command, "-n", "1"], check=True, capture_output=True)
+    servers = [server for cluster in clusters for server in cluster.servers]
+    before, logged = [processor_seconds(server) for server in servers], sum(map(logged_bytes, clusters))
+    requests = requests_of([*command, "--no-prepare", "--warm-up-s", "0", "-d", str(settings.seconds)] for command in commands)
+    used = [processor_seconds(server) - earlier for server, earlier in zip(servers, before)]
+    return sum(used) * 1e6 / requests, max(used) * 1e6 / requests, (sum(map(logged_bytes, clusters)) - logged) / requests
+
+
+def requests_of(commands):
+    """Runs the loads at once, and returns how many requests they made."""
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    reports = [(process.args, json.loads(process.communicate()[0])) for process in running]
+    for command, report in reports:
+        if report["errors"]:
+            raise RuntimeError(f"{command}: {report['error_counts']}")
+    return sum(report["requests_per_second"] * report["seconds"] if "seconds" in report else report["requests"] for _, report in reports)
+
+
+def clusters_of(settings, size):
+    directory = os.path.join(settings.work, "data", f"growth-{size}")
+    shutil.rmtree(directory, ignore_errors=True)
+    if size != APART:
+        return directory, [Cluster(settings.binary, directory, size, settings.port_base, settings.options.split(), FOUNDERS)]
+    # A cluster of three would divide itself under this load. In a cluster of nine, each three nodes have one shard.
+    options = [*settings.options.split(), "--shards", "1"]
+    each = [(os.path.join(directory, str(index)), settings.port_base + 30 * index) for index in range(CLUSTERS_APART)]
+    return directory, [Cluster(settings.binary, own, FOUNDERS, ports, options) for own, ports in each]
 
 
 def measure_size(settings, size):
-    """Figures of one cluster by load and by how its clients grow: those of the whole cluster, or of each shard, are the same."""
+    """Figures by load and by how its clients grow: with one shard, those of the whole cluster and of each shard are the same."""
     figures = {}
-    directory = os.path.join(settings.work, "data", f"growth-{size}")
-    cluster = Cluster(settings.binary, directory, size, settings.port_base, settings.options.split(), FOUNDERS)
+    directory, clusters = clusters_of(settings, size)
     try:
-        cluster.start()
-        if not settings.options:
-            wait_for_division(cluster)
-        shards = len(slots_of_data_shards(cluster))
+        for cluster in clusters:
+            cluster.start()
+            if not settings.options and size != APART:
+                wait_for_division(cluster)
+        shards = sum(len(slots_of_data_shards(cluster)) for cluster in clusters)
         for load in LOADS:
             name, _, clients, _ = load
-            figures[name, SAME] = measure(settings, cluster, load, clients)
-            figures[name, EACH] = measure(settings, cluster, load, clients * shards) if shards > 1 else figures[name, SAME]
+            figures[name, SAME] = measure(settings, clusters, load, [round(clients / len(clusters))] * len(clusters))
+            figures[name, EACH] = measure(settings, clusters, load, [clients] * shards) if shards > 1 else figures[name, SAME]
     finally:
-        cluster.stop()
+        for cluster in clusters:
+            cluster.stop()
         shutil.rmtree(directory, ignore_errors=True)
     return figures
 
@@ -149,9 +177,11 @@ def tables(settings, figures):
     lines = ["- Microseconds of processor time per request: of all nodes together / of the busiest node."]
     if not settings.options:
         lines += ["- Each cluster had divided its data shard as far as it does by itself: one shard for each three nodes, rounded up."]
+    if settings.apart:
+        lines += [f"- *{APART}*: three clusters of three nodes that know nothing of each other, on the same machine and with a third of the clients each."]
     lines += ["- Bytes logged: what all nodes write to their logs per byte of key and value, during HTTP writes.", ""]
     lines += ["Of the same clients at every size, 64 over HTTP and 8 over RESP:", "", *table(settings, figures, SAME), ""]
-    return [*lines, "Of as many clients for each data shard:", "", *table(settings, figures, EACH)]
+    return [*lines, "Of as many clients for each data shard, in a process of their own:", "", *table(settings, figures, EACH)]
 
 
 def main():
