@@ -19,6 +19,10 @@ pub struct Encoder<'a> {
     protocol: Protocol,
 }
 
+/// What a string of any length has around it: its kind, the digits of its length, and two line
+/// ends.
+const BULK_FRAME_BYTES_MAX: usize = 1 + 20 + 2 + 2;
+
 impl<'a> Encoder<'a> {
     pub fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Encoder<'a> {
         Encoder { out, protocol }
@@ -64,9 +68,9 @@ impl<'a> Encoder<'a> {
 
     /// Appends a string of any bytes.
     pub fn bulk(&mut self, bytes: &[u8]) {
-        self.out.push(b'$');
-        self.decimal(bytes.len() as u64);
-        self.line_end();
+        // One check of the capacity instead of one for each part.
+        self.out.reserve(bytes.len() + BULK_FRAME_BYTES_MAX);
+        self.header(b'$', bytes.len());
         self.out.extend_from_slice(bytes);
         self.line_end();
     }
@@ -131,6 +135,11 @@ impl<'a> Encoder<'a> {
     }
 
     fn header(&mut self, kind: u8, length: usize) {
+        // Most values have fewer than a hundred bytes.
+        if let tens @ 1..10 = length / 10 {
+            let digits = [tens, length % 10].map(|digit| b'0' + digit as u8);
+            return self.out.extend_from_slice(&[kind, digits[0], digits[1], b'\r', b'\n']);
+        }
         self.out.push(kind);
         self.decimal(length as u64);
         self.line_end();
@@ -177,6 +186,15 @@ mod tests {
         };
         assert_eq!(encoded(Protocol::Resp2, all), "$-1\r\n*-1\r\n*2\r\n*2\r\n*3\r\n$2\r\nab\r\n");
         assert_eq!(encoded(Protocol::Resp3, all), "_\r\n_\r\n%1\r\n~2\r\n>3\r\n=6\r\ntxt:ab\r\n");
+    }
+
+    #[test]
+    fn the_length_of_a_string_has_as_many_digits_as_it_needs() {
+        for length in [0, 1, 9, 10, 11, 19, 20, 99, 100, 101, 999, 1000, 123_456] {
+            let bytes = vec![b'x'; length];
+            let expected = format!("${length}\r\n{}\r\n", "x".repeat(length));
+            assert_eq!(encoded(Protocol::Resp2, |encoder| encoder.bulk(&bytes)), expected);
+        }
     }
 
     #[test]
