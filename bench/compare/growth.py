@@ -18,9 +18,9 @@ from results import described, write_page
 from servers import Cluster, get
 
 NODES = (1, 3, 5, 7, 9)
-# Three clusters of three nodes that know nothing of each other: what nine nodes would cost if a larger cluster cost nothing.
-APART = "3 × 3"
-CLUSTERS_APART = 3
+# Three independent clusters of three nodes: what nine nodes cost without being one cluster.
+INDEPENDENT = "3 × 3"
+CLUSTERS_INDEPENDENT = 3
 # The nodes beyond these join.
 FOUNDERS = 3
 # A cluster rests for 15 seconds before each division.
@@ -45,7 +45,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, help="of each load (default: 5, with --quick 1)")
     parser.add_argument("--nodes", default=",".join(map(str, NODES)), help="sizes of the clusters")
-    parser.add_argument("--apart", action="store_true", help="also three clusters of three nodes that know nothing of each other")
+    parser.add_argument("--independent", action="store_true", help="also three independent clusters of three nodes")
     parser.add_argument("--binary", default=os.path.join(ROOT, "target", "release", "tidelock"))
     parser.add_argument("--options", default="", help="more flags of every node, separated by spaces")
     parser.add_argument("--out", default=os.path.join(ROOT, "docs", "benchmarks"))
@@ -53,7 +53,7 @@ def arguments():
     parser.add_argument("--port-base", type=int, default=24700, help="the first of 100 free ports")
     found = parser.parse_args()
     found.seconds = found.seconds or (1 if found.quick else 5)
-    found.sizes = [int(size) for size in found.nodes.split(",") if size] + ([APART] if found.apart else [])
+    found.sizes = [int(size) for size in found.nodes.split(",") if size] + ([INDEPENDENT] if found.independent else [])
     found.work, found.out = os.path.abspath(found.work), os.path.abspath(found.out)
     return found
 
@@ -95,7 +95,7 @@ def logged_bytes(cluster):
 def measure(settings, clusters, load, processes):
     """Microseconds of all nodes and of the busiest one, and bytes logged, each per request.
 
-    `processes` is the number of clients of each process that makes the load; they take the clusters in turn.
+    `processes` has the number of clients of each process that makes load. The processes load the clusters in turn.
     """
     _, kind, _, options = load
     loads = [(clients, clusters[index % len(clusters)].urls) for index, clients in enumerate(processes)]
@@ -113,21 +113,25 @@ def measure(settings, clusters, load, processes):
 def requests_of(commands):
     """Runs the loads at once, and returns how many requests they made."""
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-    reports = [(process.args, json.loads(process.communicate()[0])) for process in running]
-    for command, report in reports:
+    outputs = [process.communicate()[0] for process in running]
+    for process in running:
+        if process.returncode != 0:
+            raise RuntimeError(f"{process.args} ended with {process.returncode}")
+    reports = list(map(json.loads, outputs))
+    for process, report in zip(running, reports):
         if report["errors"]:
-            raise RuntimeError(f"{command}: {report['error_counts']}")
-    return sum(report["requests_per_second"] * report["seconds"] if "seconds" in report else report["requests"] for _, report in reports)
+            raise RuntimeError(f"{process.args}: {report['error_counts']}")
+    return sum(report["requests_per_second"] * report["seconds"] for report in reports)
 
 
 def clusters_of(settings, size):
     directory = os.path.join(settings.work, "data", f"growth-{size}")
     shutil.rmtree(directory, ignore_errors=True)
-    if size != APART:
+    if size != INDEPENDENT:
         return directory, [Cluster(settings.binary, directory, size, settings.port_base, settings.options.split(), FOUNDERS)]
     # A cluster of three would divide itself under this load. In a cluster of nine, each three nodes have one shard.
     options = [*settings.options.split(), "--shards", "1"]
-    each = [(os.path.join(directory, str(index)), settings.port_base + 30 * index) for index in range(CLUSTERS_APART)]
+    each = [(os.path.join(directory, str(index)), settings.port_base + 30 * index) for index in range(CLUSTERS_INDEPENDENT)]
     return directory, [Cluster(settings.binary, own, FOUNDERS, ports, options) for own, ports in each]
 
 
@@ -138,7 +142,7 @@ def measure_size(settings, size):
     try:
         for cluster in clusters:
             cluster.start()
-            if not settings.options and size != APART:
+            if not settings.options and size != INDEPENDENT:
                 wait_for_division(cluster)
         shards = sum(len(slots_of_data_shards(cluster)) for cluster in clusters)
         for load in LOADS:
@@ -177,8 +181,8 @@ def tables(settings, figures):
     lines = ["- Microseconds of processor time per request: of all nodes together / of the busiest node."]
     if not settings.options:
         lines += ["- Each cluster had divided its data shard as far as it does by itself: one shard for each three nodes, rounded up."]
-    if settings.apart:
-        lines += [f"- *{APART}*: three clusters of three nodes that know nothing of each other, on the same machine and with a third of the clients each."]
+    if settings.independent:
+        lines += [f"- *{INDEPENDENT}*: three independent clusters of three nodes, on the same machine and with a third of the clients each."]
     lines += ["- Bytes logged: what all nodes write to their logs per byte of key and value, during HTTP writes.", ""]
     lines += ["Of the same clients at every size, 64 over HTTP and 8 over RESP:", "", *table(settings, figures, SAME), ""]
     return [*lines, "Of as many clients for each data shard, in a process of their own:", "", *table(settings, figures, EACH)]

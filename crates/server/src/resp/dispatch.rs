@@ -333,7 +333,7 @@ pub const COMMANDS: &[CommandSpec] = &[
 #[derive(Default)]
 pub struct CommandTable(Vec<(PaddedName, &'static CommandSpec)>);
 
-/// A name in lower case, zeros after it. The order is that of the names.
+/// The bytes of a name in lower case, padded with zeros, as a big-endian number.
 type PaddedName = u128;
 
 /// The result of dispatching a command.
@@ -347,7 +347,7 @@ pub enum Dispatched {
 /// Longest name of a command, in bytes.
 const NAME_BYTES_MAX: usize = size_of::<PaddedName>();
 
-/// `None` if no command has so long a name.
+/// `None` if the name is longer than [`NAME_BYTES_MAX`].
 fn padded(name: &[u8]) -> Option<PaddedName> {
     let mut padded = [0; NAME_BYTES_MAX];
     padded.get_mut(..name.len())?.copy_from_slice(name);
@@ -371,7 +371,7 @@ impl CommandTable {
         let wanted = padded(name)?;
         let at = self.0.binary_search_by_key(&wanted, |(name, _)| *name).ok()?;
         let (_, spec) = self.0.get(at)?;
-        // A name that ends with zeros is no command, but is padded like one.
+        // `get` and `get\0` are padded to the same number.
         (spec.name.len() == name.len()).then_some(*spec)
     }
 

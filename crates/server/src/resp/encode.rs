@@ -19,8 +19,8 @@ pub struct Encoder<'a> {
     protocol: Protocol,
 }
 
-/// What a string of any length has around it: its kind, the digits of its length, and two line
-/// ends.
+/// Most bytes that a bulk string has besides its content: `$`, the digits of its length, and two
+/// line ends.
 const BULK_FRAME_BYTES_MAX: usize = 1 + 20 + 2 + 2;
 
 impl<'a> Encoder<'a> {
