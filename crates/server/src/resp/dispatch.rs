@@ -330,7 +330,6 @@ pub const COMMANDS: &[CommandSpec] = &[
 
 /// Looks up commands by name. Every command needs that, and a search in a sorted table takes fewer
 /// instructions than hashing the name for a `HashMap`.
-#[derive(Default)]
 pub struct CommandTable(Vec<(PaddedName, &'static CommandSpec)>);
 
 /// The bytes of a name in lower case, padded with zeros, as a big-endian number.
