@@ -18,22 +18,33 @@ import subprocess
 
 from machine import ROOT, machine
 from results import described, write_page
-from servers import Cluster, get, node_threads, task_times
+from servers import Cluster, get, node_threads, task_sleeps, task_times
 
 CONNECTIONS = 64
-# name, arguments of bench without the number of connections.
+# name, arguments of bench without the number of connections, connections.
 LOADS = (
     ("HTTP write", ("kv", "--reads", 0), CONNECTIONS),
     ("HTTP linearizable read", ("kv", "--reads", 100), CONNECTIONS),
     ("RESP SET", ("resp", "--via", "leader", "-P", 1, "--reads", 0), CONNECTIONS),
     ("RESP SET, pipelines of 256", ("resp", "--via", "leader", "-P", 256, "--reads", 0), 8),
 )
-# name, workers of each node, nodes.
-SHAPES = (("one worker", 1, 1), ("two workers", 2, 1), ("two nodes", 1, 2))
-SIMULATED_WORKERS = (1, 2, 4, 8, 16, 32)
+# What a request costs depends on how many cross together. So the shape in which most of them cross is measured with fewer
+# and with more connections too.
+CROSSING, CROSSING_WORKERS = "three workers", 3
+PARTS_OF_CONNECTIONS = (1 / 4, 1, 4)
+# name, workers of each node, nodes, parts of the connections.
+SHAPES = (
+    ("one worker", 1, 1, (1,)),
+    ("two workers", 2, 1, (1,)),
+    (CROSSING, CROSSING_WORKERS, 1, PARTS_OF_CONNECTIONS),
+    ("two nodes", 1, 2, (1,)),
+)
+SIMULATED_WORKERS = (1, 2, 3, 4, 5, 6, 8, 16, 32)
 SIMULATED_CLIENTS_A_WORKER = 64
 SIMULATED_REQUESTS = 60_000
-# A connection of the worker that drives all shards counts for this many: `OWNER_WEIGHT` of the server.
+# The mean time from a reply until the client's next request arrives.
+SIMULATED_PAUSE_US = 100
+# A connection of the worker that drives all shards counts for this many, for each of the others: `OWNER_WEIGHT` of the server.
 DRIVER_WEIGHT = 3
 
 
@@ -53,49 +64,57 @@ def arguments():
     return found
 
 
-def thread_us(server):
-    """Microseconds for which the threads of each role have run."""
-    used = collections.Counter()
+def thread_use(server):
+    """Microseconds for which the threads of each role have run, and how often they have slept."""
+    ran, slept = collections.Counter(), collections.Counter()
     for task, role in node_threads(server.process.pid).items():
-        ran, _ = task_times(server.process.pid, task) or (0, 0)
-        used[role] += ran
-    return used
+        ran[role] += (task_times(server.process.pid, task) or (0, 0))[0]
+        slept[f"{role} slept"] += task_sleeps(server.process.pid, task) or 0
+    return {**ran, **slept}
 
 
-def metric(cluster, name):
-    return float(re.search(rb"^" + name.encode() + rb" (\S+)", get(f"http://127.0.0.1:{cluster.http[0]}/metrics"), re.M).group(1))
+COUNTERS = {
+    "requests": "tidelock_worker_requests_total",
+    "batches": "tidelock_worker_batches_total",
+    "sync seconds": "tidelock_wal_fsync_duration_seconds_sum",
+    "syncs": "tidelock_wal_fsync_duration_seconds_count",
+}
 
 
-def sync_us(cluster, before):
-    """Mean time of a sync since `before`, in microseconds."""
-    seconds, count = (metric(cluster, f"tidelock_wal_fsync_duration_seconds_{part}") for part in ("sum", "count"))
-    return 1e6 * (seconds - before[0]) / max(1.0, count - before[1])
+def counters(cluster):
+    text = get(f"http://127.0.0.1:{cluster.http[0]}/metrics")
+    return {key: float(re.search(rb"^" + name.encode() + rb" (\S+)", text, re.M).group(1)) for key, name in COUNTERS.items()}
 
 
 def measure(settings, clusters, line, connections):
-    """Requests a second, microseconds of each role a request of the first node, and microseconds of a sync."""
+    """Requests a second; of the first node: a request's microseconds and sleeps of each role, batches and syncs, and microseconds of a sync."""
     commands = [[settings.binary, "bench", *map(str, line), "-c", str(connections // len(clusters)), "--url", cluster.urls, "--json"] for cluster in clusters]
     for command in commands:
         subprocess.run([*command, "-n", "1"], check=True, capture_output=True)
-    before = thread_us(clusters[0].servers[0])
-    syncs = [metric(clusters[0], f"tidelock_wal_fsync_duration_seconds_{part}") for part in ("sum", "count")]
+    before, counted = thread_use(clusters[0].servers[0]), counters(clusters[0])
     flags = ["--no-prepare", "--warm-up-s", "0", "-d", str(settings.seconds)]
     running = [subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, text=True) for command in commands]
     found = [json.loads(process.communicate()[0]) for process in running]
-    after = thread_us(clusters[0].servers[0])
+    after, counted_after = thread_use(clusters[0].servers[0]), counters(clusters[0])
     for result in found:
         if result["errors"]:
             raise RuntimeError(f"{line}: {result['error_counts']}")
     own = found[0]["requests_per_second"] * settings.seconds
-    costs = {role: (after[role] - before[role]) / own for role in after}
-    return {"rate": sum(result["requests_per_second"] for result in found), "sync": sync_us(clusters[0], syncs), **costs}
+    more = {key: counted_after[key] - counted[key] for key in counted}
+    return {
+        "rate": sum(result["requests_per_second"] for result in found),
+        "sync": 1e6 * more["sync seconds"] / max(1.0, more["syncs"]),
+        "syncs": more["syncs"] / own,
+        "batches": more["batches"] / own,
+        **{role: (after[role] - before[role]) / own for role in after},
+    }
 
 
 def run(settings):
-    """Medians of the rounds by load and shape."""
+    """Medians of the rounds by load, shape and connections."""
     rounds = {}
     for turn in range(settings.rounds):
-        for name, workers, nodes in SHAPES if turn % 2 == 0 else SHAPES[::-1]:
+        for name, workers, nodes, parts in SHAPES if turn % 2 == 0 else SHAPES[::-1]:
             directories = [os.path.join(settings.work, "data", f"workers-{node}") for node in range(nodes)]
             options = ["--workers", str(workers), "--shards", str(settings.shards)]
             clusters = [Cluster(settings.binary, directory, 1, settings.port_base + 30 * node, options, 1) for node, directory in enumerate(directories)]
@@ -103,9 +122,10 @@ def run(settings):
                 for cluster in clusters:
                     cluster.start()
                 for load, line, connections in LOADS:
-                    found = measure(settings, clusters, line, connections)
-                    rounds.setdefault((load, name), []).append(found)
-                    print(f"round {turn + 1}, {load}, {name}: " + ", ".join(f"{key} {value:.1f}" for key, value in found.items()), flush=True)
+                    for part in parts:
+                        found = measure(settings, clusters, line, int(part * connections))
+                        rounds.setdefault((load, name, int(part * connections)), []).append(found)
+                        print(f"round {turn + 1}, {load}, {name}, {int(part * connections)} connections: " + ", ".join(f"{key} {value:.3f}" for key, value in found.items()), flush=True)
             finally:
                 for cluster in clusters:
                     cluster.stop()
@@ -114,21 +134,50 @@ def run(settings):
     return {key: {name: statistics.median(result[name] for result in found) for name in found[0]} for key, found in rounds.items()}
 
 
-def costs(figures, load):
-    """Microseconds a request: of one whose connection and shard have the same worker; and of one that crosses, at each of the two.
+class Cost:
+    """Microseconds of processor time: of a turn, from one sleep to the next, and of each request in it."""
 
-    With two workers, half of the requests are of the first worker's connections, and those of the other one cross.
-    """
-    own = figures[load, "one worker"]["worker"]
-    two = figures[load, "two workers"]
-    return own, 2 * two["other workers"], max(0.05, 2 * two["worker"] - own)
+    def __init__(self, points):
+        """The line nearest to `points`, each turns a request and microseconds a request. Neither cost is negative."""
+        mean_x, mean_y = (statistics.mean(values) for values in zip(*points))
+        spread = sum((x - mean_x) ** 2 for x, _ in points)
+        slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
+        self.turn = min(max(0.0, slope), mean_y / mean_x if mean_x else 0.0)
+        self.request = mean_y - self.turn * mean_x
+
+    def of(self, requests):
+        return self.turn + self.request * requests if requests else 0.0
+
+    def __str__(self):
+        return f"{self.turn:.1f} + {self.request:.2f}"
 
 
-def connected(clients, weights):
+class Costs:
+    """What a request of a load costs: *own* if its connection and its shard have the same worker, otherwise *serve* and *drive*."""
+
+    def __init__(self, figures, load, connections):
+        self.own = figures[load, "one worker", connections]["worker"]
+        crossing, serve, drive = [], [], []
+        for part in PARTS_OF_CONNECTIONS:
+            count = int(part * connections)
+            found = figures[load, CROSSING, count]
+            # The first worker has connections too; their requests do not cross.
+            share = connected(count, CROSSING_WORKERS, False).count(0) / count
+            crossing.append(found)
+            serve.append((found["other workers slept"] / (1 - share), found["other workers"] / (1 - share)))
+            drive.append((found["worker slept"] / (1 - share), max(0.0, found["worker"] - share * self.own) / (1 - share)))
+        self.serve, self.drive = Cost(serve), Cost(drive)
+        is_read = "read" in load
+        self.log = Cost([(0.0, 0.0)]) if is_read else Cost([(found["syncs"], found["log"]) for found in crossing])
+        self.sync = 0.0 if is_read else figures[load, CROSSING, connections]["sync"]
+
+
+def connected(clients, workers, is_spread):
     """The worker of each client: as the server accepts connections, the one with the fewest, by weight."""
-    loads, chosen = [0] * len(weights), []
+    weights = [1 if is_spread or worker else DRIVER_WEIGHT * (workers - 1) for worker in range(workers)]
+    loads, chosen = [0] * workers, []
     for _ in range(clients):
-        worker = min(range(len(weights)), key=lambda one: loads[one] * weights[one])
+        worker = min(range(workers), key=lambda one: loads[one] * weights[one])
         loads[worker] += 1
         chosen.append(worker)
     return chosen
@@ -137,10 +186,9 @@ def connected(clients, weights):
 class Simulation:
     """Workers take turns with what has come: requests of their connections, and those that others hand over. One log syncs what came meanwhile."""
 
-    def __init__(self, workers, found, sync, log, is_spread):
-        self.own, self.serve, self.drive = found
-        self.workers, self.sync, self.log, self.is_spread = workers, sync, log, is_spread
-        # Two lists of clients for each worker: requests of its connections, and requests for its shards.
+    def __init__(self, workers, costs, is_spread):
+        self.costs, self.workers, self.is_spread = costs, workers, is_spread
+        # For each worker: clients with requests, and clients whose requests other workers handed over.
         self.waiting = [([], []) for _ in range(workers)]
         self.busy = [False] * workers
         self.is_syncing, self.unsynced = False, []
@@ -152,11 +200,9 @@ class Simulation:
         heapq.heappush(self.events, (time, self.order, what, rest))
 
     def run(self, clients):
-        self.worker_of = connected(clients, [1 if self.is_spread or worker else DRIVER_WEIGHT for worker in range(self.workers)])
-        for client, worker in enumerate(self.worker_of):
-            self.waiting[worker][0].append(client)
-        for worker in range(self.workers):
-            self.turn(worker)
+        self.worker_of = connected(clients, self.workers, self.is_spread)
+        for client in range(clients):
+            self.asks(client)
         while self.done < SIMULATED_REQUESTS:
             self.now, _, what, rest = heapq.heappop(self.events)
             getattr(self, what)(*rest)
@@ -168,16 +214,19 @@ class Simulation:
         if not self.busy[worker]:
             return
         self.waiting[worker] = ([], [])
-        # A key is of any shard.
-        drivers = [self.random.randrange(self.workers) if self.is_spread else 0 for _ in asked]
-        own = [client for client, driver in zip(asked, drivers) if driver == worker]
-        crossing = [(client, driver) for client, driver in zip(asked, drivers) if driver != worker]
-        cost = self.own * len(own) + self.serve * len(crossing) + self.drive * len(handed)
-        self.at(self.now + cost, "end_turn", worker, own + handed, crossing)
+        sent = collections.defaultdict(list)
+        for client in asked:
+            # A key is of any shard.
+            sent[self.random.randrange(self.workers) if self.is_spread else 0].append(client)
+        driven = sent.pop(worker, [])
+        cost = self.costs.own * len(driven)
+        cost += self.costs.serve.of(sum(map(len, sent.values()))) + self.costs.drive.of(len(handed))
+        driven += handed
+        self.at(self.now + cost, "end_turn", worker, driven, sent)
 
-    def end_turn(self, worker, driven, crossing):
-        for client, driver in crossing:
-            self.waiting[driver][1].append(client)
+    def end_turn(self, worker, driven, sent):
+        for driver, batch in sent.items():
+            self.waiting[driver][1].extend(batch)
             if not self.busy[driver]:
                 self.turn(driver)
         self.unsynced += driven
@@ -187,50 +236,50 @@ class Simulation:
     def write(self):
         if not self.is_syncing and self.unsynced:
             self.is_syncing, batch, self.unsynced = True, self.unsynced, []
-            self.at(self.now + self.sync + self.log * len(batch), "synced", batch)
+            self.at(self.now + self.costs.sync + self.costs.log.of(len(batch)), "synced", batch)
 
     def synced(self, batch):
         self.is_syncing = False
         self.done += len(batch)
         for client in batch:
-            worker = self.worker_of[client]
-            self.waiting[worker][0].append(client)
-            if not self.busy[worker]:
-                self.turn(worker)
+            self.at(self.now + self.random.expovariate(1 / SIMULATED_PAUSE_US), "asks", client)
         self.write()
 
+    def asks(self, client):
+        worker = self.worker_of[client]
+        self.waiting[worker][0].append(client)
+        if not self.busy[worker]:
+            self.turn(worker)
 
-def simulated(figures, load):
+
+def simulated(costs, load):
     """Requests a second by number of workers, with the shards on one worker and on all."""
-    two = figures[load, "two workers"]
-    sync, log = (0.0, 0.0) if "read" in load else (two["sync"], two["log"])
     rates = {}
     for workers in SIMULATED_WORKERS:
         clients = SIMULATED_CLIENTS_A_WORKER * workers * (4 if "pipelines" in load else 1)
-        rates[workers] = [Simulation(workers, costs(figures, load), sync, log, is_spread).run(clients) for is_spread in (False, True)]
+        rates[workers] = [Simulation(workers, costs, is_spread).run(clients) for is_spread in (False, True)]
     return rates
 
 
 def tables(figures):
     lines = [
-        "- Microseconds of processor time a request: of the first worker, which drives all shards; of the other one; of the thread of the log. Nodes and clients share the two processors.",
+        "- Microseconds of processor time a request: of the first worker, which drives all shards; of the others; of the thread of the log. Nodes and clients share the two processors.",
+        "- With two workers the first one serves a quarter of the connections, with three about a thirteenth. All requests of the others cross to it. *Batch*: how many cross together.",
         "- *Two nodes* share nothing, and have half of the clients each: no arrangement of the shards of one node can do better on two cores.",
     ]
-    lines += ["", "| load | shape | requests/s | first worker | other worker | log |", "|---|---|---|---|---|---|"]
-    for load, _, _ in LOADS:
-        for shape, _, _ in SHAPES:
-            found = figures[load, shape]
-            others = f"{found['other workers']:.1f}" if shape == "two workers" else "–"
-            lines.append(f"| {load} | {shape} | {found['rate']:,.0f} | {found['worker']:.1f} | {others} | {found['log']:.1f} |")
+    lines += ["", "| load | shape | connections | requests/s | first worker | other workers | log | batch |", "|---|---|---|---|---|---|---|---|"]
+    for (load, shape, connections), found in figures.items():
+        others, batch = (f"{found['other workers']:.1f}", f"{1 / found['batches']:.1f}") if found["batches"] else ("–", "–")
+        lines.append(f"| {load} | {shape} | {connections} | {found['rate']:,.0f} | {found['worker']:.2f} | {others} | {found['log']:.2f} | {batch} |")
     lines += ["", "## More cores than this machine has", ""]
-    lines.append("- A request costs *own* if its connection and its shard have the same worker. Otherwise it costs *serve* at the worker of its connection and *drive* at that of its shard. From the lines above: with two workers, half of the requests cross.")
-    lines.append("- The bound of a node whose shards one worker drives is 1 / drive.")
-    lines.append(f"- Simulated: {SIMULATED_CLIENTS_A_WORKER} clients a worker that wait for each answer (four times as many for pipelines), one log, thousands of requests a second with the shards on *one* worker and on *all*.")
-    lines += ["", "| load | own | serve | drive | bound | " + " | ".join(f"{workers}: one / all" for workers in SIMULATED_WORKERS) + " |", "|---|---|---|---|---|" + "---|" * len(SIMULATED_WORKERS)]
-    for load, _, _ in LOADS:
-        own, serve, drive = costs(figures, load)
-        cells = " | ".join(f"{one / 1e3:,.0f} / {spread / 1e3:,.0f}" for one, spread in simulated(figures, load).values())
-        lines.append(f"| {load} | {own:.1f} µs | {serve:.1f} µs | {drive:.1f} µs | {1e3 / drive:,.0f} | {cells} |")
+    lines.append("- A request costs *own* if its connection and its shard have the same worker. Otherwise it costs *serve* at the worker of its connection and *drive* at that of its shard. These are microseconds for a turn of the thread, from one sleep to the next, + for each request in it: the straight line nearest to the three lines above with three workers. The same for the thread of the log.")
+    lines.append("- *Bound*: what one worker can drive if turns are long, 1 / drive for each request; thousands a second.")
+    lines.append(f"- Simulated: {SIMULATED_CLIENTS_A_WORKER} clients a worker that ask {SIMULATED_PAUSE_US} µs after each answer (four times as many for pipelines), one log, a core for each worker and for the log; thousands of requests a second with the shards on *one* worker and on *all*. That a turn wakes several workers if shards are on all of them is taken to cost nothing.")
+    lines += ["", "| load | own | serve | drive | log | bound | " + " | ".join(f"{workers}: one / all" for workers in SIMULATED_WORKERS) + " |", "|---|---|---|---|---|---|" + "---|" * len(SIMULATED_WORKERS)]
+    for load, _, connections in LOADS:
+        costs = Costs(figures, load, connections)
+        cells = " | ".join(f"{one / 1e3:,.0f} / {spread / 1e3:,.0f}" for one, spread in simulated(costs, load).values())
+        lines.append(f"| {load} | {costs.own:.1f} | {costs.serve} | {costs.drive} | {costs.log} | {1e3 / max(1e-3, costs.drive.request):,.0f} | {cells} |")
     return lines
 
 
@@ -238,7 +287,10 @@ def main():
     settings = arguments()
     os.makedirs(settings.work, exist_ok=True)
     first = described(machine(settings))
-    print(write_page(settings, "What the threads of a node do", "workers", [first, *tables(run(settings))]))
+    figures = run(settings)
+    # By load, not in the order of the rounds.
+    figures = {key: figures[key] for load, _, _ in LOADS for key in figures if key[0] == load}
+    print(write_page(settings, "What the threads of a node do", "workers", [first, *tables(figures)]))
 
 
 if __name__ == "__main__":

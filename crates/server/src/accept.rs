@@ -53,10 +53,10 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// How long a client may take to read why its connection ends.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Weight of a connection of the worker that owns the node, relative to other workers' connections.
-/// What a request costs the owning worker, whichever worker received it, is about half of what
-/// serving its connection costs. With this weight two workers are equally loaded, and with more the
-/// owning worker has more time for the node.
+/// Weight of a connection of the worker that owns the node, relative to other workers' connections,
+/// for each of the others. What a request costs the owning worker, whichever worker received it, is
+/// about half of what serving its connection costs. So this weight loads two workers equally; the
+/// more others there are, the more of the owning worker's time is taken by their requests.
 const OWNER_WEIGHT: usize = 3;
 
 /// Permission for one open connection. The connection counts, for its worker and for the node,
@@ -97,8 +97,8 @@ struct NewConnection {
 
 /// Delivers the connections of one protocol to one worker.
 ///
-/// One worker accepts for all and hands each connection to the worker with the fewest, with its own
-/// weighted by `OWNER_WEIGHT`. (A listening socket for each worker would save the hand-over, which
+/// One worker accepts for all and hands each connection to the worker with the fewest, except that
+/// it gives itself fewer (see `OWNER_WEIGHT`). (A listening socket for each worker would save the hand-over, which
 /// is one wake-up a connection. But the kernel would distribute connections by a hash of addresses,
 /// so that one worker might get seven of eight, and no limit could apply to the whole node.)
 #[derive(Debug)]
@@ -292,7 +292,7 @@ fn open_spare() -> Option<File> {
 fn choose(loads: &[Load], last: usize) -> usize {
     let behind = |distance: usize| (last + 1 + distance) % loads.len();
     let order = (0..loads.len()).map(behind);
-    let weight = |worker| if worker == 0 { OWNER_WEIGHT } else { 1 };
+    let weight = |worker| if worker == 0 { OWNER_WEIGHT * (loads.len() - 1) } else { 1 };
     order.min_by_key(|&worker| loads[worker].count() * weight(worker)).expect("invariant: there is a worker")
 }
 
@@ -526,6 +526,26 @@ mod tests {
             }
         })
         .await;
+    }
+
+    #[test]
+    fn the_owning_worker_is_given_fewer_connections_the_more_workers_there_are() {
+        let counts_of = |workers: usize| -> Vec<usize> {
+            let loads: Vec<Load> = (0..workers).map(|_| Load::default()).collect();
+            let clients = Clients::default();
+            let mut last = 0;
+            let mut permits = Vec::new();
+            for number in 0..280 {
+                last = choose(&loads, last);
+                let descriptor = clients.permit(number).expect("there is room");
+                let client = clients.enter(ClientId(number as u64), ListenerProtocol::Http, None, descriptor);
+                permits.push(loads[last].permit(client));
+            }
+            loads.iter().map(Load::count).collect()
+        };
+        assert_eq!(counts_of(1), [280]);
+        assert_eq!(counts_of(2), [70, 210]);
+        assert_eq!(counts_of(4), [10, 90, 90, 90]);
     }
 
     #[test]
