@@ -190,6 +190,8 @@ pub enum Fault {
     /// A watcher of a namespace that reconnects between two events of a revision is not sent the
     /// rest of them.
     RestOfRevisionSkipped,
+    /// Commands that wait for others wait for ever if these do not come.
+    BatchDelayNeverOver,
 }
 
 /// The fault of a node, if any.
@@ -202,7 +204,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(debug_assertions)]
-    pub const ALL: [Fault; 83] = [
+    pub const ALL: [Fault; 84] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -286,6 +288,7 @@ impl Faults {
         Fault::CancelledLeaseQueued,
         Fault::VoterLeavesEarly,
         Fault::RestOfRevisionSkipped,
+        Fault::BatchDelayNeverOver,
     ];
 
     /// No fault.

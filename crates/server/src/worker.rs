@@ -28,7 +28,7 @@ use std::time::Duration;
 use tidelock_core::auth::{Authorities, Caller};
 use tidelock_core::command::{Consistency, Publication, Refusal, Reply, Request};
 use tidelock_core::event::{
-    Actions, Contradiction, Event, NodeStatus, OutgoingFrame, SlowRequest, StallReason,
+    Actions, BATCH_TIMER, Contradiction, Event, NodeStatus, OutgoingFrame, SlowRequest, StallReason,
 };
 use tidelock_core::fairness::Ticket;
 use tidelock_core::node::Node;
@@ -44,6 +44,7 @@ use tidelock_core::trace::TraceEvent;
 use tidelock_core::types::{ClientId, NodeId, ShardId, Token, WalSequence};
 use tidelock_core::version::ClusterVersion;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use crate::access::{AccessPublisher, PublishedAccess};
@@ -377,8 +378,17 @@ impl Worker {
     /// Drives the node until it cannot continue; returns why.
     pub async fn run(&self, sinks: impl ActionSinks) -> WorkerFailure {
         let mut requests = Vec::new();
+        let mut batch_timer = pin!(sleep(BATCH_TIMER));
+        let mut batch_timer_runs = false;
         loop {
-            self.0.reports.wake.notified().await;
+            tokio::select! {
+                biased;
+                () = &mut batch_timer, if batch_timer_runs => {
+                    batch_timer_runs = false;
+                    self.0.node.borrow_mut().handle(Event::BatchTimer);
+                }
+                () = self.0.reports.wake.notified() => {}
+            }
             self.gather().await;
             if let Some(failure) = self.0.reports.take_failure() {
                 return WorkerFailure::Log(failure);
@@ -395,6 +405,10 @@ impl Worker {
             self.take_turns();
             let contradiction = self.drive(&sinks);
             self.send_messages();
+            if std::mem::take(&mut self.0.actions.borrow_mut().starts_batch_timer) {
+                batch_timer.as_mut().reset(Instant::now() + BATCH_TIMER);
+                batch_timer_runs = true;
+            }
             if let Some(contradiction) = contradiction {
                 return WorkerFailure::Contradiction(contradiction);
             }

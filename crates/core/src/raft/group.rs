@@ -402,7 +402,8 @@ impl Group {
         if let Some(context) = self.reads.next_round(self.now) {
             out.counters.read_rounds += 1;
             if self.faults.has(Fault::ReadWithoutRound) {
-                return self.reads.confirmed(&context, self.applied.index());
+                self.reads.confirmed(&context, self.applied.index());
+                return;
             }
             self.raft.read_index(context);
         }
@@ -439,9 +440,14 @@ impl Group {
     }
 
     /// Handles the confirmation of read rounds by a leader.
-    pub(super) fn confirm_reads(&mut self, states: Vec<ReadState>) {
+    pub(super) fn confirm_reads(&mut self, states: Vec<ReadState>, out: &mut Output) {
+        let is_alone = self.members.membership().voters.len() <= 1;
         for state in states {
-            self.reads.confirmed(&state.request_ctx, LogIndex(state.index));
+            let confirmed = self.reads.confirmed(&state.request_ctx, LogIndex(state.index));
+            // A round that needs no other replica costs nothing.
+            if !is_alone {
+                self.reads.delay_round(confirmed, &mut out.batch_delays);
+            }
         }
     }
 
@@ -481,10 +487,27 @@ impl Group {
     /// longer commit are added to `dead`.
     pub(super) fn take_waiters(
         &mut self,
-        (term, index): (Term, LogIndex),
+        entry: (Term, LogIndex),
         dead: &mut Vec<Origin>,
+        out: &mut Output,
     ) -> Vec<Origin> {
-        self.proposals.applied(term, index, dead)
+        self.proposals.applied(entry, dead, &mut out.batch_delays)
+    }
+
+    /// Whether commands or reads wait for more of them, in one of the first `up_to` delays of the
+    /// node.
+    pub fn is_delayed_among(&self, up_to: u64) -> bool {
+        self.proposals.is_delayed_among(up_to) || self.reads.is_delayed_among(up_to)
+    }
+
+    /// Ends these delays.
+    pub fn end_delays_among(&mut self, up_to: u64) {
+        if self.proposals.is_delayed_among(up_to) {
+            self.proposals.end_delay();
+        }
+        if self.reads.is_delayed_among(up_to) {
+            self.reads.end_delay();
+        }
     }
 
     /// Forgets the commands in flight that a snapshot may contain or not: this replica will never

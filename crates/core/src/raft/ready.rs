@@ -80,6 +80,8 @@ pub struct Output {
     pub contradiction: Option<Contradiction>,
     /// Totals over all groups since the start.
     pub counters: Counters,
+    /// How many delays of entries have begun since the start.
+    pub batch_delays: u64,
 }
 
 impl Output {
@@ -177,7 +179,7 @@ impl Group {
         {
             self.send(core::mem::take(&mut held), out);
         }
-        self.confirm_reads(ready.take_read_states());
+        self.confirm_reads(ready.take_read_states(), out);
         let applied = self.applied.index().0;
         let mut committed = ready.take_committed_entries();
         if committed.first().is_some_and(|entry| entry.index <= applied) {
@@ -322,7 +324,7 @@ impl Group {
         for entry in entries {
             let (index, term) = (LogIndex(entry.index), Term(entry.term));
             self.applied.advance(index, term);
-            let waiters = self.take_waiters((term, index), &mut dead);
+            let waiters = self.take_waiters((term, index), &mut dead, out);
             // The leader decoded every command before it proposed it, and the checksums were
             // correct since. If decoding failed and the replica continued, replicas would diverge.
             let mut writes = match entry.get_entry_type() {

@@ -432,6 +432,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::LeaseFloorIgnored
         | Fault::FenceUsedTwice
         | Fault::StaleReadNotReported
+        | Fault::BatchDelayNeverOver
         | Fault::CancelledLeaseQueued
         | Fault::UnequalValuesMatch
         | Fault::ScriptWithoutCondition
