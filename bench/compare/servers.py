@@ -84,14 +84,6 @@ def task_times(process, task):
     return None
 
 
-def task_sleeps(process, task):
-    """How often a thread has gone to sleep; None if it has ended."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        with open(f"/proc/{process}/task/{task}/status", encoding="ascii") as status:
-            return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches:"))
-    return None
-
-
 def get(url, context=None):
     """The body, or None after any failure."""
     with contextlib.suppress(OSError):

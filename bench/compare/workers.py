@@ -18,7 +18,7 @@ import subprocess
 
 from machine import ROOT, machine
 from results import described, write_page
-from servers import Cluster, get, node_threads, task_sleeps, task_times
+from servers import Cluster, get, node_threads, task_times
 
 CONNECTIONS = 64
 # name, arguments of bench without the number of connections, connections.
@@ -28,15 +28,15 @@ LOADS = (
     ("RESP SET", ("resp", "--via", "leader", "-P", 1, "--reads", 0), CONNECTIONS),
     ("RESP SET, pipelines of 256", ("resp", "--via", "leader", "-P", 256, "--reads", 0), 8),
 )
-# What a request costs depends on how many cross together. So the shape in which most of them cross is measured with fewer
-# and with more connections too.
+# What a request costs depends on how many are handled together. So the shapes that the simulation takes its costs from are
+# measured with this many times the connections too.
+MANY = 4
 CROSSING, CROSSING_WORKERS = "three workers", 3
-PARTS_OF_CONNECTIONS = (1 / 4, 1, 4)
-# name, workers of each node, nodes, parts of the connections.
+# name, workers of each node, nodes, multiples of the connections.
 SHAPES = (
-    ("one worker", 1, 1, (1,)),
+    ("one worker", 1, 1, (1, MANY)),
     ("two workers", 2, 1, (1,)),
-    (CROSSING, CROSSING_WORKERS, 1, PARTS_OF_CONNECTIONS),
+    (CROSSING, CROSSING_WORKERS, 1, (1, MANY)),
     ("two nodes", 1, 2, (1,)),
 )
 SIMULATED_WORKERS = (1, 2, 3, 4, 5, 6, 8, 16, 32)
@@ -64,17 +64,16 @@ def arguments():
     return found
 
 
-def thread_use(server):
-    """Microseconds for which the threads of each role have run, and how often they have slept."""
-    ran, slept = collections.Counter(), collections.Counter()
+def thread_us(server):
+    """Microseconds for which the threads of each role have run."""
+    used = collections.Counter()
     for task, role in node_threads(server.process.pid).items():
-        ran[role] += (task_times(server.process.pid, task) or (0, 0))[0]
-        slept[f"{role} slept"] += task_sleeps(server.process.pid, task) or 0
-    return {**ran, **slept}
+        ran, _ = task_times(server.process.pid, task) or (0, 0)
+        used[role] += ran
+    return used
 
 
 COUNTERS = {
-    "requests": "tidelock_worker_requests_total",
     "batches": "tidelock_worker_batches_total",
     "sync seconds": "tidelock_wal_fsync_duration_seconds_sum",
     "syncs": "tidelock_wal_fsync_duration_seconds_count",
@@ -87,15 +86,15 @@ def counters(cluster):
 
 
 def measure(settings, clusters, line, connections):
-    """Requests a second; of the first node: a request's microseconds and sleeps of each role, batches and syncs, and microseconds of a sync."""
+    """Requests a second; of the first node: microseconds of each role and batches a request, and microseconds of a sync."""
     commands = [[settings.binary, "bench", *map(str, line), "-c", str(connections // len(clusters)), "--url", cluster.urls, "--json"] for cluster in clusters]
     for command in commands:
         subprocess.run([*command, "-n", "1"], check=True, capture_output=True)
-    before, counted = thread_use(clusters[0].servers[0]), counters(clusters[0])
+    before, counted = thread_us(clusters[0].servers[0]), counters(clusters[0])
     flags = ["--no-prepare", "--warm-up-s", "0", "-d", str(settings.seconds)]
     running = [subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, text=True) for command in commands]
     found = [json.loads(process.communicate()[0]) for process in running]
-    after, counted_after = thread_use(clusters[0].servers[0]), counters(clusters[0])
+    after, counted_after = thread_us(clusters[0].servers[0]), counters(clusters[0])
     for result in found:
         if result["errors"]:
             raise RuntimeError(f"{line}: {result['error_counts']}")
@@ -104,7 +103,6 @@ def measure(settings, clusters, line, connections):
     return {
         "rate": sum(result["requests_per_second"] for result in found),
         "sync": 1e6 * more["sync seconds"] / max(1.0, more["syncs"]),
-        "syncs": more["syncs"] / own,
         "batches": more["batches"] / own,
         **{role: (after[role] - before[role]) / own for role in after},
     }
@@ -114,7 +112,7 @@ def run(settings):
     """Medians of the rounds by load, shape and connections."""
     rounds = {}
     for turn in range(settings.rounds):
-        for name, workers, nodes, parts in SHAPES if turn % 2 == 0 else SHAPES[::-1]:
+        for name, workers, nodes, multiples in SHAPES if turn % 2 == 0 else SHAPES[::-1]:
             directories = [os.path.join(settings.work, "data", f"workers-{node}") for node in range(nodes)]
             options = ["--workers", str(workers), "--shards", str(settings.shards)]
             clusters = [Cluster(settings.binary, directory, 1, settings.port_base + 30 * node, options, 1) for node, directory in enumerate(directories)]
@@ -122,10 +120,10 @@ def run(settings):
                 for cluster in clusters:
                     cluster.start()
                 for load, line, connections in LOADS:
-                    for part in parts:
-                        found = measure(settings, clusters, line, int(part * connections))
-                        rounds.setdefault((load, name, int(part * connections)), []).append(found)
-                        print(f"round {turn + 1}, {load}, {name}, {int(part * connections)} connections: " + ", ".join(f"{key} {value:.3f}" for key, value in found.items()), flush=True)
+                    for count in (multiple * connections for multiple in multiples):
+                        found = measure(settings, clusters, line, count)
+                        rounds.setdefault((load, name, count), []).append(found)
+                        print(f"round {turn + 1}, {load}, {name}, {count} connections: " + ", ".join(f"{key} {value:.3f}" for key, value in found.items()), flush=True)
             finally:
                 for cluster in clusters:
                     cluster.stop()
@@ -134,42 +132,21 @@ def run(settings):
     return {key: {name: statistics.median(result[name] for result in found) for name in found[0]} for key, found in rounds.items()}
 
 
-class Cost:
-    """Microseconds of processor time: of a turn, from one sleep to the next, and of each request in it."""
-
-    def __init__(self, points):
-        """The line nearest to `points`, each turns a request and microseconds a request. Neither cost is negative."""
-        mean_x, mean_y = (statistics.mean(values) for values in zip(*points))
-        spread = sum((x - mean_x) ** 2 for x, _ in points)
-        slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
-        self.turn = min(max(0.0, slope), mean_y / mean_x if mean_x else 0.0)
-        self.request = mean_y - self.turn * mean_x
-
-    def of(self, requests):
-        return self.turn + self.request * requests if requests else 0.0
-
-    def __str__(self):
-        return f"{self.turn:.1f} + {self.request:.2f}"
-
-
 class Costs:
-    """What a request of a load costs: *own* if its connection and its shard have the same worker, otherwise *serve* and *drive*."""
+    """What a request of a load costs: *own* if its connection and its shard have the same worker, otherwise *serve* and *drive*.
+
+    From the lines with many connections, as the workers of a machine with many cores have them: threads then sleep seldom.
+    """
 
     def __init__(self, figures, load, connections):
-        self.own = figures[load, "one worker", connections]["worker"]
-        crossing, serve, drive = [], [], []
-        for part in PARTS_OF_CONNECTIONS:
-            count = int(part * connections)
-            found = figures[load, CROSSING, count]
-            # The first worker has connections too; their requests do not cross.
-            share = connected(count, CROSSING_WORKERS, False).count(0) / count
-            crossing.append(found)
-            serve.append((found["other workers slept"] / (1 - share), found["other workers"] / (1 - share)))
-            drive.append((found["worker slept"] / (1 - share), max(0.0, found["worker"] - share * self.own) / (1 - share)))
-        self.serve, self.drive = Cost(serve), Cost(drive)
-        is_read = "read" in load
-        self.log = Cost([(0.0, 0.0)]) if is_read else Cost([(found["syncs"], found["log"]) for found in crossing])
-        self.sync = 0.0 if is_read else figures[load, CROSSING, connections]["sync"]
+        count = MANY * connections
+        found = figures[load, CROSSING, count]
+        # The first worker has connections too; their requests do not cross.
+        share = connected(count, CROSSING_WORKERS, False).count(0) / count
+        self.own = figures[load, "one worker", count]["worker"]
+        self.serve = found["other workers"] / (1 - share)
+        self.drive = (found["worker"] - share * self.own) / (1 - share)
+        self.log, self.sync = (0.0, 0.0) if "read" in load else (found["log"], found["sync"])
 
 
 def connected(clients, workers, is_spread):
@@ -219,8 +196,7 @@ class Simulation:
             # A key is of any shard.
             sent[self.random.randrange(self.workers) if self.is_spread else 0].append(client)
         driven = sent.pop(worker, [])
-        cost = self.costs.own * len(driven)
-        cost += self.costs.serve.of(sum(map(len, sent.values()))) + self.costs.drive.of(len(handed))
+        cost = self.costs.own * len(driven) + self.costs.serve * (len(asked) - len(driven)) + self.costs.drive * len(handed)
         driven += handed
         self.at(self.now + cost, "end_turn", worker, driven, sent)
 
@@ -236,7 +212,7 @@ class Simulation:
     def write(self):
         if not self.is_syncing and self.unsynced:
             self.is_syncing, batch, self.unsynced = True, self.unsynced, []
-            self.at(self.now + self.costs.sync + self.costs.log.of(len(batch)), "synced", batch)
+            self.at(self.now + self.costs.sync + self.costs.log * len(batch), "synced", batch)
 
     def synced(self, batch):
         self.is_syncing = False
@@ -272,14 +248,14 @@ def tables(figures):
         others, batch = (f"{found['other workers']:.1f}", f"{1 / found['batches']:.1f}") if found["batches"] else ("–", "–")
         lines.append(f"| {load} | {shape} | {connections} | {found['rate']:,.0f} | {found['worker']:.2f} | {others} | {found['log']:.2f} | {batch} |")
     lines += ["", "## More cores than this machine has", ""]
-    lines.append("- A request costs *own* if its connection and its shard have the same worker. Otherwise it costs *serve* at the worker of its connection and *drive* at that of its shard. These are microseconds for a turn of the thread, from one sleep to the next, + for each request in it: the straight line nearest to the three lines above with three workers. The same for the thread of the log.")
-    lines.append("- *Bound*: what one worker can drive if turns are long, 1 / drive for each request; thousands a second.")
-    lines.append(f"- Simulated: {SIMULATED_CLIENTS_A_WORKER} clients a worker that ask {SIMULATED_PAUSE_US} µs after each answer (four times as many for pipelines), one log, a core for each worker and for the log; thousands of requests a second with the shards on *one* worker and on *all*. That a turn wakes several workers if shards are on all of them is taken to cost nothing.")
-    lines += ["", "| load | own | serve | drive | log | bound | " + " | ".join(f"{workers}: one / all" for workers in SIMULATED_WORKERS) + " |", "|---|---|---|---|---|---|" + "---|" * len(SIMULATED_WORKERS)]
+    lines.append(f"- A request costs *own* if its connection and its shard have the same worker. Otherwise it costs *serve* at the worker of its connection and *drive* at that of its shard. From the lines above with {MANY} times the connections; more requests cross together there.")
+    lines.append("- *Bound*: what one worker can drive, 1 / drive, in thousands a second.")
+    lines.append(f"- Simulated: {SIMULATED_CLIENTS_A_WORKER} clients a worker that ask {SIMULATED_PAUSE_US} µs after each answer (four times as many for pipelines), one log, a core for each worker and for the log; thousands of requests a second with the shards on *one* worker and on *all*.")
+    lines += ["", "| load | own | serve | drive | bound | " + " | ".join(f"{workers}: one / all" for workers in SIMULATED_WORKERS) + " |", "|---|---|---|---|---|" + "---|" * len(SIMULATED_WORKERS)]
     for load, _, connections in LOADS:
         costs = Costs(figures, load, connections)
         cells = " | ".join(f"{one / 1e3:,.0f} / {spread / 1e3:,.0f}" for one, spread in simulated(costs, load).values())
-        lines.append(f"| {load} | {costs.own:.1f} | {costs.serve} | {costs.drive} | {costs.log} | {1e3 / max(1e-3, costs.drive.request):,.0f} | {cells} |")
+        lines.append(f"| {load} | {costs.own:.1f} µs | {costs.serve:.1f} µs | {costs.drive:.1f} µs | {1e3 / costs.drive:,.0f} | {cells} |")
     return lines
 
 

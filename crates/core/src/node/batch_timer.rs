@@ -1,5 +1,4 @@
-//! The timer after which entries and rounds of reads that wait for more requests begin without
-//! them.
+//! The timer after which entries that wait for more commands begin without them.
 //!
 //! Owns which delays (`raft::batch_delay`) have lasted for as long as the timer of the shell, of
 //! which one runs at a time. So a delay ends after at most two periods of it.
@@ -41,7 +40,7 @@ impl Node {
         let is_over = |group: &&Group| group.is_delayed_among(up_to);
         let over: Vec<ShardId> = self.groups.iter().filter(is_over).map(Group::shard).collect();
         for shard in over {
-            self.groups.with(shard, |group| group.end_delays_among(up_to));
+            self.groups.with(shard, Group::end_delay);
         }
     }
 }

@@ -1,13 +1,12 @@
-//! How long the next entry of a shard waits for more commands, and the next round of reads for more
-//! reads.
+//! How long the next entry of a shard waits for more commands.
 //!
 //! Clients that wait for each answer send the next command as soon as they have the answer. If the
 //! next entry began at the moment at which the one before is applied, it would hold only commands
 //! that came too late for that one. The clients would then stay in two groups that take turns, and
 //! each round of consensus would serve half of them. So the next entry waits until most of the
 //! clients that were just answered have sent their next command, or until a timer of the shell is
-//! over. The same holds for rounds of reads. PostgreSQL's `commit_delay` and `commit_siblings` do
-//! it for the sync of its log.
+//! over. PostgreSQL's `commit_delay` and `commit_siblings` do the same for the sync of its log.
+//! Rounds of reads do not wait: they take no disk, and pipelines of reads became slower.
 //!
 //! If the commands do not come in time, the following entries do not wait: one at first, and after
 //! each further time twice as many and one more.
@@ -16,11 +15,15 @@
 /// a timer.
 const COMMANDS_MIN: usize = 3;
 
+/// With more commands than this, entries overlap and are large anyway: to wait for 512 clients made
+/// them slower.
+const COMMANDS_MAX: usize = 64;
+
 /// Most entries that do not wait after a delay that was in vain, so that the slowest hundredth of
 /// the commands is not among those that waited.
 const ENTRIES_WITHOUT_MAX: u32 = 255;
 
-/// The delay of one shard's next entry, or of its next round of reads.
+/// The delay of one shard's next entry.
 #[derive(Default)]
 pub(super) struct BatchDelay {
     /// How many commands the next entry waits for; 0 if it does not wait.
@@ -38,7 +41,7 @@ impl BatchDelay {
     /// `answered` clients have their answers, and `queued` commands wait already. `begun` counts
     /// the delays of the node.
     pub(super) fn begin(&mut self, queued: usize, answered: usize, begun: &mut u64) {
-        if answered < COMMANDS_MIN {
+        if answered < COMMANDS_MIN || queued + answered > COMMANDS_MAX {
             return;
         }
         if self.entries_without > 0 {
@@ -99,11 +102,15 @@ mod tests {
     }
 
     #[test]
-    fn few_commands_delay_nothing() {
+    fn few_commands_and_many_delay_nothing() {
         let (mut delay, mut begun) = (BatchDelay::default(), 0);
-        delay.begin(5, 2, &mut begun);
-        assert!(!delay.holds(1));
+        for (queued, answered) in [(5, 2), (10, 55), (0, 65)] {
+            delay.begin(queued, answered, &mut begun);
+            assert!(!delay.holds(1));
+        }
         assert_eq!(begun, 0);
+        delay.begin(10, 54, &mut begun);
+        assert!(delay.holds(49));
     }
 
     #[test]

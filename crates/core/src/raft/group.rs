@@ -402,8 +402,7 @@ impl Group {
         if let Some(context) = self.reads.next_round(self.now) {
             out.counters.read_rounds += 1;
             if self.faults.has(Fault::ReadWithoutRound) {
-                self.reads.confirmed(&context, self.applied.index());
-                return;
+                return self.reads.confirmed(&context, self.applied.index());
             }
             self.raft.read_index(context);
         }
@@ -440,14 +439,9 @@ impl Group {
     }
 
     /// Handles the confirmation of read rounds by a leader.
-    pub(super) fn confirm_reads(&mut self, states: Vec<ReadState>, out: &mut Output) {
-        let is_alone = self.members.membership().voters.len() <= 1;
+    pub(super) fn confirm_reads(&mut self, states: Vec<ReadState>) {
         for state in states {
-            let confirmed = self.reads.confirmed(&state.request_ctx, LogIndex(state.index));
-            // A round that needs no other replica costs nothing.
-            if !is_alone {
-                self.reads.delay_round(confirmed, &mut out.batch_delays);
-            }
+            self.reads.confirmed(&state.request_ctx, LogIndex(state.index));
         }
     }
 
@@ -494,20 +488,14 @@ impl Group {
         self.proposals.applied(entry, dead, &mut out.batch_delays)
     }
 
-    /// Whether commands or reads wait for more of them, in one of the first `up_to` delays of the
-    /// node.
+    /// See [`Proposals::is_delayed_among`].
     pub fn is_delayed_among(&self, up_to: u64) -> bool {
-        self.proposals.is_delayed_among(up_to) || self.reads.is_delayed_among(up_to)
+        self.proposals.is_delayed_among(up_to)
     }
 
-    /// Ends these delays.
-    pub fn end_delays_among(&mut self, up_to: u64) {
-        if self.proposals.is_delayed_among(up_to) {
-            self.proposals.end_delay();
-        }
-        if self.reads.is_delayed_among(up_to) {
-            self.reads.end_delay();
-        }
+    /// See [`Proposals::end_delay`].
+    pub fn end_delay(&mut self) {
+        self.proposals.end_delay();
     }
 
     /// Forgets the commands in flight that a snapshot may contain or not: this replica will never

@@ -7,8 +7,8 @@
 //!
 //! How Raft is used here, and what is left out:
 //! - Waiting commands are batched into one entry ([`proposals`]); one to four entries are in
-//!   flight. The next entry, and the next round of reads, waits a moment for the clients that were
-//!   just answered ([`batch_delay`]).
+//!   flight. The next entry waits a moment for the clients that were just answered
+//!   ([`batch_delay`]).
 //! - Append is asynchronous: a leader sends while its own disk still writes; a follower's
 //!   acknowledgement waits for its disk ([`ready`]).
 //! - Linearizable reads use ReadIndex on every replica ([`reads`]). There are no lease reads,

@@ -1,7 +1,6 @@
 //! Linearizable reads of one shard: batched ReadIndex rounds (Raft thesis, section 6.4).
 //!
-//! All reads that are queued before a round begins share it. If other replicas take part in rounds,
-//! the next one waits a moment for the clients that were just answered ([`BatchDelay`]). The engine silently drops a round when
+//! All reads that are queued before a round begins share it. The engine silently drops a round when
 //! there is no leader, or when the leader has not committed in its term. So a round is repeated
 //! until it is answered. The router refuses a read that reaches its deadline.
 //!
@@ -12,7 +11,6 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::batch_delay::BatchDelay;
 use crate::command::Read;
 use crate::peer::RequestId;
 use crate::types::{LogIndex, Ticks};
@@ -39,7 +37,6 @@ pub(super) struct Reads {
     round: Option<Round>,
     /// Reads confirmed at an index that is not applied yet, by rising indexes.
     confirmed: VecDeque<(LogIndex, Vec<Waiter>)>,
-    delay: BatchDelay,
 }
 
 struct Round {
@@ -65,8 +62,7 @@ impl Round {
 
 impl Reads {
     pub(super) fn new(boot: u64) -> Reads {
-        let (queued, confirmed, delay) = (Vec::new(), VecDeque::new(), BatchDelay::default());
-        Reads { boot, rounds_begun: 0, queued, round: None, confirmed, delay }
+        Reads { boot, rounds_begun: 0, queued: Vec::new(), round: None, confirmed: VecDeque::new() }
     }
 
     pub(super) fn push(&mut self, waiter: Waiter) {
@@ -76,7 +72,7 @@ impl Reads {
     /// Whether [`Reads::next_round`] would return a context.
     pub(super) fn wants_round(&self, now: Ticks) -> bool {
         match &self.round {
-            None => !self.queued.is_empty() && !self.delay.holds(self.queued.len()),
+            None => !self.queued.is_empty(),
             Some(round) => now.0 >= round.sent.0 + ROUND_RETRY_TICKS,
         }
     }
@@ -100,7 +96,6 @@ impl Reads {
                 round.sent = now;
             }
             None => {
-                self.delay.enough();
                 let waiters = core::mem::take(&mut self.queued);
                 let round = Round { contexts: alloc::vec![context], began: now, sent: now, waiters };
                 round.assert_began_after_reads();
@@ -110,42 +105,21 @@ impl Reads {
         Some(context.to_vec())
     }
 
-    /// Records that a leader confirmed the round of `context` at `index`. Returns how many reads
-    /// that confirms.
-    pub(super) fn confirmed(&mut self, context: &[u8], index: LogIndex) -> usize {
+    /// Records that a leader confirmed the round of `context` at `index`.
+    pub(super) fn confirmed(&mut self, context: &[u8], index: LogIndex) {
         let Some(round) = self.round.take_if(|round| round.contexts.iter().any(|known| known == context))
         else {
-            return 0;
+            return;
         };
-        let count = round.waiters.len();
         round.assert_began_after_reads();
         // A later round can be confirmed at a lower index only through a message from an older
         // leader. Waiting for the higher index is always safe and keeps the queue in order.
         let floor = self.confirmed.back().map_or(index, |(last, _)| index.max(*last));
         self.confirmed.push_back((floor, round.waiters));
-        count
-    }
-
-    /// Lets the next round wait for most of the clients of the `confirmed` reads. `begun` counts
-    /// the delays of the node.
-    pub(super) fn delay_round(&mut self, confirmed: usize, begun: &mut u64) {
-        self.delay.begin(self.queued.len(), confirmed, begun);
-    }
-
-    /// Whether the next round waits for more reads, and this delay is one of the first `up_to` of
-    /// the node.
-    pub(super) fn is_delayed_among(&self, up_to: u64) -> bool {
-        self.delay.is_among(up_to)
-    }
-
-    /// The next round does not wait for more reads any longer.
-    pub(super) fn end_delay(&mut self) {
-        self.delay.time_over();
     }
 
     /// Takes all reads: this replica can answer none of them.
     pub(super) fn take_all(&mut self) -> Vec<Waiter> {
-        self.delay.cancel();
         let confirmed = core::mem::take(&mut self.confirmed).into_iter().flat_map(|(_, waiters)| waiters);
         let under_way = self.round.take().into_iter().flat_map(|round| round.waiters);
         confirmed.chain(under_way).chain(core::mem::take(&mut self.queued)).collect()
@@ -243,29 +217,6 @@ mod tests {
         );
         reads.confirmed(&second, LogIndex(9));
         assert_eq!(served(&mut reads, 9), Some(alloc::vec![3]));
-    }
-
-    #[test]
-    fn a_round_waits_for_most_of_the_clients_that_were_answered() {
-        let mut reads = Reads::new(9);
-        (1..=4).for_each(|request| reads.push(waiter(request)));
-        let first = reads.next_round(Ticks(1)).expect("a round");
-        reads.push(waiter(5));
-        let (confirmed, mut begun) = (reads.confirmed(&first, LogIndex(5)), 0);
-        assert_eq!(confirmed, 4);
-        reads.delay_round(confirmed, &mut begun);
-        reads.push(waiter(6));
-        reads.push(waiter(7));
-        assert_eq!(reads.next_round(Ticks(1)), None);
-        reads.push(waiter(8));
-        let second = reads.next_round(Ticks(1)).expect("three of four have come");
-        reads.push(waiter(9));
-        let confirmed = reads.confirmed(&second, LogIndex(5));
-        reads.delay_round(confirmed, &mut begun);
-        assert!(!reads.wants_round(Ticks(1)));
-        assert!(!reads.is_delayed_among(begun - 1) && reads.is_delayed_among(begun));
-        reads.end_delay();
-        assert!(reads.wants_round(Ticks(1)));
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl Group {
         {
             self.send(core::mem::take(&mut held), out);
         }
-        self.confirm_reads(ready.take_read_states(), out);
+        self.confirm_reads(ready.take_read_states());
         let applied = self.applied.index().0;
         let mut committed = ready.take_committed_entries();
         if committed.first().is_some_and(|entry| entry.index <= applied) {

@@ -201,7 +201,7 @@ impl Group {
             return;
         }
         let confirmed = core::mem::take(&mut self.raft.raft.read_states);
-        self.confirm_reads(confirmed, out);
+        self.confirm_reads(confirmed);
         let leads = self.raft.raft.state == StateRole::Leader;
         let term_durable = self.persisting.is_durable(Term(self.raft.raft.term));
         let mut free = Vec::new();
