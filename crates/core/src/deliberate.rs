@@ -190,7 +190,7 @@ pub enum Fault {
     /// A watcher of a namespace that reconnects between two events of a revision is not sent the
     /// rest of them.
     RestOfRevisionSkipped,
-    /// Commands that wait for others wait for ever if these do not come.
+    /// Commands that wait for others go on waiting when the timer is over.
     BatchDelayNeverOver,
 }
 

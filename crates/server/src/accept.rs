@@ -98,9 +98,10 @@ struct NewConnection {
 /// Delivers the connections of one protocol to one worker.
 ///
 /// One worker accepts for all and hands each connection to the worker with the fewest, except that
-/// it gives itself fewer (see `OWNER_WEIGHT`). (A listening socket for each worker would save the hand-over, which
-/// is one wake-up a connection. But the kernel would distribute connections by a hash of addresses,
-/// so that one worker might get seven of eight, and no limit could apply to the whole node.)
+/// it gives itself fewer (see `OWNER_WEIGHT`). (A listening socket for each worker would save the
+/// hand-over, which is one wake-up a connection. But the kernel would distribute connections by a
+/// hash of addresses, so that one worker might get seven of eight, and no limit could apply to the
+/// whole node.)
 #[derive(Debug)]
 pub struct Acceptor(Side);
 

@@ -5,6 +5,7 @@
 //! every ready task has run and, after more than one event, every task that became ready meanwhile.
 //! So whatever arrives in one iteration of the event loop (from 64 connections, two peers and the
 //! disk) becomes one raft entry a shard, one log batch and one frame a peer, without any timer.
+//! Besides, the core lets small entries wait for more commands, and this worker runs its timer.
 //!
 //! One client's requests do not delay those of others: requests beyond what the node should take at
 //! once wait in `turns`, and each drive makes room for the next ones.
