@@ -190,8 +190,6 @@ pub enum Fault {
     /// A watcher of a namespace that reconnects between two events of a revision is not sent the
     /// rest of them.
     RestOfRevisionSkipped,
-    /// Commands that wait for others go on waiting when the timer is over.
-    BatchDelayNeverOver,
 }
 
 /// The fault of a node, if any.
@@ -204,7 +202,7 @@ pub struct Faults {
 impl Faults {
     /// Every fault, for tests that try each of them.
     #[cfg(debug_assertions)]
-    pub const ALL: [Fault; 84] = [
+    pub const ALL: [Fault; 83] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -288,7 +286,6 @@ impl Faults {
         Fault::CancelledLeaseQueued,
         Fault::VoterLeavesEarly,
         Fault::RestOfRevisionSkipped,
-        Fault::BatchDelayNeverOver,
     ];
 
     /// No fault.

@@ -19,7 +19,6 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use core::fmt;
 use core::ops::Range;
-use core::time::Duration;
 
 use crate::auth::Caller;
 pub use crate::command::PeerClock;
@@ -200,16 +199,9 @@ pub enum Event {
     /// No client of this node watches keys any more. A read of changes makes the node report them
     /// again.
     KeysUnwatched,
-    /// [`BATCH_TIMER`] has passed since [`Actions::starts_batch_timer`]. Until then, commands may
-    /// wait for others.
-    BatchTimer,
     /// The node is about to stop: transfer leadership, accept no new leadership.
     Retire,
 }
-
-/// How long the clients that were answered together may take to send their next commands, if these
-/// should share a round of consensus again. Twice as long if a timer runs already.
-pub const BATCH_TIMER: Duration = Duration::from_millis(1);
 
 /// Why the log takes no commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,8 +264,6 @@ pub struct Actions {
     /// Set if the node must stop after sending `frames`, which inform the other nodes. Its
     /// committed log and that of a peer contradict each other, and no later event can repair that.
     pub contradiction: Option<Contradiction>,
-    /// Whether to start a timer, at whose end [`Event::BatchTimer`] follows. None runs now.
-    pub starts_batch_timer: bool,
 }
 
 /// Changes of keys of one shard.

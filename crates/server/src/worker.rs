@@ -5,7 +5,6 @@
 //! every ready task has run and, after more than one event, every task that became ready meanwhile.
 //! So whatever arrives in one iteration of the event loop (from 64 connections, two peers and the
 //! disk) becomes one raft entry a shard, one log batch and one frame a peer, without any timer.
-//! Besides, the core lets small entries wait for more commands, and this worker runs its timer.
 //!
 //! One client's requests do not delay those of others: requests beyond what the node should take at
 //! once wait in `turns`, and each drive makes room for the next ones.
@@ -29,7 +28,7 @@ use std::time::Duration;
 use tidelock_core::auth::{Authorities, Caller};
 use tidelock_core::command::{Consistency, Publication, Refusal, Reply, Request};
 use tidelock_core::event::{
-    Actions, BATCH_TIMER, Contradiction, Event, NodeStatus, OutgoingFrame, SlowRequest, StallReason,
+    Actions, Contradiction, Event, NodeStatus, OutgoingFrame, SlowRequest, StallReason,
 };
 use tidelock_core::fairness::Ticket;
 use tidelock_core::node::Node;
@@ -45,7 +44,6 @@ use tidelock_core::trace::TraceEvent;
 use tidelock_core::types::{ClientId, NodeId, ShardId, Token, WalSequence};
 use tidelock_core::version::ClusterVersion;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use crate::access::{AccessPublisher, PublishedAccess};
@@ -379,17 +377,8 @@ impl Worker {
     /// Drives the node until it cannot continue; returns why.
     pub async fn run(&self, sinks: impl ActionSinks) -> WorkerFailure {
         let mut requests = Vec::new();
-        let mut batch_timer = pin!(sleep(BATCH_TIMER));
-        let mut batch_timer_runs = false;
         loop {
-            tokio::select! {
-                biased;
-                () = &mut batch_timer, if batch_timer_runs => {
-                    batch_timer_runs = false;
-                    self.0.node.borrow_mut().handle(Event::BatchTimer);
-                }
-                () = self.0.reports.wake.notified() => {}
-            }
+            self.0.reports.wake.notified().await;
             self.gather().await;
             if let Some(failure) = self.0.reports.take_failure() {
                 return WorkerFailure::Log(failure);
@@ -406,10 +395,6 @@ impl Worker {
             self.take_turns();
             let contradiction = self.drive(&sinks);
             self.send_messages();
-            if std::mem::take(&mut self.0.actions.borrow_mut().starts_batch_timer) {
-                batch_timer.as_mut().reset(Instant::now() + BATCH_TIMER);
-                batch_timer_runs = true;
-            }
             if let Some(contradiction) = contradiction {
                 return WorkerFailure::Contradiction(contradiction);
             }

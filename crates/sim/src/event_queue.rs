@@ -80,13 +80,6 @@ pub enum SimEvent {
         /// The life whose inbox it is.
         life: u64,
     },
-    /// The timer for the batches of a process is over.
-    BatchTimer {
-        /// The node whose timer it is.
-        node: NodeId,
-        /// The life that started it.
-        life: u64,
-    },
     /// The present step of the disk thread of a process is done.
     DiskStepDone {
         /// The node whose disk thread it is.

@@ -4,7 +4,6 @@
 //! then [`Node::drive`] once. Everything that queued in between becomes one Raft entry for each
 //! shard, one log batch and one frame for each peer.
 
-mod batch_timer;
 mod clocks;
 mod disks;
 mod dividing;
@@ -58,7 +57,6 @@ use crate::storage::{RecoveredShards, WalBatch};
 use crate::trace::{ProposalRefusal, TraceEvent, TraceKind};
 use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, WalSequence};
 use crate::version::ClusterVersion;
-use batch_timer::BatchTimer;
 use clocks::PeerClocks;
 use disks::DiskHistory;
 use dividing::Dividing;
@@ -100,7 +98,6 @@ pub struct Node {
     groups: Groups,
     router: Router,
     output: Output,
-    batch_timer: BatchTimer,
     /// Log batches that are not durable yet, with the shards of their records.
     batches: VecDeque<(WalSequence, Vec<ShardId>)>,
     /// The leader of each shard as of the last drive, to detect changes.
@@ -161,7 +158,6 @@ impl Node {
             groups,
             router: Router::new(&options),
             output: Output::new(),
-            batch_timer: BatchTimer::default(),
             batches: VecDeque::new(),
             reports: BTreeMap::new(),
             report_due: false,
@@ -213,7 +209,6 @@ impl Node {
                 self.groups.for_each(|group| group.link_lost(peer));
             }
             Event::Tick => self.tick(),
-            Event::BatchTimer => self.batch_timer_over(),
             Event::Clock(time) => self.router.set_clock(time),
             Event::Durable(sequence) => self.durable(sequence),
             Event::Snapshot(SnapshotDone::Removed { id }) => self.files_removed(id.shard),
@@ -585,7 +580,6 @@ impl Node {
                 links.map(|peer| OutgoingFrame { to: peer.node, payload: payload.clone(), droppable: true });
             actions.frames.extend(frames);
         }
-        self.start_batch_timer(actions);
         self.emit_load(&mut actions.frames);
         self.emit_clocks(&mut actions.frames);
         self.emit_publications(&mut actions.frames, &mut actions.publications);

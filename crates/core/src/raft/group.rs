@@ -481,21 +481,10 @@ impl Group {
     /// longer commit are added to `dead`.
     pub(super) fn take_waiters(
         &mut self,
-        entry: (Term, LogIndex),
+        (term, index): (Term, LogIndex),
         dead: &mut Vec<Origin>,
-        out: &mut Output,
     ) -> Vec<Origin> {
-        self.proposals.applied(entry, dead, &mut out.batch_delays)
-    }
-
-    /// See [`Proposals::is_delayed_among`].
-    pub fn is_delayed_among(&self, up_to: u64) -> bool {
-        self.proposals.is_delayed_among(up_to)
-    }
-
-    /// See [`Proposals::end_delay`].
-    pub fn end_delay(&mut self) {
-        self.proposals.end_delay();
+        self.proposals.applied(term, index, dead)
     }
 
     /// Forgets the commands in flight that a snapshot may contain or not: this replica will never

@@ -7,8 +7,7 @@
 //!
 //! How Raft is used here, and what is left out:
 //! - Waiting commands are batched into one entry ([`proposals`]); one to four entries are in
-//!   flight. The next entry waits a moment for the clients that were just answered
-//!   ([`batch_delay`]).
+//!   flight.
 //! - Append is asynchronous: a leader sends while its own disk still writes; a follower's
 //!   acknowledgement waits for its disk ([`ready`]).
 //! - Linearizable reads use ReadIndex on every replica ([`reads`]). There are no lease reads,
@@ -48,7 +47,6 @@
 //!   that of an earlier round, the earlier one counts.
 
 mod applied;
-mod batch_delay;
 mod contradiction;
 #[cfg(test)]
 mod describe;

@@ -9,7 +9,6 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::batch_delay::BatchDelay;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::Write;
 use crate::deliberate::{Fault, Faults};
@@ -47,7 +46,6 @@ pub(super) struct Proposals {
     queued_commands: usize,
     queued_bytes: usize,
     in_flight: VecDeque<InFlight>,
-    delay: BatchDelay,
     faults: Faults,
 }
 
@@ -82,12 +80,7 @@ impl Proposals {
         if in_flight >= limits::ENTRIES_IN_FLIGHT_MAX || self.queued_commands < wanted.max(1) {
             return None;
         }
-        // An entry that is full does not wait.
-        if in_flight == 0 && self.queue.len() == 1 && self.delay.holds(self.queued_commands) {
-            return None;
-        }
         let batch = self.queue.pop_front()?;
-        self.delay.enough();
         self.queued_commands -= batch.waiters.len();
         self.queued_bytes -= batch.commands.len();
         Some((entry_data(batch.waiters.len(), &batch.commands), batch.waiters))
@@ -105,26 +98,16 @@ impl Proposals {
     }
 
     /// Handles an applied entry. Returns the origins that wait for its replies, in the order of its
-    /// commands. Origins of entries that can no longer commit are added to `dead`. If the next
-    /// entry waits for more commands from now on, that is counted in `delays`.
+    /// commands. Origins of entries that can no longer commit are added to `dead`.
     ///
     /// Once an entry of some term is committed, an uncommitted entry of an earlier term will never
     /// be committed: it would have to follow an entry of a higher term in a later leader's log
     /// (Raft paper, 5.4.3).
-    pub(super) fn applied(
-        &mut self,
-        (term, index): (Term, LogIndex),
-        dead: &mut Vec<Origin>,
-        delays: &mut u64,
-    ) -> Vec<Origin> {
+    pub(super) fn applied(&mut self, term: Term, index: LogIndex, dead: &mut Vec<Origin>) -> Vec<Origin> {
         while let Some(front) = self.in_flight.front() {
             let term_ignored = self.faults.has(Fault::DeposedSessionAnswered);
             if front.index == index && (front.term == term || term_ignored) {
-                let waiters = self.in_flight.pop_front().map(|entry| entry.waiters).unwrap_or_default();
-                if self.in_flight.is_empty() {
-                    self.delay.begin(self.queued_commands, waiters.len(), delays);
-                }
-                return waiters;
+                return self.in_flight.pop_front().map(|entry| entry.waiters).unwrap_or_default();
             }
             if front.term >= term || (term_ignored && front.index > index) {
                 break;
@@ -149,20 +132,8 @@ impl Proposals {
         overtaken.flat_map(|entry| entry.waiters.iter().copied()).collect()
     }
 
-    /// Whether the next entry waits for more commands, and this delay is one of the first `up_to`
-    /// of the node.
-    pub(super) fn is_delayed_among(&self, up_to: u64) -> bool {
-        self.delay.is_among(up_to)
-    }
-
-    /// The next entry does not wait for more commands any longer.
-    pub(super) fn end_delay(&mut self) {
-        self.delay.time_over();
-    }
-
     /// Removes all commands that were not proposed yet.
     pub(super) fn drain_queue(&mut self, dead: &mut Vec<Origin>) {
-        self.delay.cancel();
         dead.extend(self.queue.drain(..).flat_map(|batch| batch.waiters));
         self.queued_commands = 0;
         self.queued_bytes = 0;
@@ -239,26 +210,10 @@ mod tests {
         proposals.proposed(Term(1), LogIndex(5), waiters);
         proposals.push(&write("b"), origin(3)).expect("room");
         assert!(proposals.next_entry(Term(1)).is_none(), "a small batch waits while one is in flight");
-        let (mut dead, mut delays) = (vec![], 0);
-        assert_eq!(proposals.applied((Term(1), LogIndex(5)), &mut dead, &mut delays).len(), 3);
+        let mut dead = vec![];
+        assert_eq!(proposals.applied(Term(1), LogIndex(5), &mut dead).len(), 3);
+        assert!(proposals.next_entry(Term(1)).is_some());
         assert!(dead.is_empty());
-        assert!(proposals.next_entry(Term(1)).is_none(), "two of the three clients will ask again");
-        assert!(proposals.is_delayed_among(delays));
-        proposals.end_delay();
-        assert!(proposals.next_entry(Term(1)).is_some());
-    }
-
-    #[test]
-    fn a_full_entry_does_not_wait() {
-        let value = Bytes::from(vec![0; limits::ENTRY_BYTES_CLOSE]);
-        let put = Write::of(&Operation::Put { key: b"a", value: &value, condition: Condition::Always });
-        let mut proposals = Proposals::default();
-        proposals.proposed(Term(1), LogIndex(5), vec![origin(0); 8]);
-        proposals.applied((Term(1), LogIndex(5)), &mut vec![], &mut 0);
-        proposals.push(&put, origin(1)).expect("room");
-        assert!(proposals.next_entry(Term(1)).is_none());
-        proposals.push(&put, origin(2)).expect("room");
-        assert!(proposals.next_entry(Term(1)).is_some());
     }
 
     #[test]
@@ -282,12 +237,12 @@ mod tests {
         proposals.proposed(Term(1), LogIndex(5), vec![origin(1)]);
         proposals.proposed(Term(1), LogIndex(6), vec![origin(2)]);
         proposals.proposed(Term(3), LogIndex(6), vec![origin(3)]);
-        let (mut dead, mut delays) = (vec![], 0);
-        assert_eq!(proposals.applied((Term(1), LogIndex(4)), &mut dead, &mut delays), vec![]);
+        let mut dead = vec![];
+        assert_eq!(proposals.applied(Term(1), LogIndex(4), &mut dead), vec![]);
         assert_eq!(dead, vec![], "an entry of the same term decides nothing about later ones");
-        assert_eq!(proposals.applied((Term(2), LogIndex(5)), &mut dead, &mut delays), vec![]);
+        assert_eq!(proposals.applied(Term(2), LogIndex(5), &mut dead), vec![]);
         assert_eq!(dead, vec![origin(1), origin(2)]);
-        assert_eq!(proposals.applied((Term(3), LogIndex(6)), &mut dead, &mut delays), vec![origin(3)]);
+        assert_eq!(proposals.applied(Term(3), LogIndex(6), &mut dead), vec![origin(3)]);
     }
 
     #[test]

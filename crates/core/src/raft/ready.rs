@@ -80,8 +80,6 @@ pub struct Output {
     pub contradiction: Option<Contradiction>,
     /// Totals over all groups since the start.
     pub counters: Counters,
-    /// How many delays of entries have begun since the start.
-    pub batch_delays: u64,
 }
 
 impl Output {
@@ -324,7 +322,7 @@ impl Group {
         for entry in entries {
             let (index, term) = (LogIndex(entry.index), Term(entry.term));
             self.applied.advance(index, term);
-            let waiters = self.take_waiters((term, index), &mut dead, out);
+            let waiters = self.take_waiters((term, index), &mut dead);
             // The leader decoded every command before it proposed it, and the checksums were
             // correct since. If decoding failed and the replica continued, replicas would diverge.
             let mut writes = match entry.get_entry_type() {

@@ -121,7 +121,7 @@ async fn elect(worker: &Worker) {
 
 /// Runs `test` on one thread with the owning worker and another one, both driven.
 fn run<F: Future<Output = ()>>(test: impl FnOnce(Worker, Remote) -> F) {
-    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime = Builder::new_current_thread().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
         let (worker, disk) = worker();
         let remote = Remote::new(worker.attach(), PerWorker::default());
@@ -345,7 +345,7 @@ fn workers_on_threads_of_their_own_are_answered_once_each() {
     const WORKERS: usize = 3;
     const CLIENTS: usize = 8;
     const REQUESTS: usize = 100;
-    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime = Builder::new_current_thread().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
         let (worker, disk) = worker();
         let driven = worker.clone();
@@ -356,7 +356,7 @@ fn workers_on_threads_of_their_own_are_answered_once_each() {
         let threads = counters.iter().cloned().map(|counters| {
             let (link, sender) = (worker.attach(), sender.clone());
             std::thread::spawn(move || {
-                let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+                let runtime = Builder::new_current_thread().build().unwrap();
                 let written = LocalSet::new().block_on(&runtime, async {
                     let remote = Remote::new(link, counters);
                     let crossing = remote.clone();

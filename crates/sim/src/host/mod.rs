@@ -169,8 +169,6 @@ pub struct Turn {
     pub peers: Option<Vec<NodeId>>,
     /// The contradiction for which it must stop.
     pub contradiction: Option<Contradiction>,
-    /// Whether it starts a timer for its batches.
-    pub starts_batch_timer: bool,
     /// Requests and frames that it handled.
     handled: TurnWork,
 }
@@ -530,7 +528,6 @@ impl Host {
             turn.remote_slots.append(&mut actions.remote_slots);
             turn.leaderless_slots.append(&mut actions.leaderless_slots);
             turn.contradiction = turn.contradiction.or(actions.contradiction.take());
-            turn.starts_batch_timer |= std::mem::take(&mut actions.starts_batch_timer);
             if let Some(peers) = actions.peers.take() {
                 let known = peers.iter().map(|(node, address)| (*node, address.as_str()));
                 process.addresses.set_peers(known);

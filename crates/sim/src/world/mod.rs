@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 use tidelock_core::clients::key_tracking::KeyTracking;
 use tidelock_core::clients::watch_hub::WatchHub;
 use tidelock_core::command::Reply;
-use tidelock_core::event::{BATCH_TIMER, Event};
+use tidelock_core::event::Event;
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
 
 use crate::addressing::Addressing;
@@ -136,9 +136,6 @@ pub struct World<'p> {
 
 /// Longest delay from the arrival of an event until the process handles its inbox.
 const WAKE_AFTER_MAX: Micros = Micros(150);
-
-/// How late the timer for batches is at most.
-const BATCH_TIMER_LATE_MAX: Micros = Micros::MILLISECOND;
 
 impl<'p> World<'p> {
     /// The world of a plan before its first event.
@@ -434,10 +431,6 @@ impl<'p> World<'p> {
             SimEvent::DiskTimer { node, life } if self.lives(node, life) => {
                 return self.disk_timer(node, life);
             }
-            SimEvent::BatchTimer { node, life } if self.lives(node, life) => {
-                self.note(&[44, node.0], || format!("the batch timer of node {node} is over"));
-                self.post(node, Event::BatchTimer);
-            }
             SimEvent::AnsweredAtOnce { node, life, token } => {
                 let reply = self.at_once.remove(&token).expect("invariant: the answer was kept for this");
                 if self.lives(node, life) {
@@ -450,7 +443,6 @@ impl<'p> World<'p> {
             }
             SimEvent::Tick { .. }
             | SimEvent::Wake { .. }
-            | SimEvent::BatchTimer { .. }
             | SimEvent::DiskStepDone { .. }
             | SimEvent::DiskTimer { .. }
             | SimEvent::Filed { .. } => {}
@@ -547,11 +539,6 @@ impl<'p> World<'p> {
             if self.net.send(node, frame, &mut self.event_queue) && !is_removal {
                 self.tell_of_frame(node, to, kind);
             }
-        }
-        if turn.starts_batch_timer {
-            let life = self.host(node).incarnation().life;
-            let late = Micros(self.pace.u64(0..=BATCH_TIMER_LATE_MAX.0));
-            self.event_queue.after(Micros::from(BATCH_TIMER) + late, SimEvent::BatchTimer { node, life });
         }
         self.publications_arrive(node, &turn.publications)?;
         for (token, reply) in turn.replies {

@@ -127,11 +127,6 @@ fn waiting_for_a_lock_without_reports_is_caught() {
 }
 
 #[test]
-fn commands_that_wait_for_ever_for_others_are_caught() {
-    caught(Fault::BatchDelayNeverOver, &["availability", "service"]);
-}
-
-#[test]
 fn a_lease_that_stays_in_the_queue_is_caught() {
     caught(Fault::CancelledLeaseQueued, &["lock waits"]);
 }
@@ -243,7 +238,7 @@ fn new_command_before_raise_is_caught() {
 
 #[test]
 fn news_of_the_leader_alone() {
-    caught(Fault::OnlyLeaderNotifies, &["caches", "config"]);
+    caught(Fault::OnlyLeaderNotifies, &["config"]);
 }
 
 #[test]

@@ -432,7 +432,6 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::LeaseFloorIgnored
         | Fault::FenceUsedTwice
         | Fault::StaleReadNotReported
-        | Fault::BatchDelayNeverOver
         | Fault::CancelledLeaseQueued
         | Fault::UnequalValuesMatch
         | Fault::ScriptWithoutCondition

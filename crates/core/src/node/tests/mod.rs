@@ -160,7 +160,7 @@ impl Cluster {
         }
     }
 
-    /// Delivers frames until nothing is left to do. Disks and timers are instantaneous.
+    /// Delivers frames until nothing is left to do. Disks are instantaneous.
     fn settle(&mut self) {
         let mut moved = true;
         while core::mem::take(&mut moved) {
@@ -183,9 +183,6 @@ impl Cluster {
                         }
                         _ => self.nodes[index].handle(Event::Durable(batch.sequence)),
                     }
-                }
-                if actions.starts_batch_timer {
-                    self.nodes[index].handle(Event::BatchTimer);
                 }
                 self.tasks.extend(actions.snapshots.into_iter().map(|task| (index, task)));
                 if !actions.frames.is_empty() {

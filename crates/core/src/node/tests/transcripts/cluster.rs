@@ -122,9 +122,6 @@ impl Network {
         let mut actions = Actions::default();
         while self.host(node).node.has_work() {
             self.host(node).node.drive(&mut actions);
-            if core::mem::take(&mut actions.starts_batch_timer) {
-                self.host(node).node.handle(Event::BatchTimer);
-            }
             for event in actions.trace.drain(..) {
                 self.trace(node, &event);
             }
