@@ -53,10 +53,10 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// How long a client may take to read why its connection ends.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Weight of a connection of the worker that owns the node, relative to other workers' connections,
-/// for each of the others. What a request costs the owning worker, whichever worker received it, is
-/// about half of what serving its connection costs. So this weight loads two workers equally; the
-/// more others there are, the more of the owning worker's time is taken by their requests.
+/// How many connections of another worker count as much as one of the worker that owns the node,
+/// multiplied by the number of other workers. The owning worker executes the requests of all
+/// workers, which costs it a third to half of what another worker spends on a request. So it has
+/// less time for connections of its own, the more other workers there are.
 const OWNER_WEIGHT: usize = 3;
 
 /// Permission for one open connection. The connection counts, for its worker and for the node,
@@ -98,10 +98,10 @@ struct NewConnection {
 /// Delivers the connections of one protocol to one worker.
 ///
 /// One worker accepts for all and hands each connection to the worker with the fewest, except that
-/// it gives itself fewer (see `OWNER_WEIGHT`). (A listening socket for each worker would save the
-/// hand-over, which is one wake-up a connection. But the kernel would distribute connections by a
-/// hash of addresses, so that one worker might get seven of eight, and no limit could apply to the
-/// whole node.)
+/// it gives itself fewer (see `OWNER_WEIGHT`). A listening socket for each worker (`SO_REUSEPORT`)
+/// would save waking another worker for each new connection. But the kernel distributes such
+/// connections by a hash of their addresses, so one of two workers might get seven of eight, and
+/// no limit of connections could apply to the whole node.
 #[derive(Debug)]
 pub struct Acceptor(Side);
 

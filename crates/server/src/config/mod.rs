@@ -123,8 +123,9 @@ const SPANNING_MEMORY: Duration = Duration::from_secs(3_600);
 /// How long neither slots nor replicas have moved before a division. Hosts that start together, or
 /// join one after another, are counted together.
 const DIVISION_REST: Duration = Duration::from_secs(15);
-/// Largest default number of workers. The first worker drives the node, which is a fifth to a third
-/// of the work for a request; with more workers it is the bottleneck.
+/// Largest default number of workers. The first worker executes the requests of all workers, which
+/// without pipelines is a quarter to a third of the work. With more workers than this, it is the
+/// bottleneck.
 pub const DEFAULT_WORKERS_MAX: usize = 6;
 /// Longest cluster name, in bytes.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
