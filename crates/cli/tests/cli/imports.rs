@@ -1,7 +1,7 @@
 //! Imports of large documents beside other clients.
 
-use crate::harness::Cluster;
 use crate::harness::load::{addresses, assert_nothing_is_lost, await_acknowledged, under_load};
+use crate::harness::{Cluster, Options};
 
 /// Imports one after the other, each of which changes every field.
 const IMPORTS: usize = 6;
@@ -35,7 +35,9 @@ fn terms(cluster: &Cluster) -> Vec<(u64, u64)> {
 
 #[test]
 fn imports_of_the_largest_document_cause_no_election() {
-    let cluster = Cluster::start(3);
+    // Five times the default. Beside other tests, a node may wait for a processor for longer than
+    // the default, and then there is an election whatever it imports.
+    let cluster = Cluster::start_with(3, &Options { flags: vec!["--election-timeout-ms", "5000"] });
     let node = cluster.chief();
     let before = terms(&cluster);
     let mut revision = 0;
