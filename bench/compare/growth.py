@@ -164,14 +164,19 @@ def run(settings):
         for size in sizes:
             for (name, clients), found in measure_size(settings, size).items():
                 rounds.setdefault((name, clients, size), []).append(found)
-                print(f"round {turn + 1}, {size} nodes, {name}, {clients}: {found[0]:.1f} µs, busiest {found[1]:.1f} µs, {found[2]:.0f} bytes", flush=True)
+                print(f"round {turn + 1}, {size} nodes, {name}, {clients}: {microseconds(found[0])} µs, busiest {microseconds(found[1])} µs, {found[2]:.0f} bytes", flush=True)
     return {key: [statistics.median(column) for column in zip(*found)] for key, found in rounds.items()}
+
+
+def microseconds(figure):
+    """Three digits, as far as a tenth: small figures are compared too."""
+    return f"{figure:.1f}" if figure >= 10 else f"{figure:.2f}"
 
 
 def table(settings, figures, clients):
     lines = ["| nodes | " + " | ".join(name for name, *_ in LOADS) + " | bytes logged |", "|---|" + "---|" * (len(LOADS) + 1)]
     for size in settings.sizes:
-        cells = [f"{figures[name, clients, size][0]:.1f} / {figures[name, clients, size][1]:.1f}" for name, *_ in LOADS]
+        cells = [" / ".join(map(microseconds, figures[name, clients, size][:2])) for name, *_ in LOADS]
         logged = figures[LOADS[0][0], clients, size][2] / (VALUE_BYTES + KEY_BYTES)
         lines.append(f"| {size} | " + " | ".join(cells) + f" | {logged:.1f} |")
     return lines
