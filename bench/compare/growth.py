@@ -169,7 +169,7 @@ def run(settings):
 
 
 def microseconds(figure):
-    """Three digits, as far as a tenth: small figures are compared too."""
+    """One decimal, and two below ten."""
     return f"{figure:.1f}" if figure >= 10 else f"{figure:.2f}"
 
 
