@@ -252,6 +252,19 @@ impl Cluster {
         PathBuf::from(format!("/proc/{}/{name}", child.id()))
     }
 
+    /// Processor time of all threads of a running node that have this name, in ticks of the kernel.
+    pub fn thread_ticks(&self, number: usize, name: &str) -> u64 {
+        let threads = fs::read_dir(self.process_file(number, "task")).expect("the node is running");
+        let ticks = |thread: std::io::Result<fs::DirEntry>| {
+            // "TID (NAME) STATE …": see proc_pid_stat(5). A thread may end meanwhile.
+            let stat = fs::read_to_string(thread.ok()?.path().join("stat")).ok()?;
+            let (_, rest) = stat.split_once(&format!(" ({name}) "))?;
+            let [user, system] = [11, 12].map(|field| rest.split(' ').nth(field)?.parse::<u64>().ok());
+            Some(user? + system?)
+        };
+        threads.filter_map(ticks).sum()
+    }
+
     /// Replaces a node's flags to found or join a cluster, from its next start on.
     pub fn set_origin(&mut self, number: usize, flags: &[&str]) {
         self.node_mut(number).origin = flags.iter().map(ToString::to_string).collect();
