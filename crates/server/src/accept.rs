@@ -53,10 +53,11 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// How long a client may take to read why its connection ends.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many connections of another worker count as much as one of the worker that owns the node,
-/// multiplied by the number of other workers. The owning worker executes the requests of all
-/// workers, which costs it a third to half of what another worker spends on a request. So it has
-/// less time for connections of its own, the more other workers there are.
+/// The worker that owns the node is given one connection for each `OWNER_WEIGHT * others` that each
+/// other worker has, where `others` is how many other workers there are. It also executes the
+/// requests of all workers: per request, it spends a third to half of the processor time of the
+/// worker that serves the connection. The more other workers, the less time is left for its own
+/// connections.
 const OWNER_WEIGHT: usize = 3;
 
 /// Permission for one open connection. The connection counts, for its worker and for the node,
@@ -531,12 +532,14 @@ mod tests {
 
     #[test]
     fn the_owning_worker_is_given_fewer_connections_the_more_workers_there_are() {
+        // Divisible among two, three and four workers.
+        const CONNECTIONS: usize = 4 * 13 * 28;
         let counts_of = |workers: usize| -> Vec<usize> {
             let loads: Vec<Load> = (0..workers).map(|_| Load::default()).collect();
             let clients = Clients::default();
             let mut last = 0;
             let mut permits = Vec::new();
-            for number in 0..280 {
+            for number in 0..CONNECTIONS {
                 last = choose(&loads, last);
                 let descriptor = clients.permit(number).expect("there is room");
                 let client = clients.enter(ClientId(number as u64), ListenerProtocol::Http, None, descriptor);
@@ -544,9 +547,10 @@ mod tests {
             }
             loads.iter().map(Load::count).collect()
         };
-        assert_eq!(counts_of(1), [280]);
-        assert_eq!(counts_of(2), [70, 210]);
-        assert_eq!(counts_of(4), [10, 90, 90, 90]);
+        assert_eq!(counts_of(1), [1456]);
+        assert_eq!(counts_of(2), [364, 1092]);
+        assert_eq!(counts_of(3), [112, 672, 672]);
+        assert_eq!(counts_of(4), [52, 468, 468, 468]);
     }
 
     #[test]

@@ -105,7 +105,8 @@ impl Reads {
         Some(context.to_vec())
     }
 
-    /// Records that a leader confirmed the round of `context` at `index`.
+    /// Records that the leader has confirmed with a majority that it leads. The reads of the round
+    /// with this `context` may be answered once the entry at `index` is applied here.
     pub(super) fn confirmed(&mut self, context: &[u8], index: LogIndex) {
         let Some(round) = self.round.take_if(|round| round.contexts.iter().any(|known| known == context))
         else {
