@@ -60,9 +60,9 @@ fn imports_of_the_largest_document_cause_no_election() {
     assert_nothing_is_lost(&cluster, node, &counters);
 }
 
-/// The processor times of two threads are compared with each other, so the speed of the machine does
-/// not matter. The thread for documents takes 1.8 times as much as the worker on an idle machine, 1.2
-/// times beside three busy loops, and nothing if the worker does this work itself.
+/// The processor times of two threads are compared with each other, so the speed of the machine
+/// does not matter. The thread for documents takes 1.8 times as much as the worker on an idle
+/// machine, 1.2 times beside three busy loops, and nothing if the worker does this work itself.
 #[test]
 fn large_documents_are_read_and_compared_beside_the_worker() {
     let cluster = Cluster::start(1);
